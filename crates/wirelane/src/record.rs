@@ -1,0 +1,64 @@
+//! A record, as an application sees it.
+
+use wirelane_datapath::layout::{LinkType, NO_OFFSET, RecordHeader, flags};
+
+/// One record of a batch: a header and the bytes behind it, both read in place.
+///
+/// Its layout is the same for every engine ([`RecordHeader`]), so an application does not know where its
+/// packets came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    header: &'a RecordHeader,
+    data: &'a [u8],
+    device: u16,
+}
+
+impl<'a> Record<'a> {
+    /// A record of the device with this index in its capture.
+    pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
+        Record { header, data, device }
+    }
+
+    /// The header with every field that the kernel side filled in.
+    pub fn header(&self) -> &'a RecordHeader {
+        self.header
+    }
+
+    /// The captured bytes, from the link layer on.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Bytes that the packet had on the wire.
+    pub fn wire_len(&self) -> u32 {
+        self.header.wire_len
+    }
+
+    /// Index of the device (or file interface) in [`crate::Capture::devices`].
+    pub fn device(&self) -> usize {
+        usize::from(self.device)
+    }
+
+    /// RX queue that the packet came in on.
+    pub fn queue(&self) -> u16 {
+        self.header.queue
+    }
+
+    /// What the first byte of [`Record::data`] is.
+    pub fn link_type(&self) -> LinkType {
+        LinkType::from_code(self.header.link)
+    }
+
+    /// The bytes after the transport header, where one was found and captured.
+    pub fn payload(&self) -> Option<&'a [u8]> {
+        match self.header.payload_off {
+            NO_OFFSET => None,
+            offset => self.data.get(usize::from(offset)..),
+        }
+    }
+
+    /// Whether the snap length cut the packet.
+    pub fn is_snapped(&self) -> bool {
+        self.header.flags & flags::SNAPPED != 0
+    }
+}
