@@ -1,1 +1,13 @@
-//! placeholder
+//! Multi-core packet capture for stock Linux.
+pub mod batch;
+pub mod engine;
+pub mod error;
+pub mod record;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use record::Record;
+pub use wirelane_datapath::layout::{LinkType, RecordHeader};
+/// placeholder
+#[derive(Debug)]
+pub struct Capture;

@@ -1,0 +1,80 @@
+//! A run of records that lie one behind the other, and how far they have been read.
+
+use std::cell::Cell;
+
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
+
+use crate::record::Record;
+
+/// Records in arrival order, all of one device (and, in the ring engine, of one lane).
+///
+/// A batch is an iterator. What it has yielded counts as analysed; the memory goes back to the lane when the
+/// worker is asked for the next batch, not before, so records stay valid until then. A batch that is dropped
+/// half-way continues with its rest in the next one.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    bytes: &'a [u8],
+    device: u16,
+    progress: &'a Progress,
+    tally: &'a dyn Tally,
+}
+
+/// Where the packets and bytes of a batch are counted as they are yielded.
+pub(crate) trait Tally: std::fmt::Debug {
+    /// One packet of this many wire bytes from this RX queue has been yielded.
+    fn count(&self, queue: u16, wire_bytes: u32);
+}
+
+/// How many bytes of the current batch have been yielded.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Cell<usize>);
+
+impl Progress {
+    /// Bytes of whole records, from the start of the batch, that were yielded; resets the count.
+    pub(crate) fn take(&self) -> usize {
+        self.0.take()
+    }
+}
+
+/// Bytes that a record with this many captured bytes takes in a ring: header, data, padding to 8.
+pub(crate) const fn record_size(cap_len: usize) -> usize {
+    (RECORD_HEADER + cap_len + 7) & !7
+}
+
+impl<'a> Batch<'a> {
+    /// A batch over packed records. `bytes` must start at a multiple of 8 and hold whole records only, as
+    /// written by the kernel side or by the file engine.
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        device: u16,
+        progress: &'a Progress,
+        tally: &'a dyn Tally,
+    ) -> Batch<'a> {
+        debug_assert!(bytes.as_ptr().addr().is_multiple_of(align_of::<RecordHeader>()));
+        Batch { bytes, device, progress, tally }
+    }
+
+    /// Whether there is nothing (left) in it: the wait ended before a record came.
+    pub fn is_empty(&self) -> bool {
+        self.progress.0.get() >= self.bytes.len()
+    }
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        let start = self.progress.0.get();
+        let rest = self.bytes.get(start..)?;
+        let (head, after) = rest.split_at_checked(RECORD_HEADER)?;
+        // SAFETY: `head` is RECORD_HEADER bytes long and starts at a multiple of 8: the batch does, and every
+        // record's size is a multiple of 8. RecordHeader is plain integers, so every bit pattern is valid.
+        // The bytes are not written to while the batch is borrowed (they are behind the tail's release).
+        let header = unsafe { &*head.as_ptr().cast::<RecordHeader>() };
+        let data = after.get(..header.cap_len as usize)?;
+        self.progress.0.set(start + record_size(data.len()));
+        self.tally.count(header.queue, header.wire_len);
+        Some(Record::new(header, data, self.device))
+    }
+}

@@ -1,0 +1,12 @@
+//! How packets reach user space. Every engine is a [`Source`] of batches; applications see only that.
+
+use std::time::Duration;
+
+use crate::{Batch, Result};
+
+/// One worker's end of an engine.
+pub(crate) trait Source: Send {
+    /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there
+    /// will be no more. An error ends the source; everything before it has been delivered.
+    fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
+}

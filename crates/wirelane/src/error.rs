@@ -1,0 +1,147 @@
+//! Errors for the person at the keyboard: what was wrong, which input, what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Everything that can go wrong in this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device does not exist in this network namespace.
+    #[error("no device '{name}' in this network namespace; there are: {known}")]
+    UnknownDevice {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+    /// The device has no such RX queue.
+    #[error("'{device}' has no RX queue {queue}; it has {known}")]
+    UnknownQueue {
+        /// The device.
+        device: String,
+        /// The queue that was asked for.
+        queue: u32,
+        /// The queues that exist, as virtual devices.
+        known: String,
+    },
+    /// A device selector that cannot be read.
+    #[error("'{input}' is not a device: {reason}; write DEV, DEV@QUEUE or DEV@FIRST-LAST, as in eth1@0-3")]
+    BadSelector {
+        /// What was given.
+        input: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The process lacks capabilities.
+    #[error("missing {missing}: {action} needs it; run as root, or grant it: setcap {grant}+ep $(which wirelane)")]
+    MissingCapability {
+        /// The capabilities that are missing, as in `CAP_BPF, CAP_NET_ADMIN`.
+        missing: String,
+        /// The same in setcap's form.
+        grant: String,
+        /// What needs them.
+        action: String,
+    },
+    /// Somebody else's XDP program is on the device.
+    #[error(
+        "{device} already runs the {mode} XDP program '{program}' (id {id}), which is not Wirelane's; \
+         it is left alone: stop the program that owns it and try again"
+    )]
+    ForeignProgram {
+        /// The device.
+        device: String,
+        /// Name of the program.
+        program: String,
+        /// Its id, as `bpftool prog show id` takes it.
+        id: u32,
+        /// `native`, `generic` or `offloaded`.
+        mode: String,
+    },
+    /// A running Wirelane of another version holds the device.
+    #[error("{device} is captured by a Wirelane with interface version {theirs}, this one has {ours}; stop it first")]
+    OtherVersion {
+        /// The device.
+        device: String,
+        /// Interface version of the running instance.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// The device went away during a capture.
+    #[error("device {device} disappeared during the capture")]
+    DeviceGone {
+        /// The device.
+        device: String,
+    },
+    /// An option has a value that makes no sense.
+    #[error("{option}: {reason}")]
+    BadOption {
+        /// The option, as the library or the command line calls it.
+        option: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// All places of a device are taken.
+    #[error("{device} already serves {limit} groups, the most it can; stop one of them")]
+    TooManyGroups {
+        /// The device.
+        device: String,
+        /// The most groups that a device serves.
+        limit: u32,
+    },
+    /// A capture file is damaged or is none; what came before the offset has been delivered.
+    #[error("{path}: at byte {offset}: {reason}")]
+    CaptureFile {
+        /// The file.
+        path: PathBuf,
+        /// Where the first thing that cannot be read starts.
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The kernel refused something.
+    #[error("{action}: {source}")]
+    Kernel {
+        /// What was being done.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// libbpf could not load or attach.
+    #[error("{action}: {source}")]
+    Bpf {
+        /// What was being done.
+        action: String,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+    },
+    /// A file could not be opened, read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The kernel refused `action` with the current `errno`.
+    pub(crate) fn last_os(action: impl Into<String>) -> Error {
+        Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
+    }
+
+    /// The kernel refused `action`.
+    pub(crate) fn kernel(action: impl Into<String>, source: io::Error) -> Error {
+        Error::Kernel { action: action.into(), source }
+    }
+
+    /// libbpf refused `action`.
+    pub(crate) fn bpf(action: impl Into<String>, source: libbpf_rs::Error) -> Error {
+        Error::Bpf { action: action.into(), source }
+    }
+}
