@@ -1,13 +1,23 @@
 //! Multi-core packet capture for stock Linux.
-pub mod batch;
-pub mod engine;
-pub mod error;
-pub mod record;
+mod batch;
+mod capture;
+mod clock;
+pub mod device;
+mod engine;
+mod error;
+mod keeper;
+pub mod ledger;
+mod live;
+pub mod privilege;
+mod record;
+mod tally;
+mod worker;
 
 pub use batch::Batch;
+pub use capture::{Builder, Capture, CaptureDevice, DEFAULT_RING_SIZE, Steering};
+pub use device::{Selector, XdpMode};
 pub use error::{Error, Result};
+pub use ledger::Ledger;
 pub use record::Record;
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
-/// placeholder
-#[derive(Debug)]
-pub struct Capture;
+pub use worker::{Timebase, Worker};

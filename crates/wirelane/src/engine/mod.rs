@@ -10,3 +10,4 @@ pub(crate) trait Source: Send {
     /// will be no more. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
 }
+pub(crate) mod ring;
