@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Batch, Result};
 
-pub mod file;
+pub(crate) mod file;
+pub(crate) mod ring;
 
 /// One worker's end of an engine.
 pub(crate) trait Source: Send {
@@ -12,4 +13,3 @@ pub(crate) trait Source: Send {
     /// will be no more. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
 }
-pub(crate) mod ring;
