@@ -34,7 +34,9 @@ pub enum Error {
         reason: String,
     },
     /// The process lacks capabilities.
-    #[error("missing {missing}: {action} needs it; run as root, or grant it: setcap {grant}+ep $(which wirelane)")]
+    #[error(
+        "missing {missing}: {action} needs it; run as root, or grant it: setcap {grant}+ep $(which wirelane)"
+    )]
     MissingCapability {
         /// The capabilities that are missing, as in `CAP_BPF, CAP_NET_ADMIN`.
         missing: String,
@@ -59,7 +61,9 @@ pub enum Error {
         mode: String,
     },
     /// A running Wirelane of another version holds the device.
-    #[error("{device} is captured by a Wirelane with interface version {theirs}, this one has {ours}; stop it first")]
+    #[error(
+        "{device} is captured by a Wirelane with interface version {theirs}, this one has {ours}; stop it first"
+    )]
     OtherVersion {
         /// The device.
         device: String,

@@ -3,6 +3,7 @@ pub mod batch;
 pub mod engine;
 pub mod error;
 pub mod record;
+pub mod send;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
