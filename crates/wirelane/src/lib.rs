@@ -2,6 +2,7 @@
 pub mod batch;
 pub mod engine;
 pub mod error;
+pub mod linktype;
 pub mod record;
 pub mod send;
 
