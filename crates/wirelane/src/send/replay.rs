@@ -10,6 +10,7 @@ use super::account::{Meter, per_second};
 use super::interface::Interface;
 use super::pace::{Clock, SystemClock};
 use super::packet_socket::{BATCH, Frames, PacketSocket};
+use crate::engine::file::FileSource;
 
 use crate::{Error, LinkType, Result};
 
@@ -31,8 +32,27 @@ pub struct Frame<'a> {
 
 /// Where the frames of a replay come from: a capture file, once through.
 pub trait FrameReader {
-    /// The next frame; `None` at the end.
-    fn next_frame(&mut self) -> Result<Option<Frame<'_>>>;
+    /// Calls `visit` with the next frames, as many as are at hand, until it says `false`. The result is
+    /// `false` at the end of the capture.
+    fn read(&mut self, visit: &mut dyn FnMut(Frame<'_>) -> Result<bool>) -> Result<bool>;
+}
+
+impl FrameReader for FileSource {
+    fn read(&mut self, visit: &mut dyn FnMut(Frame<'_>) -> Result<bool>) -> Result<bool> {
+        let Some(batch) = self.next_batch(LOOK_AT_STOP)? else { return Ok(false) };
+        for record in batch {
+            let frame = Frame {
+                ts_ns: record.header().ts_ns,
+                link_type: record.link_type(),
+                wire_len: record.wire_len(),
+                bytes: record.data(),
+            };
+            if !visit(frame)? {
+                break;
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// How fast to replay.
@@ -155,27 +175,28 @@ pub fn replay<R: FrameReader>(
     let mut schedule = Schedule::default();
     for _ in 0..plan.passes {
         let mut reader = open()?;
-        while !outlet.stopped() {
-            let Some(frame) = reader.next_frame()? else {
-                outlet.report.passes += 1;
-                break;
-            };
-            outlet.report.read += 1;
+        let mut visit = |frame: Frame<'_>| {
             if let ReplaySpeed::Factor(factor) = plan.speed {
                 // Also for a frame that is left out: the others keep their distances.
                 let due = schedule.next(frame.ts_ns, factor);
                 outlet.wait_until(due)?;
-                if outlet.stopped() {
-                    break;
-                }
                 outlet.note_lateness(due);
             }
+            if outlet.stopped() {
+                return Ok(false);
+            }
             outlet.add(&frame, &interface)?;
+            Ok(true)
+        };
+        let mut more = true;
+        while more && !stop.load(Ordering::Relaxed) {
+            more = reader.read(&mut visit)?;
         }
-        schedule.restart();
-        if outlet.stopped() {
+        if more {
             break;
         }
+        outlet.report.passes += 1;
+        schedule.restart();
     }
     outlet.flush()?;
     let duration_s = outlet.clock.now().as_secs_f64();
@@ -230,6 +251,7 @@ impl Outlet<'_> {
     }
 
     fn add(&mut self, frame: &Frame<'_>, interface: &Interface) -> Result<()> {
+        self.report.read += 1;
         let tagged = matches!(frame.bytes.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
         let length = frame.bytes.len();
         let left_out = if frame.link_type != LinkType::Ethernet {
