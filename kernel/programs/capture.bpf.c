@@ -25,9 +25,10 @@
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
-#include "../packet/parse.h"
-#include "../packet/hash.h"
-#include "../packet/record.h"
+#include "packet/parse.h"
+#include "packet/hash.h"
+#include "packet/record.h"
+#include "packet/steer.h"
 
 /* The packet at hand. */
 struct wl_packet {
@@ -36,23 +37,12 @@ struct wl_packet {
 	__u32 wire_len;
 	__u32 lane;
 	__u32 queue;
-	__u32 flags; /* WL_REC_* */
 };
-
-static __always_inline __u32 wl_steer(const struct wl_group *group, __u32 hash, __u32 queue)
-{
-	__u32 worker;
-
-	if (group->steering == WL_STEER_QUEUE)
-		worker = queue % (group->workers ?: 1);
-	else
-		worker = group->buckets[hash & (WL_BUCKETS - 1)];
-	return worker;
-}
 
 /* Copies the packet into the ring of one worker. False: no room. */
 static __always_inline bool wl_copy(struct xdp_md *ctx, const struct wl_packet *packet,
-				    const struct wl_group *group, __u32 g, __u32 worker, __u32 hash)
+				    const struct wl_group *group, __u32 g, __u32 worker,
+				    const struct wl_ip *chosen, __u32 hash)
 {
 	__u32 cap_len = packet->wire_len, size, ring_index, key;
 	struct wl_record *record;
@@ -81,11 +71,12 @@ static __always_inline bool wl_copy(struct xdp_md *ctx, const struct wl_packet *
 	record->ts_ns = packet->ts_ns;
 	record->cap_len = cap_len;
 	record->wire_len = packet->wire_len;
-	record->hash = hash;
 	record->rule_id = 0;
 	record->queue = packet->queue;
-	wl_fill_record(record, packet->parsed, group->flags & WL_GROUP_INNER,
-		       packet->flags | (cap_len < packet->wire_len ? WL_REC_SNAPPED : 0));
+	record->kind = WL_RECORD_PACKET;
+	wl_fill_record(record, packet->parsed, chosen, hash);
+	if (cap_len < packet->wire_len)
+		record->flags |= WL_REC_SNAPPED;
 	if (cap_len == 0 || bpf_xdp_load_bytes(ctx, 0, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
@@ -98,6 +89,7 @@ static __always_inline bool wl_copy(struct xdp_md *ctx, const struct wl_packet *
 /* Offers the packet to one group. True: the group takes it from the host stack. */
 static __always_inline bool wl_offer(struct xdp_md *ctx, const struct wl_packet *packet, __u32 g)
 {
+	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
 	__u32 key, slot, slots, queue = packet->queue, hash, worker;
@@ -115,9 +107,10 @@ static __always_inline bool wl_offer(struct xdp_md *ctx, const struct wl_packet 
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
 
-	hash = wl_flow_hash(wl_choose(packet->parsed, group->flags & WL_GROUP_INNER), wl_config.seed);
-	worker = wl_steer(group, hash, queue);
-	if (worker < WL_MAX_WORKERS && wl_copy(ctx, packet, group, g, worker, hash))
+	chosen = wl_choose(packet->parsed, !!(group->flags & WL_GROUP_INNER));
+	hash = wl_packet_hash(packet->parsed, chosen, wl_config.seed);
+	worker = wl_steer(group->steering, group->buckets, hash, queue, group->workers);
+	if (worker < WL_MAX_WORKERS && wl_copy(ctx, packet, group, g, worker, chosen, hash))
 		tally->delivered++;
 	else
 		tally->lost++;
@@ -153,8 +146,8 @@ int wirelane_xdp(struct xdp_md *ctx)
 		return XDP_PASS;
 	packet.ts_ns = bpf_ktime_get_ns();
 	packet.parsed = &lane->parsed;
-	wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet.wire_len, WL_LINK_ETHERNET,
-		 WL_PARSE_TUNNELS, &lane->parsed);
+	wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, WL_LINK_ETHERNET, WL_PARSE_TUNNELS,
+		 &lane->parsed);
 
 	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
 		if (active & 1)

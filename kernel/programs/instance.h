@@ -17,7 +17,8 @@
 #ifndef WL_INSTANCE_H
 #define WL_INSTANCE_H
 
-#include "../packet/types.h"
+#include "packet/types.h"
+#include "packet/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
 #define WL_INTERFACE_VERSION 1
@@ -26,7 +27,6 @@
 #define WL_MAX_WORKERS	64  /* of one group */
 #define WL_MAX_QUEUES	256 /* of one device */
 #define WL_MAX_CPUS	1024
-#define WL_BUCKETS	512
 
 /* A ring is a power of two of segments; a record that crosses the end of one spills into its slack. */
 #define WL_SEGMENT_SHIFT 20
@@ -49,12 +49,6 @@ struct wl_instance {
 /* wl_group.flags */
 #define WL_GROUP_TAKE	0x1 /* what the group gets does not go on to the host stack */
 #define WL_GROUP_INNER	0x2 /* steer by, and report, the headers inside tunnels */
-
-/* wl_group.steering */
-enum wl_steering {
-	WL_STEER_FLOW = 0,  /* by the symmetric flow hash, through the bucket table */
-	WL_STEER_QUEUE = 1, /* by the RX queue */
-};
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
