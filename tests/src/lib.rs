@@ -4,6 +4,7 @@
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
+//! ForeignXdp somebody else's program on a device
 //! process    descriptors and CPU time of a process
 //! paths      the built binary, the corpus
 //! ```
@@ -13,6 +14,7 @@
 
 mod bpf;
 mod child;
+mod foreign;
 mod lab;
 mod paths;
 mod process;
@@ -20,6 +22,7 @@ mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
+pub use foreign::ForeignXdp;
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{cpu_time, open_descriptors, resident_bytes};

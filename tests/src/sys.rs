@@ -1,8 +1,10 @@
 //! The system calls of the lab: the only `unsafe` of the tests.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 /// A signal for [`crate::Child::signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,4 +65,42 @@ pub(crate) fn lock(file: &File, exclusive: bool) -> io::Result<()> {
 pub(crate) fn clock_ticks() -> u64 {
     // SAFETY: sysconf(3) takes a constant. _SC_CLK_TCK is always known.
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.cast_unsigned()
+}
+
+/// Loads an XDP program of two instructions that passes every packet.
+pub(crate) fn load_passing_xdp(name: &CStr) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys::{BPF_PROG_TYPE_XDP, bpf_insn, bpf_prog_load};
+    // r0 = XDP_PASS (BPF_ALU64 | BPF_MOV | BPF_K); exit (BPF_JMP | BPF_EXIT)
+    let (mut result, mut exit) = (bpf_insn::default(), bpf_insn::default());
+    (result.code, result.imm, exit.code) = (0xb7, 2, 0x95);
+    let instructions = [result, exit];
+    // SAFETY: name and licence are NUL-terminated, the instructions and their number belong together, all
+    // outlive the call, and libbpf takes a null pointer for no options.
+    let fd = unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_XDP,
+            name.as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            ptr::null_mut(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: `fd` was returned by bpf(2) just now, so it is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kernel's id of a loaded program.
+pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
+    use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
+    let mut info = bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: `info` and its size are exclusively borrowed for the call and belong together; all pointers in
+    // it are null with counts of zero, so the kernel writes nowhere else.
+    let status =
+        unsafe { bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info.id) }
 }

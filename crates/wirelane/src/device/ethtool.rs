@@ -17,6 +17,9 @@ const DRVINFO: usize = 196;
 const CHANNELS: usize = 36;
 const LINK_SETTINGS: usize = 48;
 
+/// Offset of `link_mode_masks_nwords` in `struct ethtool_link_settings`.
+const NWORDS: usize = 15;
+
 /// Whether a link sends and receives at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,10 +65,10 @@ impl Ethtool {
         let Some(first) = self.ask::<LINK_SETTINGS>(name, ETHTOOL_GLINKSETTINGS) else {
             return (None, None);
         };
-        let words = (first[18] as i8).unsigned_abs();
+        let words = (first[NWORDS] as i8).unsigned_abs();
         let mut command = vec![0; LINK_SETTINGS + 3 * 4 * usize::from(words)];
         command[..4].copy_from_slice(&ETHTOOL_GLINKSETTINGS.to_ne_bytes());
-        command[18] = words;
+        command[NWORDS] = words;
         if sys::ethtool(&self.0, name, &mut command).is_err() {
             return (None, None);
         }
