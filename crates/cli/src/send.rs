@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use wirelane::engine::file::{FileOptions, FileSource};
 use wirelane::send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
     Traffic, Transport, allowed_cpus, generate, replay,
 };
+use wirelane::{FileOptions, FileSource};
 
 /// Send numbered packets, or replay a capture
 ///

@@ -11,7 +11,7 @@ use crate::ledger::Ledger;
 use crate::live::LiveCapture;
 use crate::privilege::{self, Capability};
 use crate::worker::Worker;
-use crate::{Error, Result};
+use crate::{Error, FileInterface, Result};
 
 /// Which worker of a capture gets a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,13 @@ impl Builder {
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.selectors)?;
         privilege::require(
-            &[Capability::Bpf, Capability::NetAdmin, Capability::NetRaw, Capability::SysAdmin, Capability::Perfmon],
+            &[
+                Capability::Bpf,
+                Capability::NetAdmin,
+                Capability::NetRaw,
+                Capability::SysAdmin,
+                Capability::Perfmon,
+            ],
             "capturing with the ring engine",
         )?;
         LiveCapture::open(&self, selected).map(|live| Capture(Kind::Live(live)))
@@ -200,7 +206,8 @@ impl Builder {
                 Steering::Flow => steering::FLOW,
                 Steering::Queue => steering::QUEUE,
             },
-            flags: if self.take { group_flags::TAKE } else { 0 } | if self.inner { group_flags::INNER } else { 0 },
+            flags: if self.take { group_flags::TAKE } else { 0 }
+                | if self.inner { group_flags::INNER } else { 0 },
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
         }
     }
@@ -296,6 +303,14 @@ impl Capture {
         match &self.0 {
             Kind::Live(live) => live.devices(),
             Kind::File(file) => file.devices(),
+        }
+    }
+
+    /// The interfaces that the file has described so far; none for a capture on devices.
+    pub fn file_interfaces(&self) -> Vec<FileInterface> {
+        match &self.0 {
+            Kind::Live(_) => Vec::new(),
+            Kind::File(file) => file.interfaces(),
         }
     }
 

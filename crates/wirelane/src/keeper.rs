@@ -35,7 +35,11 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Starts the thread. When every device has gone, `workers` are told that nothing will come any more.
-    pub(crate) fn start(devices: Arc<[Kept]>, clock: Arc<Clock>, workers: Vec<Arc<Shared>>) -> Result<Keeper> {
+    pub(crate) fn start(
+        devices: Arc<[Kept]>,
+        clock: Arc<Clock>,
+        workers: Vec<Arc<Shared>>,
+    ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
         let mut monitor = Monitor::open()?;
@@ -62,7 +66,8 @@ impl Keeper {
 /// True once the keeper is to end.
 fn sleep(signal: &(Mutex<bool>, Condvar)) -> bool {
     let stop = signal.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let (stop, _) = signal.1.wait_timeout_while(stop, PERIOD, |stop| !*stop).unwrap_or_else(PoisonError::into_inner);
+    let (stop, _) =
+        signal.1.wait_timeout_while(stop, PERIOD, |stop| !*stop).unwrap_or_else(PoisonError::into_inner);
     *stop
 }
 

@@ -28,7 +28,8 @@ impl DeviceTally {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // One writer: a load and a store, no locked addition. Relaxed: readers want the value, and learn from
         // the end of the worker's thread (join) that it is final.
-        let add = |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        let add =
+            |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&tally.packets, 1);
         add(&tally.bytes, u64::from(wire_bytes));
     }

@@ -57,7 +57,11 @@ impl Worker {
             libc::CPU_SET(core, &mut set);
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
         };
-        if status == 0 { Ok(()) } else { Err(Error::last_os(format!("pinning worker {} to core {core}", self.index))) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(Error::last_os(format!("pinning worker {} to core {core}", self.index)))
+        }
     }
 
     /// The next records, waiting up to `wait` for them. An empty batch means that the wait ended first, `None`

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libbpf_rs::{MapCore as _, MapHandle, MapType};
+use libbpf_rs::{MapHandle, MapType};
 
 use super::memory::Mapping;
 use crate::{Error, Result};
@@ -40,7 +40,9 @@ impl Bell {
         let fd = map.as_fd().try_clone_to_owned();
         match (consumer, producer, fd) {
             (Ok(consumer), Ok(producer), Ok(fd)) => Ok(Bell { fd, consumer, producer }),
-            (Err(e), _, _) | (_, Err(e), _) | (_, _, Err(e)) => Err(Error::kernel("mapping a worker's bell", e)),
+            (Err(e), _, _) | (_, Err(e), _) | (_, _, Err(e)) => {
+                Err(Error::kernel("mapping a worker's bell", e))
+            }
         }
     }
 

@@ -6,16 +6,16 @@
 //! behind (its active bit, its rings) is cleared by the next owner of the place or by [`reap`], which every
 //! process of the instance runs a few times a second.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_datapath::instance::{
-    self as layout, AWAKE, BUCKETS, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Reader as ReaderEnd,
-    Ring, SEGMENT, Tally,
+    self as layout, AWAKE, BUCKETS, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS,
+    Reader as ReaderEnd, Ring, SEGMENT, Tally,
 };
 
 use super::bell::Bell;
@@ -60,7 +60,8 @@ struct Place {
 impl Place {
     /// Takes this place; `None` if somebody has it.
     fn take(instance: &Instance, group: usize) -> Result<Option<Place>> {
-        let (token, peer) = UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
+        let (token, peer) =
+            UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
         let value = token.as_raw_fd() as u64;
         let key = (group as u32).to_ne_bytes();
         match instance.owners.update(&key, &value.to_ne_bytes(), MapFlags::NO_EXIST) {
@@ -104,7 +105,9 @@ fn remove(map: &MapHandle, key: usize) -> Result<()> {
     match map.lookup(&key, MapFlags::ANY) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => match map.delete(&key) {
-            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(Error::bpf("removing a group's map", e)),
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::bpf("removing a group's map", e))
+            }
             _ => Ok(()),
         },
         Err(e) => Err(Error::bpf("looking for a group's map", e)),
@@ -138,9 +141,10 @@ impl Membership {
                 ),
             });
         }
-        let place = (0..MAX_GROUPS).find_map(|group| Place::take(instance, group).transpose()).unwrap_or_else(|| {
-            Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 })
-        })?;
+        let place =
+            (0..MAX_GROUPS).find_map(|group| Place::take(instance, group).transpose()).unwrap_or_else(
+                || Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 }),
+            )?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());
@@ -294,9 +298,8 @@ fn create_data(elements: usize) -> Result<MapHandle> {
         map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE | libbpf_rs::libbpf_sys::BPF_F_INNER_MAP,
         ..Default::default()
     };
-    MapHandle::create(MapType::Array, Some("wl_ring"), 4, ELEMENT as u32, elements as u32, &opts).map_err(|e| {
-        Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e)
-    })
+    MapHandle::create(MapType::Array, Some("wl_ring"), 4, ELEMENT as u32, elements as u32, &opts)
+        .map_err(|e| Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e))
 }
 
 /// Writes the group's wishes where the lanes read them. The group is not active yet.

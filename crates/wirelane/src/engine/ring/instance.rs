@@ -106,7 +106,8 @@ impl Instance {
 
 /// Asks the kernel what runs on the device. An error if it is not ours.
 fn on_device(device: &Device) -> Result<OnDevice> {
-    let mut query = sys::bpf_xdp_query_opts { sz: size_of::<sys::bpf_xdp_query_opts>() as _, ..Default::default() };
+    let mut query =
+        sys::bpf_xdp_query_opts { sz: size_of::<sys::bpf_xdp_query_opts>() as _, ..Default::default() };
     // SAFETY: a live, zeroed option struct with its size set.
     let status = unsafe { sys::bpf_xdp_query(device.ifindex as i32, 0, &mut query) };
     if status < 0 {
@@ -169,7 +170,10 @@ fn program_info(fd: &OwnedFd) -> Result<(sys::bpf_prog_info, Vec<u32>)> {
     // SAFETY: `info` and the array it points to are live and of the sizes stated.
     let status = unsafe { sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
     if status < 0 {
-        return Err(Error::kernel("reading a BPF program's description", std::io::Error::from_raw_os_error(-status)));
+        return Err(Error::kernel(
+            "reading a BPF program's description",
+            std::io::Error::from_raw_os_error(-status),
+        ));
     }
     maps.truncate(info.nr_map_ids as usize);
     Ok((info, maps))
@@ -269,7 +273,8 @@ fn load(device: &Device, mode: XdpMode) -> Result<Option<Instance>> {
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
-    let skel = open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
+    let skel =
+        open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
 
     let program = skel.progs.wirelane_xdp.as_fd();
     // The owners' map is not looked at by the program: bound to it, it is found by whoever finds the program.

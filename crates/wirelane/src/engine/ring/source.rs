@@ -72,7 +72,12 @@ pub(crate) struct RingSource {
 
 impl RingSource {
     /// A source over these rings. `ring_size` bounds the watermark: a quarter of it.
-    pub(crate) fn new(lanes: Vec<LaneEnd>, bells: Vec<Bell>, shared: Arc<Shared>, ring_size: u64) -> RingSource {
+    pub(crate) fn new(
+        lanes: Vec<LaneEnd>,
+        bells: Vec<Bell>,
+        shared: Arc<Shared>,
+        ring_size: u64,
+    ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
             lanes,
