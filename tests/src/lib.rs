@@ -1,1 +1,47 @@
-//! Integration tests.
+//! The test lab: real traffic in network namespaces of its own, and what tests need around it.
+//!
+//! ```text
+//! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
+//! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
+//! bpf        the kernel's list of our programs, maps and links, for leak tests
+//! ForeignXdp somebody else's program on a device
+//! process    descriptors and CPU time of a process
+//! paths      the built binary, the corpus
+//! ```
+//!
+//! Tests that need root start with `if !require_root("name") { return }`. Counts in a lab are exact: its
+//! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so what arrives is what the test sent.
+
+mod bpf;
+mod child;
+mod foreign;
+mod lab;
+mod paths;
+mod process;
+mod sys;
+
+pub use bpf::{BpfObjects, bpf_objects, wait_for_bpf_objects};
+pub use child::{Child, Finished};
+pub use foreign::ForeignXdp;
+pub use lab::{End, Lab, LabOptions, Link};
+pub use paths::{corpus, repository, wirelane_binary};
+pub use process::{cpu_time, open_descriptors, resident_bytes};
+pub use sys::Signal;
+
+/// Whether a test that needs root may run. Call it first, and return where it says no.
+///
+/// # Panics
+/// Where the tests are not run by root, unless `WIRELANE_UNPRIVILEGED=1` is set: then the test is left out,
+/// and says so.
+pub fn require_root(test: &str) -> bool {
+    if sys::is_root() {
+        return true;
+    }
+    assert!(
+        std::env::var("WIRELANE_UNPRIVILEGED").is_ok_and(|value| value == "1"),
+        "{test} needs root: run 'make test', which uses sudo, or set WIRELANE_UNPRIVILEGED=1 to leave out \
+         what needs root"
+    );
+    println!("left out: {test} (needs root)");
+    false
+}

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Batch, Result};
 
-pub mod file;
+pub(crate) mod file;
+pub(crate) mod ring;
 
 /// One worker's end of an engine.
 pub(crate) trait Source: Send {

@@ -47,6 +47,7 @@ mod tests;
 use arena::Arena;
 use counters::Counters;
 pub use counters::InterfaceCounters;
+pub(crate) use counters::InterfaceLines;
 use decode::{MAX_ITEM, Packet, Step};
 use input::{Filled, Input};
 pub use interface::FileInterface;
@@ -189,6 +190,11 @@ impl FileSource {
         &self.interfaces
     }
 
+    /// The interfaces and their counters, for the ledger.
+    pub(crate) fn lines(&self) -> InterfaceLines {
+        self.counters.lines.clone()
+    }
+
     /// What was read and analysed of the interface with this index.
     pub fn counters(&self, interface: usize) -> InterfaceCounters {
         self.counters.of(interface)
@@ -205,7 +211,12 @@ impl FileSource {
         if self.arena.is_empty() && !self.build(wait)? {
             return Ok(None);
         }
-        Ok(Some(Batch::new(self.arena.records(), self.device, &self.progress, &self.counters)))
+        self.counters.follow(&self.interfaces); // an empty batch may come before any packet
+        let Some(tally) = self.counters.analysed(usize::from(self.device)) else {
+            return Ok(None); // the end of a file without interfaces
+        };
+        let records = self.arena.records();
+        Ok(Some(Batch::new(records, records.len(), self.device, &self.progress, tally)))
     }
 
     /// Fills the arena. False: there is nothing more.
@@ -268,6 +279,7 @@ impl FileSource {
         annotate::annotate(&mut header, data);
         self.arena.push(&header, data);
         self.device = packet.interface;
+        self.counters.follow(&self.interfaces);
         self.counters.read(usize::from(packet.interface), packet.wire_len);
         self.input.consume(packet.size);
         true

@@ -1,0 +1,104 @@
+//! What drivers tell through ethtool (linux/ethtool.h). All of it may be missing: many virtual devices answer
+//! nothing, and then the answer here is `None`.
+
+use std::os::fd::OwnedFd;
+
+use serde::Serialize;
+
+use super::netlink::{text, u32_at};
+use super::sys;
+
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
+
+/// Bytes of `struct ethtool_drvinfo`, `ethtool_channels`, `ethtool_link_settings`.
+const DRVINFO: usize = 196;
+const CHANNELS: usize = 36;
+const LINK_SETTINGS: usize = 48;
+
+/// Offset of `link_mode_masks_nwords` in `struct ethtool_link_settings`.
+const NWORDS: usize = 15;
+
+/// Whether a link sends and receives at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Duplex {
+    /// One direction at a time.
+    Half,
+    /// Both at once.
+    Full,
+}
+
+/// What a driver says about itself.
+pub(super) struct DriverInfo {
+    pub(super) driver: Option<String>,
+    pub(super) bus_info: Option<String>,
+}
+
+/// Asks drivers of devices in the network namespace in which it was opened.
+pub(super) struct Ethtool(OwnedFd);
+
+impl Ethtool {
+    pub(super) fn open() -> std::io::Result<Ethtool> {
+        sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Ethtool)
+    }
+
+    /// Name of the driver and where the device sits, as in `0000:00:1f.6`.
+    pub(super) fn driver(&self, name: &str) -> Option<DriverInfo> {
+        let answer = self.ask::<DRVINFO>(name, ETHTOOL_GDRVINFO)?;
+        let field = |start: usize| Some(text(&answer[start..start + 32])).filter(|text| !text.is_empty());
+        Some(DriverInfo { driver: field(4), bus_info: field(4 + 3 * 32) })
+    }
+
+    /// Number of active RX queues: channels that only receive, and those that do both. A driver that counts
+    /// neither answers `None`.
+    pub(super) fn rx_queues(&self, name: &str) -> Option<u32> {
+        let answer = self.ask::<CHANNELS>(name, ETHTOOL_GCHANNELS)?;
+        let (rx, combined) = (u32_at(&answer, 20)?, u32_at(&answer, 32)?);
+        rx.checked_add(combined).filter(|queues| *queues > 0)
+    }
+
+    /// Speed in Mbit/s and duplex, each where known.
+    pub(super) fn link(&self, name: &str) -> (Option<u32>, Option<Duplex>) {
+        // The first question says how long the three bit masks behind the struct are, as a negative number.
+        let Some(first) = self.ask::<LINK_SETTINGS>(name, ETHTOOL_GLINKSETTINGS) else {
+            return (None, None);
+        };
+        let words = (first[NWORDS] as i8).unsigned_abs();
+        let mut command = vec![0; LINK_SETTINGS + 3 * 4 * usize::from(words)];
+        command[..4].copy_from_slice(&ETHTOOL_GLINKSETTINGS.to_ne_bytes());
+        command[NWORDS] = words;
+        if sys::ethtool(&self.0, name, &mut command).is_err() {
+            return (None, None);
+        }
+        // SPEED_UNKNOWN is all ones; some drivers say 0 while the link is down.
+        let speed = u32_at(&command, 4).filter(|speed| !matches!(*speed, 0 | u32::MAX));
+        let duplex = match command[8] {
+            0 => Some(Duplex::Half),
+            1 => Some(Duplex::Full),
+            _ => None,
+        };
+        (speed, duplex)
+    }
+
+    fn ask<const SIZE: usize>(&self, name: &str, command: u32) -> Option<[u8; SIZE]> {
+        let mut buffer = [0; SIZE];
+        buffer[..4].copy_from_slice(&command.to_ne_bytes());
+        sys::ethtool(&self.0, name, &mut buffer).ok()?;
+        Some(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_such_device_is_no_answer() {
+        let ethtool = Ethtool::open().unwrap();
+        assert!(ethtool.driver("no-such-dev").is_none());
+        assert!(ethtool.rx_queues("a-name-longer-than-any-device-has").is_none());
+        assert_eq!(ethtool.link("no-such-dev"), (None, None));
+    }
+}

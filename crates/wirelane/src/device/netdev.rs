@@ -1,0 +1,195 @@
+//! What newer kernels tell through the generic netlink family `netdev`: which XDP features a driver has (6.3
+//! and newer), and which NAPI instance, IRQ and kernel thread serve a queue (6.8 and newer). Its definition is
+//! Documentation/netlink/specs/netdev.yaml in the kernel's sources.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::netlink::{Client, attributes, push_attribute, u16_at, u32_at, u64_at};
+
+// linux/genetlink.h
+const GENL_HEADER: usize = 4;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+
+// linux/netdev.h
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_CMD_QUEUE_GET: u8 = 10;
+const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_ID: u16 = 2;
+const NETDEV_A_NAPI_IRQ: u16 = 3;
+const NETDEV_A_NAPI_PID: u16 = 4;
+const NETDEV_A_QUEUE_ID: u16 = 1;
+const NETDEV_A_QUEUE_IFINDEX: u16 = 2;
+const NETDEV_A_QUEUE_TYPE: u16 = 3;
+const NETDEV_A_QUEUE_NAPI_ID: u16 = 4;
+const NETDEV_QUEUE_TYPE_RX: u32 = 0;
+
+/// What a device's driver can do with XDP (`enum netdev_xdp_act`, `enum netdev_xdp_rx_metadata`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct XdpFeatures {
+    /// Programs run in the driver: native XDP.
+    pub native: bool,
+    /// Native programs may redirect packets to other devices, CPUs and AF_XDP sockets.
+    pub redirect: bool,
+    /// The device accepts packets that were redirected to it.
+    pub redirect_target: bool,
+    /// AF_XDP sockets receive without a copy.
+    pub zero_copy: bool,
+    /// Programs run on the card.
+    pub offload: bool,
+    /// Packets in several buffers (larger than a page) reach native programs.
+    pub multi_buffer: bool,
+    /// The device accepts redirected packets in several buffers.
+    pub redirect_target_multi_buffer: bool,
+    /// Programs may read the card's receive timestamp.
+    pub rx_timestamp: bool,
+    /// Programs may read the card's receive hash.
+    pub rx_hash: bool,
+    /// Programs may read a VLAN tag that the card has taken off.
+    pub rx_vlan_tag: bool,
+}
+
+impl XdpFeatures {
+    fn from_bits(features: u64, metadata: u64) -> XdpFeatures {
+        XdpFeatures {
+            native: features & 1 != 0,
+            redirect: features & 2 != 0,
+            redirect_target: features & 4 != 0,
+            zero_copy: features & 8 != 0,
+            offload: features & 16 != 0,
+            multi_buffer: features & 32 != 0,
+            redirect_target_multi_buffer: features & 64 != 0,
+            rx_timestamp: metadata & 1 != 0,
+            rx_hash: metadata & 2 != 0,
+            rx_vlan_tag: metadata & 4 != 0,
+        }
+    }
+}
+
+/// The NAPI instance of one RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueNapi {
+    pub(super) queue: u32,
+    pub(super) napi_id: u32,
+    pub(super) irq: Option<u32>,
+    /// The kernel thread that polls, where NAPI is threaded.
+    pub(super) thread: Option<u32>,
+}
+
+/// The family, in the network namespace in which it was opened.
+pub(super) struct Netdev {
+    client: Client,
+    family: u16,
+}
+
+impl Netdev {
+    /// `None` where this kernel has no such family.
+    pub(super) fn open() -> Option<Netdev> {
+        let mut client = Client::open(libc::NETLINK_GENERIC).ok()?;
+        let mut body = vec![libc::CTRL_CMD_GETFAMILY as u8, 1, 0, 0];
+        push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
+        let mut family = None;
+        client
+            .request(libc::GENL_ID_CTRL as u16, 0, &body, |body| {
+                family = genl_attributes(body)
+                    .find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID)
+                    .and_then(|(_, value)| u16_at(value, 0));
+            })
+            .ok()?;
+        Some(Netdev { client, family: family? })
+    }
+
+    /// XDP features of a device; `None` where the kernel does not tell.
+    pub(super) fn xdp_features(&mut self, ifindex: u32) -> Option<XdpFeatures> {
+        let (mut features, mut metadata) = (None, 0);
+        self.ask(NETDEV_CMD_DEV_GET, 0, NETDEV_A_DEV_IFINDEX, ifindex, |body| {
+            for (kind, value) in genl_attributes(body) {
+                match kind {
+                    NETDEV_A_DEV_XDP_FEATURES => features = u64_at(value, 0),
+                    NETDEV_A_DEV_XDP_RX_METADATA_FEATURES => metadata = u64_at(value, 0).unwrap_or(0),
+                    _ => {}
+                }
+            }
+        })
+        .ok()?;
+        features.map(|features| XdpFeatures::from_bits(features, metadata))
+    }
+
+    /// NAPI instances of a device's RX queues; empty where the kernel or the driver does not tell.
+    pub(super) fn queues(&mut self, ifindex: u32) -> Vec<QueueNapi> {
+        let mut queues = Vec::new();
+        let asked =
+            self.ask(NETDEV_CMD_QUEUE_GET, libc::NLM_F_DUMP, NETDEV_A_QUEUE_IFINDEX, ifindex, |body| {
+                let (mut queue, mut napi_id, mut direction, mut of) = (None, None, None, None);
+                for (kind, value) in genl_attributes(body) {
+                    match kind {
+                        NETDEV_A_QUEUE_ID => queue = u32_at(value, 0),
+                        NETDEV_A_QUEUE_IFINDEX => of = u32_at(value, 0),
+                        NETDEV_A_QUEUE_TYPE => direction = u32_at(value, 0),
+                        NETDEV_A_QUEUE_NAPI_ID => napi_id = u32_at(value, 0),
+                        _ => {}
+                    }
+                }
+                let wanted = of == Some(ifindex) && direction == Some(NETDEV_QUEUE_TYPE_RX);
+                if let (true, Some(queue), Some(napi_id)) = (wanted, queue, napi_id) {
+                    queues.push(QueueNapi { queue, napi_id, irq: None, thread: None });
+                }
+            });
+        if asked.is_err() || queues.is_empty() {
+            return queues;
+        }
+        // What a failure leaves out is optional: the queue keeps its id without IRQ and thread.
+        let _ = self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |body| {
+            let (mut id, mut irq, mut thread) = (None, None, None);
+            for (kind, value) in genl_attributes(body) {
+                match kind {
+                    NETDEV_A_NAPI_ID => id = u32_at(value, 0),
+                    NETDEV_A_NAPI_IRQ => irq = u32_at(value, 0),
+                    NETDEV_A_NAPI_PID => thread = u32_at(value, 0),
+                    _ => {}
+                }
+            }
+            for queue in queues.iter_mut().filter(|queue| Some(queue.napi_id) == id) {
+                (queue.irq, queue.thread) = (irq, thread);
+            }
+        });
+        queues
+    }
+
+    fn ask(
+        &mut self,
+        command: u8,
+        flags: i32,
+        attribute: u16,
+        ifindex: u32,
+        reply: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        let mut body = vec![command, 1, 0, 0];
+        push_attribute(&mut body, attribute, &ifindex.to_ne_bytes());
+        self.client.request(self.family, flags, &body, reply)
+    }
+}
+
+fn genl_attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    attributes(body.get(GENL_HEADER..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_bits_are_those_of_the_kernel() {
+        let veth = XdpFeatures::from_bits(0x23, 0x6);
+        assert!(veth.native && veth.redirect && veth.multi_buffer && veth.rx_hash && veth.rx_vlan_tag);
+        assert!(!veth.zero_copy && !veth.offload && !veth.redirect_target && !veth.rx_timestamp);
+        assert!(XdpFeatures::from_bits(8, 1).zero_copy);
+        assert_eq!(XdpFeatures::from_bits(0, 0), XdpFeatures::default());
+    }
+}

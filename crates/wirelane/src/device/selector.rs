@@ -1,0 +1,205 @@
+//! Virtual devices by name: `eth1`, `eth1@2`, `eth1@0-3`, and lists of them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::{Device, Link};
+use crate::{Error, Result};
+
+/// A device, or some of its RX queues, as a person writes it. Nothing is known yet about whether they exist.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Selector {
+    /// Name of the device.
+    pub device: String,
+    /// The RX queues; `None` for all of them.
+    pub queues: Option<RangeInclusive<u32>>,
+}
+
+/// A device that exists, with those of its RX queues that were asked for.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// The device.
+    pub device: Device,
+    /// The RX queues, ascending, at least one.
+    pub queues: Vec<u32>,
+}
+
+impl Selected {
+    /// Whether these are all active RX queues of the device.
+    pub fn is_whole_device(&self) -> bool {
+        self.queues.len() == self.device.rx_queues.len()
+    }
+}
+
+impl Selector {
+    /// Reads a comma-separated list, as in `eth1@0-1,eth2`, asking the kernel which names exist where the
+    /// text has two readings.
+    ///
+    /// The kernel allows `@` and `,` in names of devices (it forbids only `/`, `:` and white space), so a
+    /// text that is the name of a device, as it stands, means that device.
+    ///
+    /// # Errors
+    /// [`Error::BadSelector`] for the first part that cannot be read.
+    pub fn parse_list(input: &str) -> Result<Vec<Selector>> {
+        Selector::parse_list_with(input, |name| Link::find(name).is_ok_and(|link| link.is_some()))
+    }
+
+    /// Like [`Selector::parse_list`], with a test of one's own for what exists. It is asked only about names
+    /// that have two readings.
+    ///
+    /// # Errors
+    /// [`Error::BadSelector`] for the first part that cannot be read.
+    pub fn parse_list_with(input: &str, exists: impl Fn(&str) -> bool) -> Result<Vec<Selector>> {
+        if input.contains(',') && check_name(input).is_ok() && exists(input) {
+            return Ok(vec![Selector::whole(input)]);
+        }
+        input
+            .split(',')
+            .map(|part| {
+                let part = part.trim();
+                if part.contains('@') && check_name(part).is_ok() && exists(part) {
+                    return Ok(Selector::whole(part));
+                }
+                part.parse()
+            })
+            .collect()
+    }
+
+    /// Looks up what is selected.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`] with the devices that exist, [`Error::UnknownQueue`] with the queues that
+    /// exist, [`Error::Kernel`] where the kernel does not answer.
+    pub fn resolve(&self) -> Result<Selected> {
+        self.pick(Device::open(&self.device)?)
+    }
+
+    /// Looks up all that is selected; several selectors of one device become one entry, in the order in
+    /// which the devices were first named.
+    ///
+    /// # Errors
+    /// As [`Selector::resolve`].
+    pub fn resolve_all(selectors: &[Selector]) -> Result<Vec<Selected>> {
+        let mut all: Vec<Selected> = Vec::new();
+        for selector in selectors {
+            let selected = selector.resolve()?;
+            match all.iter_mut().find(|other| other.device.ifindex == selected.device.ifindex) {
+                Some(other) => {
+                    other.queues.extend(selected.queues);
+                    other.queues.sort_unstable();
+                    other.queues.dedup();
+                }
+                None => all.push(selected),
+            }
+        }
+        Ok(all)
+    }
+
+    fn whole(name: &str) -> Selector {
+        Selector { device: name.to_owned(), queues: None }
+    }
+
+    fn pick(&self, device: Device) -> Result<Selected> {
+        let existing = device.rx_queues.len() as u32;
+        let queues = match &self.queues {
+            None => (0..existing).collect(),
+            Some(range) if *range.end() < existing => range.clone().collect(),
+            Some(range) => {
+                return Err(Error::UnknownQueue {
+                    queue: existing.max(*range.start()),
+                    known: list_queues(&device.name, existing),
+                    device: device.name,
+                });
+            }
+        };
+        Ok(Selected { device, queues })
+    }
+}
+
+/// The RX queues of a device as virtual devices, compactly: `eth1@0 to eth1@3`.
+pub(super) fn list_queues(device: &str, count: u32) -> String {
+    match count {
+        0 => "none".to_owned(),
+        1 => format!("only {device}@0"),
+        2 => format!("{device}@0 and {device}@1"),
+        _ => format!("{device}@0 to {device}@{}", count - 1),
+    }
+}
+
+impl FromStr for Selector {
+    type Err = Error;
+
+    /// Reads one selector, taking the last `@` as the start of the queues. Where devices with `@` in their
+    /// names may exist, use [`Selector::parse_list`].
+    fn from_str(input: &str) -> Result<Selector> {
+        let bad = |reason: &str| Error::BadSelector {
+            input: input.escape_debug().to_string(),
+            reason: reason.to_owned(),
+        };
+        let (device, queues) = match input.rsplit_once('@') {
+            None => (input, None),
+            Some((device, queues)) => (device, Some(parse_queues(queues).map_err(|reason| bad(&reason))?)),
+        };
+        check_name(device).map_err(|reason| bad(&reason))?;
+        Ok(Selector { device: device.to_owned(), queues })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        match &self.queues {
+            None => Ok(()),
+            Some(range) if range.start() == range.end() => write!(f, "@{}", range.start()),
+            Some(range) => write!(f, "@{}-{}", range.start(), range.end()),
+        }
+    }
+}
+
+fn parse_queues(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
+    let number = |digits: &str| {
+        if digits.is_empty() {
+            return Err("there is no queue number where one should be".to_owned());
+        }
+        // u32's own parser would take a leading '+'.
+        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("'{}' is not a queue number", digits.escape_debug()));
+        }
+        digits.parse::<u32>().map_err(|_| format!("queue number {digits} is too large"))
+    };
+    let (first, last) = match text.split_once('-') {
+        None => {
+            let only = number(text)?;
+            (only, only)
+        }
+        Some((first, last)) => (number(first)?, number(last)?),
+    };
+    if first > last {
+        return Err(format!("the range ends before it starts ({first} is more than {last})"));
+    }
+    Ok(first..=last)
+}
+
+/// The rules of `dev_valid_name()` (net/core/dev.c), without its limit of 15 bytes, which alternative names
+/// do not have; and without control characters, which the kernel would take.
+fn check_name(name: &str) -> std::result::Result<(), String> {
+    if name.is_empty() {
+        return Err("there is no name of a device".to_owned());
+    }
+    if name == "." || name == ".." || name.contains(['/', ':']) || name.contains(char::is_whitespace) {
+        return Err("names of devices have no '/', no ':' and no white space".to_owned());
+    }
+    if name.contains(char::is_control) {
+        return Err("it has control characters in it".to_owned());
+    }
+    // ALTIFNAMSIZ, linux/if.h, less the closing NUL
+    if name.len() > 127 {
+        return Err("names of devices have at most 127 bytes".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "selector_tests.rs"]
+mod tests;

@@ -1,0 +1,76 @@
+//! The system calls under this folder: the only `unsafe` of the device code.
+//!
+//! Each function wraps one call, checks its result and hands out an owned descriptor or plain bytes.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Bytes of a device's name with the closing NUL (`IFNAMSIZ`, linux/if.h).
+pub(super) const NAME_SIZE: usize = libc::IFNAMSIZ;
+
+/// Opens a socket that is closed on exec.
+pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: socket(2) takes integers only.
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` was returned by socket(2) just now, so it is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Runs one ethtool command (`SIOCETHTOOL`, linux/ethtool.h) on the device with this name. `command` starts
+/// with the command's number and is overwritten with the answer.
+pub(super) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::Result<()> {
+    // SAFETY: ifreq is plain integers, arrays and a raw pointer, for all of which zero is a valid value.
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    if name.len() >= NAME_SIZE {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
+    // SAFETY: `request` names a NUL-terminated device and points to `command`, which is exclusively borrowed
+    // for the call. The kernel writes the struct of the command that `command` starts with; the callers in
+    // ethtool.rs pass buffers that hold this struct, and for commands with a variable tail the tail's length
+    // that they state in the struct is the length of their buffer.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Joins the promiscuous membership of a device (`PACKET_ADD_MEMBERSHIP`, packet(7)).
+pub(super) fn join_promiscuous(socket: &OwnedFd, ifindex: i32) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: ifindex,
+        mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: the pointer and the length describe `membership`, which outlives the call and is only read.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const membership).cast(),
+            mem::size_of_val(&membership) as libc::socklen_t,
+        )
+    };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Asks the kernel which tc programs are attached by TCX to the ingress of a device (`BPF_PROG_QUERY`). The
+/// answer is thrown away: kernels without TCX refuse the question.
+pub(super) fn query_tcx(ifindex: u32) -> io::Result<()> {
+    // SAFETY: bpf_prog_query_opts is plain integers and raw pointers, for all of which zero is a valid value.
+    let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { MaybeUninit::zeroed().assume_init() };
+    options.sz = size_of::<libbpf_sys::bpf_prog_query_opts>() as _;
+    // SAFETY: `options` is exclusively borrowed, states its own size, and asks for no arrays: their counts
+    // and pointers are zero.
+    let status = unsafe {
+        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &raw mut options)
+    };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
+}

@@ -1,0 +1,58 @@
+//! The kernel's list of our BPF objects, to show that nothing is left behind.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+
+/// Ids of BPF objects that are Wirelane's, on the whole machine: BPF knows no namespaces. Tests that compare
+/// two of these ask for [`crate::LabOptions::alone`], so that no other test adds to them meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BpfObjects {
+    /// Programs whose name starts with `wl_` or `wirelane`.
+    pub programs: BTreeSet<u32>,
+    /// Maps whose name starts so, and those that these programs use (read-only data has names of its own).
+    pub maps: BTreeSet<u32>,
+    /// Links of these programs.
+    pub links: BTreeSet<u32>,
+}
+
+impl BpfObjects {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty() && self.maps.is_empty() && self.links.is_empty()
+    }
+}
+
+/// All of Wirelane's BPF objects now. Needs CAP_SYS_ADMIN; without it there seem to be none.
+pub fn bpf_objects() -> BpfObjects {
+    let ours = |name: &str| name.starts_with("wl_") || name.starts_with("wirelane");
+    let mut objects = BpfObjects::default();
+    let options = libbpf_rs::query::ProgInfoQueryOptions::default().include_map_ids(true);
+    for program in ProgInfoIter::with_query_opts(options) {
+        if ours(&program.name.to_string_lossy()) {
+            objects.programs.insert(program.id);
+            objects.maps.extend(program.map_ids);
+        }
+    }
+    objects
+        .maps
+        .extend(MapInfoIter::default().filter(|map| ours(&map.name.to_string_lossy())).map(|map| map.id));
+    objects.links.extend(
+        LinkInfoIter::default().filter(|link| objects.programs.contains(&link.prog_id)).map(|link| link.id),
+    );
+    objects
+}
+
+/// Waits until Wirelane's BPF objects are `expected` (the kernel frees them a little after the last
+/// reference goes), and gives the last look either way.
+pub fn wait_for_bpf_objects(expected: &BpfObjects, timeout: Duration) -> BpfObjects {
+    let start = Instant::now();
+    loop {
+        let now = bpf_objects();
+        if now == *expected || start.elapsed() >= timeout {
+            return now;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,70 @@
+//! What `/proc` tells of a process.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::sys;
+
+/// Number of open file descriptors of a process.
+///
+/// # Errors
+/// Where the process does not exist or is another user's.
+pub fn open_descriptors(pid: u32) -> Result<usize> {
+    let folder = format!("/proc/{pid}/fd");
+    Ok(fs::read_dir(&folder).with_context(|| folder.clone())?.count())
+}
+
+/// CPU time that a process has used, user and system together, all threads, in steps of 10 ms.
+///
+/// # Errors
+/// Where the process does not exist.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let ticks = parse_cpu_ticks(&stat).with_context(|| format!("{path} cannot be read: {stat}"))?;
+    Ok(Duration::from_millis(ticks * 1000 / sys::clock_ticks()))
+}
+
+/// Memory of a process that is resident, in bytes.
+///
+/// # Errors
+/// Where the process does not exist.
+pub fn resident_bytes(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .with_context(|| format!("{path} has no VmRSS: the process has ended"))?;
+    Ok(kib * 1024)
+}
+
+/// utime + stime, fields 14 and 15 (proc_pid_stat(5)). The name in field 2 may hold spaces and brackets.
+fn parse_cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_brackets_do_not_shift_the_fields() {
+        let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 100 1 1";
+        assert_eq!(parse_cpu_ticks(stat), Some(42));
+        assert_eq!(parse_cpu_ticks("7 (short) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_is_seen() {
+        let me = std::process::id();
+        let before = open_descriptors(me).unwrap();
+        assert!(before >= 3);
+        assert!(resident_bytes(me).unwrap() > 4096);
+        assert!(cpu_time(me).is_ok());
+        assert!(cpu_time(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! The system calls of the lab: the only `unsafe` of the tests.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+/// A signal for [`crate::Child::signal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Signal {
+    /// SIGINT, as Ctrl-C sends it.
+    Interrupt = libc::SIGINT,
+    /// SIGTERM.
+    Terminate = libc::SIGTERM,
+    /// SIGKILL.
+    Kill = libc::SIGKILL,
+    /// SIGSTOP.
+    Stop = libc::SIGSTOP,
+    /// SIGCONT.
+    Continue = libc::SIGCONT,
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: kill(2) takes integers only. `pid` is positive, so it means one process and no group.
+    if unsafe { libc::kill(pid, signal as i32) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether this process has root's user id.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Moves the calling thread into a network namespace.
+pub(crate) fn enter_network_namespace(namespace: &File) -> io::Result<()> {
+    // SAFETY: setns(2) takes an open descriptor, which `namespace` holds for the call, and a constant. It
+    // changes the network namespace of the calling thread alone.
+    if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Waits for a lock on a file (flock(2)), which ends when the file is closed.
+pub(crate) fn lock(file: &File, exclusive: bool) -> io::Result<()> {
+    let how = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
+    loop {
+        // SAFETY: flock(2) takes an open descriptor, which `file` holds for the call, and a constant.
+        if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Clock ticks a second, the unit of CPU times in `/proc` (proc_pid_stat(5)).
+pub(crate) fn clock_ticks() -> u64 {
+    // SAFETY: sysconf(3) takes a constant. _SC_CLK_TCK is always known.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.cast_unsigned()
+}
+
+/// Loads an XDP program of two instructions that passes every packet.
+pub(crate) fn load_passing_xdp(name: &CStr) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys::{BPF_PROG_TYPE_XDP, bpf_insn, bpf_prog_load};
+    // r0 = XDP_PASS (BPF_ALU64 | BPF_MOV | BPF_K); exit (BPF_JMP | BPF_EXIT)
+    let (mut result, mut exit) = (bpf_insn::default(), bpf_insn::default());
+    (result.code, result.imm, exit.code) = (0xb7, 2, 0x95);
+    let instructions = [result, exit];
+    // SAFETY: name and licence are NUL-terminated, the instructions and their number belong together, all
+    // outlive the call, and libbpf takes a null pointer for no options.
+    let fd = unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_XDP,
+            name.as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            ptr::null_mut(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: `fd` was returned by bpf(2) just now, so it is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kernel's id of a loaded program.
+pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
+    use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
+    let mut info = bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: `info` and its size are exclusively borrowed for the call and belong together; all pointers in
+    // it are null with counts of zero, so the kernel writes nowhere else.
+    let status =
+        unsafe { bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info.id) }
+}
