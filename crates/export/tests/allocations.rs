@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::io::{Cursor, Write};
 use std::time::Duration;
 
-use wirelane::engine::file::{FileOptions, FileSource};
+use wirelane::{FileOptions, FileSource};
 use wirelane_export::{Direction, Interface, PcapWriter, PcapngWriter, SectionInfo};
 
 /// The system's allocator, counting per thread, since the test runner allocates in others.

@@ -9,8 +9,8 @@ use common::ask;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
-use wirelane::engine::file::{FileOptions, FileSource};
-use wirelane::{LinkType, linktype};
+
+use wirelane::{FileOptions, FileSource, LinkType, linktype};
 use wirelane_datapath::layout::flags;
 use wirelane_export::{
     Direction, Error, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo,
