@@ -90,10 +90,10 @@ fn compare_with_capinfos(id: &str, packets: &[Got], capinfos: &Value, wrong: &mu
     }
     let times = || packets.iter().map(|packet| packet.ts_ns);
     for (name, ours) in [("start", times().min()), ("end", times().max())] {
-        if let (Some((theirs, unit)), Some(ours)) = (nanoseconds(field(name)), ours) {
-            if ours / unit != theirs / unit {
-                wrong.push(format!("{id}: {name} {ours}, capinfos has {theirs}"));
-            }
+        if let (Some((theirs, unit)), Some(ours)) = (nanoseconds(field(name)), ours)
+            && ours / unit != theirs / unit
+        {
+            wrong.push(format!("{id}: {name} {ours}, capinfos has {theirs}"));
         }
     }
 }

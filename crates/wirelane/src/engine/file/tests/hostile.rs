@@ -213,7 +213,7 @@ fn what_is_no_capture_says_what_it_is() {
 #[test]
 fn files_that_cannot_be_opened_are_named() {
     for path in ["/nonexistent/capture.pcap", "/"] {
-        let error = FileSource::open(Path::new(path), FileOptions::default()).err().expect("not opened");
+        let error = FileSource::open(Path::new(path), FileOptions::default()).expect_err("not opened");
         assert!(matches!(&error, Error::Io { path: named, .. } if named == Path::new(path)), "{error}");
     }
 }
