@@ -15,12 +15,12 @@ enum wl_next {
 	WL_NEXT_ETHERNET,
 	WL_NEXT_VLAN,
 	WL_NEXT_ICMP,
-	WL_NEXT_PORTS,	  /* UDP-Lite, SCTP, DCCP */
+	WL_NEXT_PORTS, /* UDP-Lite, SCTP, DCCP */
 	WL_NEXT_ARP,
 	WL_NEXT_MPLS,
 	WL_NEXT_PPPOE,
 	WL_NEXT_LLC,
-	WL_NEXT_IP,	  /* the version nibble says which */
+	WL_NEXT_IP,	   /* the version nibble says which */
 	WL_NEXT_EXTENSION, /* an IPv6 extension header of the common shape */
 	WL_NEXT_FRAGMENT,
 	WL_NEXT_AH,
@@ -33,44 +33,45 @@ enum wl_next {
 	WL_NEXT_SLL2,
 	WL_NEXT_NULL,
 	WL_NEXT_LOOP,
-	/* Not headers: what follows is for wl_follow_type() or wl_follow_protocol() to say, by wl_walk.value. */
+	/* Not headers: what follows is for wl_follow_type() or wl_follow_protocol() to say, by wl_walk.value.
+	 */
 	WL_NEXT_TYPE,
 	WL_NEXT_PROTOCOL,
 };
 
 /* EtherTypes (IEEE registry) that the parser knows. */
-#define WL_ETH_IPV4    0x0800
-#define WL_ETH_ARP     0x0806
-#define WL_ETH_TEB     0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
-#define WL_ETH_VLAN    0x8100
-#define WL_ETH_IPV6    0x86dd
-#define WL_ETH_MPLS    0x8847
-#define WL_ETH_MPLS_MC 0x8848
-#define WL_ETH_PPPOE   0x8864
-#define WL_ETH_QINQ    0x88a8
-#define WL_ETH_QINQ_OLD 0x9100
+#define WL_ETH_IPV4	  0x0800
+#define WL_ETH_ARP	  0x0806
+#define WL_ETH_TEB	  0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
+#define WL_ETH_VLAN	  0x8100
+#define WL_ETH_IPV6	  0x86dd
+#define WL_ETH_MPLS	  0x8847
+#define WL_ETH_MPLS_MC	  0x8848
+#define WL_ETH_PPPOE	  0x8864
+#define WL_ETH_QINQ	  0x88a8
+#define WL_ETH_QINQ_OLD	  0x9100
 #define WL_ETH_LENGTH_MAX 1500 /* up to here the field is a length, and IEEE 802.2 LLC follows */
 
 /* IP protocol numbers (IANA registry). */
-#define WL_PROTO_HOPOPTS   0
-#define WL_PROTO_ICMP	   1
-#define WL_PROTO_IPV4	   4
-#define WL_PROTO_TCP	   6
-#define WL_PROTO_UDP	   17
-#define WL_PROTO_DCCP	   33
-#define WL_PROTO_IPV6	   41
-#define WL_PROTO_ROUTING   43
-#define WL_PROTO_FRAGMENT  44
-#define WL_PROTO_GRE	   47
-#define WL_PROTO_ESP	   50
-#define WL_PROTO_AH	   51
-#define WL_PROTO_ICMPV6	   58
-#define WL_PROTO_NONE	   59
-#define WL_PROTO_DSTOPTS   60
-#define WL_PROTO_SCTP	   132
-#define WL_PROTO_MOBILITY  135
-#define WL_PROTO_UDPLITE   136
-#define WL_PROTO_SHIM6	   140
+#define WL_PROTO_HOPOPTS  0
+#define WL_PROTO_ICMP	  1
+#define WL_PROTO_IPV4	  4
+#define WL_PROTO_TCP	  6
+#define WL_PROTO_UDP	  17
+#define WL_PROTO_DCCP	  33
+#define WL_PROTO_IPV6	  41
+#define WL_PROTO_ROUTING  43
+#define WL_PROTO_FRAGMENT 44
+#define WL_PROTO_GRE	  47
+#define WL_PROTO_ESP	  50
+#define WL_PROTO_AH	  51
+#define WL_PROTO_ICMPV6	  58
+#define WL_PROTO_NONE	  59
+#define WL_PROTO_DSTOPTS  60
+#define WL_PROTO_SCTP	  132
+#define WL_PROTO_MOBILITY 135
+#define WL_PROTO_UDPLITE  136
+#define WL_PROTO_SHIM6	  140
 
 static __always_inline __u32 wl_next_of_type(__u32 type)
 {
@@ -124,7 +125,7 @@ static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u
 {
 	w->out->tunnel = tunnel;
 	w->out->tunnel_id = id;
-	wl_scratch_place(w->out) = WL_PLACE_INNER;
+	wl_scratch_mode(w->out) = WL_MODE_INNER | WL_MODE_FOLLOW;
 }
 
 /*
@@ -133,12 +134,12 @@ static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u
  */
 static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl_ip *ip)
 {
-	return w->follow && !(ip->flags & WL_IP_FRAGMENT);
+	return (wl_scratch_mode(w->out) & WL_MODE_FOLLOW) && !(ip->flags & WL_IP_FRAGMENT);
 }
 
 /*
- * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6 extension headers are stepped over under IPv6 only;
- * under IPv4 their numbers are protocols like any other.
+ * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6
+ * extension headers are stepped over under IPv6 only; under IPv4 their numbers are protocols like any other.
  */
 static __always_inline void wl_follow_protocol(struct wl_walk *w)
 {

@@ -10,7 +10,7 @@ pub const BUCKETS: usize = 512;
 /// The option of `wl_parse()` that enters tunnels (`WL_PARSE_TUNNELS`).
 pub const PARSE_TUNNELS: u32 = 0x01;
 /// Headers that are followed in one packet (`WL_MAX_HEADERS`); beyond, [`crate::layout::flags::DEEP`] is set.
-pub const MAX_HEADERS: usize = 24;
+pub const MAX_HEADERS: usize = 20;
 /// The furthest offset, in bytes, at which a header may begin (`WL_MAX_OFFSET`).
 pub const MAX_OFFSET: usize = 0x0fff;
 

@@ -1,34 +1,35 @@
 //! What the verifier has to do to accept the packet functions, and what they cost when they run.
 
-use libbpf_rs::ProgramInput;
 use libbpf_rs::query::ProgInfoIter;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use libbpf_rs::{Program, ProgramInput};
+use std::os::fd::AsFd as _;
 
-#[path = "common/probe.rs"]
-mod probe;
+use crate::probe::Probe;
 
-use probe::Probe;
+/// Instructions that the verifier may walk before it accepts a program; the kernel's limit is a million. The
+/// first parses Ethernet, as a capture program does; the second takes link type and options at run time, so
+/// that every state of the parser is reached in its first turn. More is a decision: explain it.
+const BUDGET: [(&str, u32); 2] = [("wl_parse_cost", 100_000), ("wl_parse_probe", 140_000)];
 
-/// Instructions that the verifier may walk before it accepts the probe (parse, hash, record). A capture
-/// program does this and more, and the kernel's limit for all is a million. More is a decision: explain it.
-const BUDGET: u32 = 100_000;
-
-fn verified_instructions(name: &str) -> u32 {
+fn verified_instructions(probe: &Probe, name: &str) -> u32 {
+    let program = match name {
+        "wl_parse_cost" => &probe.skel.progs.wl_parse_cost,
+        _ => &probe.skel.progs.wl_parse_probe,
+    };
+    let id = Program::id_from_fd(program.as_fd()).expect("the program is loaded");
     ProgInfoIter::default()
-        .filter(|program| program.name.to_string_lossy() == name)
-        .map(|program| program.verified_insns)
-        .max()
+        .find(|info| info.id == id)
+        .map(|info| info.verified_insns)
         .expect("the program is loaded")
 }
 
 #[test]
 fn the_verifier_accepts_the_parser_within_its_budget() {
     let Some(probe) = Probe::load("verifier budget") else { return };
-    assert!(probe.skel.progs.wl_parse_probe.as_fd().as_raw_fd() >= 0);
-    for name in ["wl_parse_probe", "wl_parse_cost"] {
-        let walked = verified_instructions(name);
+    for (name, budget) in BUDGET {
+        let walked = verified_instructions(&probe, name);
         println!("{name}: {walked} instructions verified");
-        assert!(walked <= BUDGET, "{name}: the verifier walks {walked} instructions, more than {BUDGET}");
+        assert!(walked <= budget, "{name}: the verifier walks {walked} instructions, more than {budget}");
     }
 }
 
@@ -38,9 +39,7 @@ fn parsing_the_common_packet_is_measured() {
     let Some(probe) = Probe::load("cost of parsing") else { return };
     let mut packet = vec![0u8; 60];
     packet[12..14].copy_from_slice(&[0x08, 0x00]);
-    packet[14..34].copy_from_slice(&[
-        0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 1, 1,
-    ]);
+    packet[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 1, 1]);
     packet[34..42].copy_from_slice(&[0x12, 0x34, 0x56, 0x78, 0, 26, 0, 0]);
     let median = |program: &libbpf_rs::ProgramMut<'_>| {
         let mut runs: Vec<u128> = (0..9)
