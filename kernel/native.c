@@ -1,10 +1,118 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The packet functions compiled natively: what crates/datapath/src/native.rs calls. */
-#include "packet/types.h"
+/*
+ * The packet functions compiled natively: what crates/datapath/src/native.rs calls, and the layouts as this
+ * compiler sees them, for the test that compares them with the Rust side.
+ */
+#include <stddef.h>
+#include <string.h>
 
-__u32 wl_native_record_size(void);
+#include "packet/hash.h"
+#include "packet/parse.h"
+#include "packet/record.h"
+#include "packet/steer.h"
 
-__u32 wl_native_record_size(void)
+/* A field of a shared struct; the table ends with a field without a name. */
+struct wl_native_field {
+	const char *name; /* "struct.field", or "struct" for the struct itself */
+	__u32 offset;
+	__u32 size;
+};
+
+void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
+__u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed);
+__u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed);
+void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
+__u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
+const struct wl_native_field *wl_native_layout(void);
+
+/* *out must be zero: wl_parse() leaves alone what its flags do not declare valid. */
+void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
 {
-	return sizeof(struct wl_record);
+	wl_parse(data, data + length, link, options, out);
+}
+
+__u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed)
+{
+	return wl_flow_hash(ip, seed);
+}
+
+__u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed)
+{
+	return wl_packet_hash(parsed, wl_choose(parsed, inner), seed);
+}
+
+void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed)
+{
+	const struct wl_ip *chosen = wl_choose(parsed, inner);
+
+	wl_fill_record(record, parsed, chosen, wl_packet_hash(parsed, chosen, seed));
+}
+
+__u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers)
+{
+	return wl_steer(steering, buckets, hash, queue, workers);
+}
+
+#define WHOLE(type)	   {#type, 0, sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
+
+const struct wl_native_field *wl_native_layout(void)
+{
+	static const struct wl_native_field fields[] = {
+	    WHOLE(wl_ip),
+	    FIELD(wl_ip, src),
+	    FIELD(wl_ip, dst),
+	    FIELD(wl_ip, src_port),
+	    FIELD(wl_ip, dst_port),
+	    FIELD(wl_ip, l3),
+	    FIELD(wl_ip, proto),
+	    FIELD(wl_ip, flags),
+	    FIELD(wl_ip, tos),
+	    FIELD(wl_ip, ttl),
+	    FIELD(wl_ip, tcp_flags),
+	    FIELD(wl_ip, icmp_type),
+	    FIELD(wl_ip, icmp_code),
+	    FIELD(wl_ip, l3_off),
+	    FIELD(wl_ip, l4_off),
+	    FIELD(wl_ip, payload_off),
+	    FIELD(wl_ip, tcp_window),
+	    FIELD(wl_ip, l3_len),
+	    FIELD(wl_ip, frag_id),
+	    FIELD(wl_ip, tcp_seq),
+	    FIELD(wl_ip, tcp_ack),
+	    FIELD(wl_ip, frag_off),
+	    FIELD(wl_ip, pad),
+	    WHOLE(wl_parsed),
+	    FIELD(wl_parsed, outer),
+	    FIELD(wl_parsed, inner),
+	    FIELD(wl_parsed, eth_type),
+	    FIELD(wl_parsed, vlan_tci),
+	    FIELD(wl_parsed, vlan_count),
+	    FIELD(wl_parsed, mpls_count),
+	    FIELD(wl_parsed, mpls_label),
+	    FIELD(wl_parsed, tunnel_id),
+	    FIELD(wl_parsed, flags),
+	    FIELD(wl_parsed, tunnel),
+	    FIELD(wl_parsed, link),
+	    FIELD(wl_parsed, pad),
+	    WHOLE(wl_record),
+	    FIELD(wl_record, ts_ns),
+	    FIELD(wl_record, cap_len),
+	    FIELD(wl_record, wire_len),
+	    FIELD(wl_record, hash),
+	    FIELD(wl_record, rule_id),
+	    FIELD(wl_record, queue),
+	    FIELD(wl_record, flags),
+	    FIELD(wl_record, l3_off),
+	    FIELD(wl_record, l4_off),
+	    FIELD(wl_record, payload_off),
+	    FIELD(wl_record, vlan_tci),
+	    FIELD(wl_record, l3),
+	    FIELD(wl_record, proto),
+	    FIELD(wl_record, kind),
+	    FIELD(wl_record, link),
+	    {NULL, 0, 0},
+	};
+
+	return fields;
 }

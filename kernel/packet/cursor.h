@@ -19,7 +19,7 @@
 #define wl_unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Headers that wl_parse() follows in one packet, and the furthest offset at which one may begin. */
-#define WL_MAX_HEADERS 7
+#define WL_MAX_HEADERS 20
 #define WL_MAX_OFFSET  0x0fff
 #define WL_OFFSET_MASK 0x3fff /* WL_MAX_OFFSET and the longest header that any reader steps over fit */
 
@@ -28,19 +28,20 @@ struct wl_walk {
 	const __u8 *data;
 	const __u8 *data_end;
 	struct wl_parsed *out;
-	__u32 off;    /* where the header that is read next begins */
-	__u32 end;    /* where the enclosing datagram ends, as its own length field says; at most 0xffff */
-	__u32 next;   /* enum wl_next */
-	__u32 follow; /* 0 or 1: tunnels are entered */
+	__u32 off;   /* where the header that is read next begins */
+	__u32 end;   /* where the enclosing datagram ends, as its own length field says; at most 0xffff */
+	__u32 next;  /* enum wl_next */
+	__u32 value; /* of WL_NEXT_TYPE and WL_NEXT_PROTOCOL */
 };
 
 /*
- * The two pads of wl_parsed are the parser's scratch while it works, and 0 before and after. They are volatile
- * to the compiler, so that it loads what it might know and the verifier cannot; parse.h says why.
+ * The two pads of wl_parsed are the parser's scratch while it works, and 0 before and after. They are
+ * volatile to the compiler, so that it loads what it might know and the verifier cannot; parse.h says why.
  */
-#define wl_scratch_zero(out)  (*(volatile __u16 *)&(out)->pad[0]) /* always 0 */
-#define wl_scratch_place(out) (*(volatile __u16 *)&(out)->pad[1]) /* offset of the wl_ip that is filled */
-#define WL_PLACE_INNER	      72
+#define wl_scratch_zero(out) (*(volatile __u16 *)&(out)->pad[0]) /* always 0 */
+#define wl_scratch_mode(out) (*(volatile __u16 *)&(out)->pad[1]) /* WL_MODE_* */
+#define WL_MODE_FOLLOW	     0x01				 /* tunnels are entered: WL_PARSE_TUNNELS */
+#define WL_MODE_INNER	     0x48 /* one was: the offset of wl_parsed.inner, which is filled now */
 
 #ifdef __bpf__
 
@@ -52,11 +53,11 @@ typedef __u16 __attribute__((may_alias)) wl_alias16;
 typedef __u32 __attribute__((may_alias)) wl_alias32;
 typedef __u64 __attribute__((may_alias)) wl_alias64;
 
-#define wl_load16(p)	  (*(const wl_alias16 *)(p))
-#define wl_load32(p)	  (*(const wl_alias32 *)(p))
-#define wl_load64(p)	  (*(const wl_alias64 *)(p))
-#define wl_store32(p, v)  (*(wl_alias32 *)(p) = (v))
-#define wl_store64(p, v)  (*(wl_alias64 *)(p) = (v))
+#define wl_load16(p)	 (*(const wl_alias16 *)(p))
+#define wl_load32(p)	 (*(const wl_alias32 *)(p))
+#define wl_load64(p)	 (*(const wl_alias64 *)(p))
+#define wl_store32(p, v) (*(wl_alias32 *)(p) = (v))
+#define wl_store64(p, v) (*(wl_alias64 *)(p) = (v))
 
 /* Without this, clang derives p and p + size from different registers, and the check of one says nothing
  * about the other. */
@@ -147,7 +148,8 @@ static __always_inline void wl_copy16(__u8 *to, const __u8 *from)
 	wl_store64(to + 8, wl_load64(from + 8));
 }
 
-/* The header of `size` bytes (a constant) at w->off; NULL, with the reason in the flags, where there is none. */
+/* The header of `size` bytes (a constant) at w->off; NULL, with the reason in the flags, where there is none.
+ */
 static __always_inline const __u8 *wl_header(struct wl_walk *w, __u32 size)
 {
 	const __u8 *p;
@@ -186,14 +188,14 @@ static __always_inline void wl_limit(struct wl_walk *w, __u32 size)
 /* Whether a tunnel was entered. */
 static __always_inline int wl_inside(const struct wl_walk *w)
 {
-	return wl_scratch_place(w->out) != 0;
+	return (wl_scratch_mode(w->out) & WL_MODE_INNER) != 0;
 }
 
 /* The wl_ip that is being filled. The mask changes nothing; it gives the verifier its bound. */
 static __always_inline struct wl_ip *wl_current(const struct wl_walk *w)
 {
-	_Static_assert(__builtin_offsetof(struct wl_parsed, inner) == WL_PLACE_INNER, "wl_ip has 72 bytes");
-	return (struct wl_ip *)((__u8 *)w->out + (wl_scratch_place(w->out) & WL_PLACE_INNER));
+	_Static_assert(__builtin_offsetof(struct wl_parsed, inner) == WL_MODE_INNER, "wl_ip has 72 bytes");
+	return (struct wl_ip *)((__u8 *)w->out + (wl_scratch_mode(w->out) & WL_MODE_INNER));
 }
 
 #endif

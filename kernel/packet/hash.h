@@ -65,7 +65,8 @@ static __always_inline const struct wl_ip *wl_choose(const struct wl_parsed *par
 	return inner && (parsed->flags & WL_PKT_TUNNEL) ? &parsed->inner : &parsed->outer;
 }
 
-/* The hash of a packet by the headers that wl_choose() chose; by its EtherType where there is no network layer. */
+/* The hash of a packet by the headers that wl_choose() chose; by its EtherType where there is no network
+ * layer. */
 static __always_inline __u32 wl_packet_hash(const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					    __u32 seed)
 {

@@ -5,6 +5,14 @@
 
 #include "packet/next.h"
 
+/* What follows was said by other means than an EtherType, but has one all the same. */
+static __always_inline void wl_next_known(struct wl_walk *w, __u32 type, __u32 next)
+{
+	if (!wl_inside(w))
+		w->out->eth_type = type;
+	w->next = next;
+}
+
 static __always_inline void wl_read_ethernet(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 14);
@@ -12,7 +20,7 @@ static __always_inline void wl_read_ethernet(struct wl_walk *w)
 	if (!p)
 		return;
 	w->off += 14;
-	wl_follow_type(w, wl_be16(p + 12));
+	wl_next_by_type(w, wl_be16(p + 12));
 }
 
 /* One tag of IEEE 802.1Q or 802.1ad: TCI, EtherType. */
@@ -34,7 +42,7 @@ static __always_inline void wl_read_vlan(struct wl_walk *w)
 		out->flags |= WL_PKT_VLAN;
 	}
 	w->off += 4;
-	wl_follow_type(w, wl_be16(p + 2));
+	wl_next_by_type(w, wl_be16(p + 2));
 }
 
 /* IEEE 802.2 LLC; IP lies behind SNAP (RFC 1042) or, rarely, behind the SAP 0x06. */
@@ -61,7 +69,7 @@ static __always_inline void wl_read_llc(struct wl_walk *w)
 	type = wl_be16(p + 6);
 	w->off += 8;
 	if (type > WL_ETH_LENGTH_MAX)
-		wl_follow_type(w, type);
+		wl_next_by_type(w, type);
 }
 
 /*
@@ -73,7 +81,7 @@ static __always_inline void wl_read_mpls(struct wl_walk *w)
 {
 	struct wl_parsed *out = w->out;
 	const __u8 *p = wl_header(w, 4);
-	__u32 label;
+	__u32 label, nibble;
 
 	if (!p)
 		return;
@@ -92,18 +100,19 @@ static __always_inline void wl_read_mpls(struct wl_walk *w)
 	p = wl_header(w, 1);
 	if (!p)
 		return;
-	if (p[0] >> 4 == 4 || p[0] >> 4 == 6) {
-		__u32 type = p[0] >> 4 == 4 ? WL_ETH_IPV4 : WL_ETH_IPV6;
-
-		if (!wl_inside(w))
-			out->eth_type = type;
-		w->next = type == WL_ETH_IPV4 ? WL_NEXT_IPV4 : WL_NEXT_IPV6;
+	nibble = p[0] >> 4;
+	if (nibble == 4) {
+		wl_next_known(w, WL_ETH_IPV4, WL_NEXT_IPV4);
 		return;
 	}
-	p = wl_captured(w, w->off, 18);
+	if (nibble == 6) {
+		wl_next_known(w, WL_ETH_IPV6, WL_NEXT_IPV6);
+		return;
+	}
+	p = wl_header(w, 18);
 	if (!p)
 		return;
-	if (p[0] >> 4 == 0 && wl_next_of_type(wl_be16(p + 16)) != WL_NEXT_END) {
+	if (nibble == 0 && wl_next_of_type(wl_be16(p + 16)) != WL_NEXT_END) {
 		w->off += 4;
 		w->next = WL_NEXT_ETHERNET;
 	} else if (wl_next_of_type(wl_be16(p + 12)) != WL_NEXT_END) {
@@ -115,7 +124,7 @@ static __always_inline void wl_read_mpls(struct wl_walk *w)
 static __always_inline void wl_read_pppoe(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
-	__u32 type = 0;
+	__u32 ppp;
 
 	if (!p)
 		return;
@@ -125,24 +134,15 @@ static __always_inline void wl_read_pppoe(struct wl_walk *w)
 	}
 	if (p[1] != 0)
 		return;
-	switch (wl_be16(p + 6)) {
-	case 0x0021:
-		type = WL_ETH_IPV4;
-		break;
-	case 0x0057:
-		type = WL_ETH_IPV6;
-		break;
-	case 0x0281:
-		type = WL_ETH_MPLS;
-		break;
-	case 0x0283:
-		type = WL_ETH_MPLS_MC;
-		break;
-	}
+	ppp = wl_be16(p + 6);
 	wl_limit(w, 6 + wl_be16(p + 4));
 	w->off += 8;
-	if (type)
-		wl_follow_type(w, type);
+	if (ppp == 0x0021)
+		wl_next_known(w, WL_ETH_IPV4, WL_NEXT_IPV4);
+	else if (ppp == 0x0057)
+		wl_next_known(w, WL_ETH_IPV6, WL_NEXT_IPV6);
+	else if (ppp == 0x0281)
+		wl_next_known(w, WL_ETH_MPLS, WL_NEXT_MPLS);
 }
 
 /* Linux cooked capture: the protocol field is an EtherType for all but a few ARPHRD_ types of device. */
@@ -154,7 +154,7 @@ static __always_inline void wl_follow_cooked(struct wl_walk *w, __u32 device_typ
 	if (type == 0x0004) /* LINUX_SLL_P_802_2 */
 		w->next = WL_NEXT_LLC;
 	else if (type > WL_ETH_LENGTH_MAX)
-		wl_follow_type(w, type);
+		wl_next_by_type(w, type);
 }
 
 /* LINKTYPE_LINUX_SLL: packet type, ARPHRD_ type, address length, address, protocol. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The network layer: IPv4 (RFC 791), IPv6 (RFC 8200) with its extension headers, AH (RFC 4302), ARP (RFC 826). */
+/* The network layer: IPv4 (RFC 791), IPv6 (RFC 8200) with its extension headers, AH (RFC 4302), ARP (RFC
+ * 826). */
 #ifndef WL_PACKET_NETWORK_H
 #define WL_PACKET_NETWORK_H
 
@@ -25,7 +26,8 @@ static __always_inline void wl_clear_ip(struct wl_ip *ip)
 	ip->payload_off = WL_NO_OFFSET;
 }
 
-/* A network header was found: the wl_ip to fill. A tunnel inside a tunnel overwrites what the first one held. */
+/* A network header was found: the wl_ip to fill. A tunnel inside a tunnel overwrites what the first one held.
+ */
 static __always_inline struct wl_ip *wl_begin_network(struct wl_walk *w, __u32 l3)
 {
 	struct wl_ip *ip = wl_current(w);
@@ -82,7 +84,7 @@ static __always_inline void wl_read_ipv4(struct wl_walk *w)
 	}
 	w->off += header;
 	if (wl_likely(!(fragment & 0x1fff)))
-		wl_follow_protocol(w, ip, proto, 0);
+		wl_next_by_protocol(w, proto);
 }
 
 static __always_inline void wl_read_ipv6(struct wl_walk *w)
@@ -110,7 +112,7 @@ static __always_inline void wl_read_ipv6(struct wl_walk *w)
 		wl_limit(w, 40 + length);
 	}
 	w->off += 40;
-	wl_follow_protocol(w, ip, proto, 1);
+	wl_next_by_protocol(w, proto);
 }
 
 /* An extension header of the common shape: next header, length in 8 bytes beyond the first 8. */
@@ -127,8 +129,12 @@ static __always_inline void wl_read_extension(struct wl_walk *w)
 	ip->flags |= WL_IP_OPTIONS;
 	if (!wl_reaches(w, size))
 		return;
+	/* Behind a mobility header (RFC 6275) there is nothing, and that it was one says more than "nothing".
+	 */
+	if (ip->proto == WL_PROTO_MOBILITY && proto == WL_PROTO_NONE)
+		return;
 	w->off += size;
-	wl_follow_protocol(w, ip, proto, 1);
+	wl_next_by_protocol(w, proto);
 }
 
 static __always_inline void wl_read_fragment(struct wl_walk *w)
@@ -142,7 +148,8 @@ static __always_inline void wl_read_fragment(struct wl_walk *w)
 	proto = p[0];
 	fragment = wl_be16(p + 2);
 	ip->flags |= WL_IP_OPTIONS;
-	/* Offset 0 and no more to come: an atomic fragment (RFC 6946) is a whole datagram, not one of several. */
+	/* Offset 0 and no more to come: an atomic fragment (RFC 6946) is a whole datagram, not one of
+	 * several. */
 	if (fragment & 0xfff9) {
 		ip->flags |= WL_IP_FRAGMENT;
 		ip->frag_off = fragment & 0xfff8;
@@ -154,7 +161,7 @@ static __always_inline void wl_read_fragment(struct wl_walk *w)
 		ip->proto = proto;
 		return;
 	}
-	wl_follow_protocol(w, ip, proto, 1);
+	wl_next_by_protocol(w, proto);
 }
 
 /* The authentication header, under IPv4 and IPv6; its length is in 4 bytes beyond the first 8. */
@@ -176,10 +183,11 @@ static __always_inline void wl_read_ah(struct wl_walk *w)
 	if (!wl_reaches(w, size))
 		return;
 	w->off += size;
-	wl_follow_protocol(w, ip, proto, ip->l3 == WL_L3_IPV6);
+	wl_next_by_protocol(w, proto);
 }
 
-/* Addresses are taken from ARP for IPv4 over hardware addresses of 6 bytes, which is all there is in practice. */
+/* Addresses are taken from ARP for IPv4 over hardware addresses of 6 bytes, which is all there is in
+ * practice. */
 static __always_inline void wl_read_arp(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -209,7 +217,8 @@ static __always_inline void wl_read_ip(struct wl_walk *w)
 		w->next = WL_NEXT_IPV4;
 	else if (p[0] >> 4 == 6)
 		w->next = WL_NEXT_IPV6;
-	else if (!wl_inside(w)) /* a GTP-U tunnel may carry something else; a raw IP link or an LLC SAP may not */
+	else if (!wl_inside(
+		     w)) /* a GTP-U tunnel may carry something else; a raw IP link or an LLC SAP may not */
 		wl_malformed(w);
 }
 

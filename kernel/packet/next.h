@@ -15,12 +15,12 @@ enum wl_next {
 	WL_NEXT_ETHERNET,
 	WL_NEXT_VLAN,
 	WL_NEXT_ICMP,
-	WL_NEXT_PORTS,	  /* UDP-Lite, SCTP, DCCP */
+	WL_NEXT_PORTS, /* UDP-Lite, SCTP, DCCP */
 	WL_NEXT_ARP,
 	WL_NEXT_MPLS,
 	WL_NEXT_PPPOE,
 	WL_NEXT_LLC,
-	WL_NEXT_IP,	  /* the version nibble says which */
+	WL_NEXT_IP,	   /* the version nibble says which */
 	WL_NEXT_EXTENSION, /* an IPv6 extension header of the common shape */
 	WL_NEXT_FRAGMENT,
 	WL_NEXT_AH,
@@ -33,41 +33,45 @@ enum wl_next {
 	WL_NEXT_SLL2,
 	WL_NEXT_NULL,
 	WL_NEXT_LOOP,
+	/* Not headers: what follows is for wl_follow_type() or wl_follow_protocol() to say, by wl_walk.value.
+	 */
+	WL_NEXT_TYPE,
+	WL_NEXT_PROTOCOL,
 };
 
 /* EtherTypes (IEEE registry) that the parser knows. */
-#define WL_ETH_IPV4    0x0800
-#define WL_ETH_ARP     0x0806
-#define WL_ETH_TEB     0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
-#define WL_ETH_VLAN    0x8100
-#define WL_ETH_IPV6    0x86dd
-#define WL_ETH_MPLS    0x8847
-#define WL_ETH_MPLS_MC 0x8848
-#define WL_ETH_PPPOE   0x8864
-#define WL_ETH_QINQ    0x88a8
-#define WL_ETH_QINQ_OLD 0x9100
+#define WL_ETH_IPV4	  0x0800
+#define WL_ETH_ARP	  0x0806
+#define WL_ETH_TEB	  0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
+#define WL_ETH_VLAN	  0x8100
+#define WL_ETH_IPV6	  0x86dd
+#define WL_ETH_MPLS	  0x8847
+#define WL_ETH_MPLS_MC	  0x8848
+#define WL_ETH_PPPOE	  0x8864
+#define WL_ETH_QINQ	  0x88a8
+#define WL_ETH_QINQ_OLD	  0x9100
 #define WL_ETH_LENGTH_MAX 1500 /* up to here the field is a length, and IEEE 802.2 LLC follows */
 
 /* IP protocol numbers (IANA registry). */
-#define WL_PROTO_HOPOPTS   0
-#define WL_PROTO_ICMP	   1
-#define WL_PROTO_IPV4	   4
-#define WL_PROTO_TCP	   6
-#define WL_PROTO_UDP	   17
-#define WL_PROTO_DCCP	   33
-#define WL_PROTO_IPV6	   41
-#define WL_PROTO_ROUTING   43
-#define WL_PROTO_FRAGMENT  44
-#define WL_PROTO_GRE	   47
-#define WL_PROTO_ESP	   50
-#define WL_PROTO_AH	   51
-#define WL_PROTO_ICMPV6	   58
-#define WL_PROTO_NONE	   59
-#define WL_PROTO_DSTOPTS   60
-#define WL_PROTO_SCTP	   132
-#define WL_PROTO_MOBILITY  135
-#define WL_PROTO_UDPLITE   136
-#define WL_PROTO_SHIM6	   140
+#define WL_PROTO_HOPOPTS  0
+#define WL_PROTO_ICMP	  1
+#define WL_PROTO_IPV4	  4
+#define WL_PROTO_TCP	  6
+#define WL_PROTO_UDP	  17
+#define WL_PROTO_DCCP	  33
+#define WL_PROTO_IPV6	  41
+#define WL_PROTO_ROUTING  43
+#define WL_PROTO_FRAGMENT 44
+#define WL_PROTO_GRE	  47
+#define WL_PROTO_ESP	  50
+#define WL_PROTO_AH	  51
+#define WL_PROTO_ICMPV6	  58
+#define WL_PROTO_NONE	  59
+#define WL_PROTO_DSTOPTS  60
+#define WL_PROTO_SCTP	  132
+#define WL_PROTO_MOBILITY 135
+#define WL_PROTO_UDPLITE  136
+#define WL_PROTO_SHIM6	  140
 
 static __always_inline __u32 wl_next_of_type(__u32 type)
 {
@@ -83,12 +87,16 @@ static __always_inline __u32 wl_next_of_type(__u32 type)
 		return WL_NEXT_MPLS;
 	if (type == WL_ETH_PPPOE)
 		return WL_NEXT_PPPOE;
+	if (type == WL_ETH_TEB)
+		return WL_NEXT_ETHERNET;
 	return WL_NEXT_END;
 }
 
-/* The EtherType field of an Ethernet header or VLAN tag was read: notes it, and goes where it leads. */
-static __always_inline void wl_follow_type(struct wl_walk *w, __u32 type)
+/* Where the EtherType leads that a reader left in w->value; notes it if it is the packet's own. */
+static __always_inline void wl_follow_type(struct wl_walk *w)
 {
+	__u32 type = w->value;
+
 	if (wl_unlikely(type <= WL_ETH_LENGTH_MAX)) {
 		w->next = WL_NEXT_LLC;
 		return;
@@ -98,13 +106,26 @@ static __always_inline void wl_follow_type(struct wl_walk *w, __u32 type)
 	w->next = wl_next_of_type(type);
 }
 
-/* Enters a tunnel whose payload begins with the header `next`. */
-static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u32 id, __u32 next)
+/* What follows has this EtherType. */
+static __always_inline void wl_next_by_type(struct wl_walk *w, __u32 type)
+{
+	w->value = type;
+	w->next = WL_NEXT_TYPE;
+}
+
+/* What follows is this IP protocol. */
+static __always_inline void wl_next_by_protocol(struct wl_walk *w, __u32 proto)
+{
+	w->value = proto;
+	w->next = WL_NEXT_PROTOCOL;
+}
+
+/* The header of a tunnel was read. */
+static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u32 id)
 {
 	w->out->tunnel = tunnel;
 	w->out->tunnel_id = id;
-	wl_scratch_place(w->out) = WL_PLACE_INNER;
-	w->next = next;
+	wl_scratch_mode(w->out) = WL_MODE_INNER | WL_MODE_FOLLOW;
 }
 
 /*
@@ -113,17 +134,21 @@ static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u
  */
 static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl_ip *ip)
 {
-	return w->follow && !(ip->flags & WL_IP_FRAGMENT);
+	return (wl_scratch_mode(w->out) & WL_MODE_FOLLOW) && !(ip->flags & WL_IP_FRAGMENT);
 }
 
 /*
- * The header of protocol `proto` begins at w->off. IPv6 extension headers are stepped over under IPv6 only;
- * under IPv4 their numbers are protocols like any other.
+ * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6
+ * extension headers are stepped over under IPv6 only; under IPv4 their numbers are protocols like any other.
  */
-static __always_inline void wl_follow_protocol(struct wl_walk *w, struct wl_ip *ip, __u32 proto, int ipv6)
+static __always_inline void wl_follow_protocol(struct wl_walk *w)
 {
+	struct wl_ip *ip = wl_current(w);
+	__u32 proto = w->value;
+
+	w->next = WL_NEXT_END;
 	ip->proto = proto;
-	if (ipv6) {
+	if (ip->l3 == WL_L3_IPV6) {
 		switch (proto) {
 		case WL_PROTO_HOPOPTS:
 		case WL_PROTO_ROUTING:
@@ -156,9 +181,10 @@ static __always_inline void wl_follow_protocol(struct wl_walk *w, struct wl_ip *
 		w->next = WL_NEXT_GRE;
 	} else if (proto == WL_PROTO_IPV4 || proto == WL_PROTO_IPV6) {
 		ip->payload_off = w->off;
-		if (wl_may_enter(w, ip))
-			wl_enter_tunnel(w, WL_TUNNEL_IPIP, 0,
-					proto == WL_PROTO_IPV4 ? WL_NEXT_IPV4 : WL_NEXT_IPV6);
+		if (!wl_may_enter(w, ip))
+			return;
+		wl_enter_tunnel(w, WL_TUNNEL_IPIP, 0);
+		w->next = proto == WL_PROTO_IPV4 ? WL_NEXT_IPV4 : WL_NEXT_IPV6;
 	} else if (proto == WL_PROTO_ESP) {
 		ip->flags |= WL_IP_OPAQUE;
 	}

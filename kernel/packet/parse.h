@@ -22,19 +22,22 @@
  * Memory safety: every read goes through a pointer that wl_captured() compared with data_end.
  *
  * Termination: the loop counts to WL_MAX_HEADERS. The verifier walks such a loop turn by turn, and abandons a
- * path when it reaches the loop's head in a state that it has already seen there. So the paths of one turn
- * must meet again at the head, or their number grows exponentially. What a path leaves behind is:
- *  - next and inside: constants, 26 x 2 states at most, and each leads to one reader only;
+ * path when it meets a state that it has already seen at the same place in the same turn. So the paths of one
+ * turn must become equal again, or their number grows exponentially. What a path leaves behind is:
+ *  - next: a constant. There are 27, and each leads to one reader only;
  *  - off: a different constant or range on every path (14, 18, 34..74, ...). It matters to the verifier,
  *    because it is added to a packet pointer. So it is made to forget: `zero` is a field of the result, which
  *    we have just set to 0, but which the verifier takes for any 16-bit value, as it does not track the
- *    contents of maps. (off + zero) & WL_MAX_OFFSET is off to the machine and "0..4095" to the verifier,
- *    whatever off was; the test against WL_MAX_OFFSET before makes the mask change nothing;
+ *    contents of maps. (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
  *  - end: the same, with 0xffff;
- *  - all else is in *out, which the verifier does not track, provided that it lies in a map. On the stack it
- *    would be tracked, and the argument would fail: so it must not lie there.
- * One turn is then the sum of the readers, not a product, and the whole walk at most WL_MAX_HEADERS times
- * that. A test (crates/datapath/tests/verifier.rs) loads it and holds the number of verified instructions.
+ *  - all else is in *out: results, whether a tunnel was entered, whether one may be (wl_scratch_mode()). The
+ *    verifier does not track it, provided that it lies in a map. On the stack it would be tracked, and the
+ *    argument would fail: so it must not lie there.
+ * Where several readers end in a table lookup (EtherType, IP protocol), they only leave the number in
+ *`value`, and the table is walked once, after off and end were forgotten: readers that differ in nothing but
+ *their length have become one path by then. One turn is thus about the sum of the readers, not a product.
+ *Measured on Linux 6.18 with clang 19: 4,000 to 5,500 instructions a turn, 81,000 for all (110,000 with link
+ *type and options chosen at run time). crates/datapath/tests/packet/verifier.rs holds that.
  */
 #ifndef WL_PACKET_PARSE_H
 #define WL_PACKET_PARSE_H
@@ -47,7 +50,8 @@
 /* Options of wl_parse(). */
 #define WL_PARSE_TUNNELS 0x01 /* enter tunnels, and fill wl_parsed.inner */
 
-/* Everything that is valid without WL_PKT_TUNNEL; wl_parsed.inner is cleared when there is something for it. */
+/* Everything that is valid without WL_PKT_TUNNEL; wl_parsed.inner is cleared when there is something for it.
+ */
 static __always_inline void wl_clear_parsed(struct wl_parsed *out, __u8 link)
 {
 	__u8 *tail = (__u8 *)&out->eth_type;
@@ -147,17 +151,17 @@ static __always_inline void wl_parse(const void *data, const void *data_end, __u
 				     struct wl_parsed *out)
 {
 	struct wl_walk w = {
-		.data = data,
-		.data_end = data_end,
-		.out = out,
-		.end = 0xffff,
-		.next = wl_next_of_link(link),
-		.follow = options & WL_PARSE_TUNNELS,
+	    .data = data,
+	    .data_end = data_end,
+	    .out = out,
+	    .next = wl_next_of_link(link),
 	};
 	__u32 zero, state, i;
 
 	wl_clear_parsed(out, link);
+	wl_scratch_mode(out) = options & WL_PARSE_TUNNELS;
 	zero = wl_scratch_zero(out);
+	w.end = 0xffff - zero;
 	for (i = 0; i < WL_MAX_HEADERS; i++) {
 		state = w.next;
 		if (wl_unlikely(w.off > WL_MAX_OFFSET))
@@ -168,10 +172,16 @@ static __always_inline void wl_parse(const void *data, const void *data_end, __u
 			break;
 		w.off = (w.off + zero) & WL_OFFSET_MASK;
 		w.end = (w.end + zero) & 0xffff;
+		if (w.next == WL_NEXT_PROTOCOL)
+			wl_follow_protocol(&w);
+		else if (w.next == WL_NEXT_TYPE)
+			wl_follow_type(&w);
+		if (w.next == WL_NEXT_END)
+			break;
 	}
 	if (wl_unlikely(w.next != WL_NEXT_END))
 		out->flags |= WL_PKT_DEEP;
-	wl_scratch_place(out) = 0;
+	wl_scratch_mode(out) = 0;
 }
 
 #endif

@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) __u32 wl_bucket(__u32 hash)
  * user space's to write, so an entry that names no worker counts modulo the number of workers.
  */
 static inline __attribute__((always_inline)) __u32 wl_steer(__u32 steering, const __u16 *buckets, __u32 hash,
-							     __u32 queue, __u32 workers)
+							    __u32 queue, __u32 workers)
 {
 	__u32 worker = steering == WL_STEER_QUEUE ? queue : buckets[wl_bucket(hash)];
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Transport headers: TCP (RFC 9293), UDP (RFC 768), UDP-Lite (RFC 3828), SCTP (RFC 9260), DCCP (RFC 4340), ICMP. */
+/* Transport headers: TCP (RFC 9293), UDP (RFC 768), UDP-Lite (RFC 3828), SCTP (RFC 9260), DCCP (RFC 4340),
+ * ICMP. */
 #ifndef WL_PACKET_TRANSPORT_H
 #define WL_PACKET_TRANSPORT_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tunnel headers behind IP and UDP: GRE, VXLAN, Geneve, GTP-U. (IP in IP has none: see wl_follow_protocol().) */
+/* Tunnel headers behind IP and UDP: GRE, VXLAN, Geneve, GTP-U. (IP in IP has none: see wl_follow_protocol().)
+ */
 #ifndef WL_PACKET_TUNNEL_H
 #define WL_PACKET_TUNNEL_H
 
@@ -11,10 +12,11 @@
 #define WL_GRE_SEQUENCE 0x1000
 #define WL_GRE_VERSION	0x0007
 
-/* What a tunnel carries, by EtherType: an Ethernet frame or anything that may follow one. */
-static __always_inline __u32 wl_next_in_tunnel(__u32 type)
+/* A tunnel says by EtherType what it carries. It never is a length, as it may be in an Ethernet header. */
+static __always_inline void wl_next_in_tunnel(struct wl_walk *w, __u32 type)
 {
-	return type == WL_ETH_TEB ? (__u32)WL_NEXT_ETHERNET : wl_next_of_type(type);
+	if (type > WL_ETH_LENGTH_MAX)
+		wl_next_by_type(w, type);
 }
 
 /*
@@ -25,12 +27,12 @@ static __always_inline void wl_read_gre(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);
 	const __u8 *p = wl_header(w, 4);
-	__u32 bits, next, size, key_at, key = 0;
+	__u32 bits, type, size, key_at, key = 0;
 
 	if (!p)
 		return;
 	bits = wl_be16(p);
-	next = wl_next_in_tunnel(wl_be16(p + 2));
+	type = wl_be16(p + 2);
 	if (bits & (WL_GRE_ROUTING | WL_GRE_VERSION))
 		return;
 	key_at = bits & WL_GRE_CHECKSUM ? 8 : 4;
@@ -38,7 +40,7 @@ static __always_inline void wl_read_gre(struct wl_walk *w)
 	if (!wl_reaches(w, size))
 		return;
 	ip->payload_off = w->off + size;
-	if (next == WL_NEXT_END || !wl_may_enter(w, ip))
+	if (!wl_may_enter(w, ip))
 		return;
 	if (bits & WL_GRE_KEY) {
 		p = wl_captured(w, w->off + key_at, 4);
@@ -47,7 +49,8 @@ static __always_inline void wl_read_gre(struct wl_walk *w)
 		key = wl_be32(p);
 	}
 	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GRE, key, next);
+	wl_enter_tunnel(w, WL_TUNNEL_GRE, key);
+	wl_next_in_tunnel(w, type);
 }
 
 /* RFC 7348. Without the I flag there is no VNI, and it is something else on the same port. */
@@ -58,27 +61,30 @@ static __always_inline void wl_read_vxlan(struct wl_walk *w)
 	if (!p || !(p[0] & 0x08))
 		return;
 	w->off += 8;
-	wl_enter_tunnel(w, WL_TUNNEL_VXLAN, wl_be32(p + 4) >> 8, WL_NEXT_ETHERNET);
+	wl_enter_tunnel(w, WL_TUNNEL_VXLAN, wl_be32(p + 4) >> 8);
+	w->next = WL_NEXT_ETHERNET;
 }
 
 /* RFC 8926. Control packets (the O flag) carry nothing that could be followed. */
 static __always_inline void wl_read_geneve(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
-	__u32 next, size, vni;
+	__u32 type, size, vni;
 
 	if (!p || p[0] >> 6 != 0 || (p[1] & 0x80))
 		return;
-	next = wl_next_in_tunnel(wl_be16(p + 2));
+	type = wl_be16(p + 2);
 	vni = wl_be32(p + 4) >> 8;
 	size = 8 + (p[0] & 0x3f) * 4;
-	if (next == WL_NEXT_END || !wl_reaches(w, size))
+	if (!wl_reaches(w, size))
 		return;
 	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GENEVE, vni, next);
+	wl_enter_tunnel(w, WL_TUNNEL_GENEVE, vni);
+	wl_next_in_tunnel(w, type);
 }
 
-/* GTP-U version 1 (3GPP TS 29.281, 5.1): a G-PDU message carries a user's packet, the others are signalling. */
+/* GTP-U version 1 (3GPP TS 29.281, 5.1): a G-PDU message carries a user's packet, the others are signalling.
+ */
 static __always_inline void wl_read_gtpu(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -101,7 +107,8 @@ static __always_inline void wl_read_gtpu(struct wl_walk *w)
 			next = WL_NEXT_GTPU_EXTENSION;
 	}
 	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GTPU, teid, next);
+	wl_enter_tunnel(w, WL_TUNNEL_GTPU, teid);
+	w->next = next;
 }
 
 /* A GTP-U extension header: its length in 4 bytes comes first, the type of the next one last. */

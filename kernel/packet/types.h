@@ -113,7 +113,7 @@ struct wl_parsed {
 	__u16 flags;		/* WL_PKT_* */
 	__u8 tunnel;		/* enum wl_tunnel of the innermost tunnel that was entered */
 	__u8 link;		/* enum wl_link */
-	__u16 pad[2];
+	__u16 pad[2];		/* 0; wl_parse() keeps its state here while it works */
 };
 
 /* What a record is: wl_record.kind. */

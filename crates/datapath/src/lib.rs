@@ -2,7 +2,9 @@
 //!
 //! * [`instance`]: what a capture program and its users share.
 //! * [`layout`]: the structs that kernel and user space share.
+//! * [`native`]: the packet functions, compiled natively.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod instance;
 pub mod layout;
+pub mod native;
 pub mod skel;

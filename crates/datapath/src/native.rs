@@ -1,0 +1,117 @@
+//! The packet functions of `kernel/packet/`, compiled natively: for engines without a kernel program, and for
+//! comparing with what the kernel's compilation finds.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::layout::{Ip, LinkType, Parsed, RecordHeader};
+
+/// Buckets between flow hash and worker (`WL_BUCKETS`).
+pub const BUCKETS: usize = 512;
+/// The option of `wl_parse()` that enters tunnels (`WL_PARSE_TUNNELS`).
+pub const PARSE_TUNNELS: u32 = 0x01;
+/// Headers that are followed in one packet (`WL_MAX_HEADERS`); beyond, [`crate::layout::flags::DEEP`] is set.
+pub const MAX_HEADERS: usize = 20;
+/// The furthest offset, in bytes, at which a header may begin (`WL_MAX_OFFSET`).
+pub const MAX_OFFSET: usize = 0x0fff;
+
+/// How the worker of a packet is chosen (`enum wl_steering`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Steering {
+    /// By flow hash, through the table of buckets.
+    Flow = 0,
+    /// By RX queue: queue n to worker n, wrapping around.
+    Queue = 1,
+}
+
+/// Size and place of a struct, or of a field in it, as the C compiler laid it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// `struct.field`, or the name of a struct for the whole of it.
+    pub name: &'static str,
+    /// Bytes from the start of the struct.
+    pub offset: usize,
+    /// Size in bytes.
+    pub size: usize,
+}
+
+#[repr(C)]
+struct RawField {
+    name: *const c_char,
+    offset: u32,
+    size: u32,
+}
+
+unsafe extern "C" {
+    fn wl_native_parse(data: *const u8, length: usize, link: u8, options: u32, out: *mut Parsed);
+    fn wl_native_flow_hash(ip: *const Ip, seed: u32) -> u32;
+    fn wl_native_packet_hash(parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
+    fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
+    fn wl_native_steer(steering: u32, buckets: *const u16, hash: u32, queue: u32, workers: u32) -> u32;
+    fn wl_native_layout() -> *const RawField;
+}
+
+/// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,
+/// tunnels are entered and [`Parsed::inner`] is filled; see [`crate::layout::flags`] for what is valid.
+/// Every input has a result. (`wl_parse()`, `kernel/packet/parse.h`)
+pub fn parse(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
+    let mut parsed = Parsed::default();
+    let options = if follow_tunnels { PARSE_TUNNELS } else { 0 };
+    // SAFETY: the pointer and the length are those of one slice, which C only reads within these bounds;
+    // `parsed` has the layout of struct wl_parsed, which a test compares field by field.
+    unsafe { wl_native_parse(data.as_ptr(), data.len(), link as u8, options, &mut parsed) };
+    parsed
+}
+
+/// The symmetric flow hash of one network layer: the same for both directions of a conversation, and for all
+/// fragments of a datagram (which are hashed by addresses alone). (`wl_flow_hash()`, `kernel/packet/hash.h`)
+pub fn flow_hash(ip: &Ip, seed: u32) -> u32 {
+    // SAFETY: `ip` is a valid struct wl_ip, and it is only read.
+    unsafe { wl_native_flow_hash(ip, seed) }
+}
+
+/// The hash of a packet: of its inner headers with `inner` and a tunnel, else of the outer ones, and of its
+/// EtherType where there is no network layer. (`wl_packet_hash()`)
+pub fn packet_hash(parsed: &Parsed, inner: bool, seed: u32) -> u32 {
+    // SAFETY: `parsed` is a valid struct wl_parsed, and it is only read.
+    unsafe { wl_native_packet_hash(parsed, inner.into(), seed) }
+}
+
+/// Fills the fields of a record header that the parser knows: `hash` (as of [`packet_hash`]), `flags` (whole:
+/// set the flags of records after this), the offsets, `l3`, `proto`, `vlan_tci` and `link`. The others stay
+/// as they are. (`wl_fill_record()`, `kernel/packet/record.h`)
+pub fn fill_record(record: &mut RecordHeader, parsed: &Parsed, inner: bool, seed: u32) {
+    // SAFETY: both are valid and of the layout that C expects; `parsed` is only read, and the two do not
+    // overlap, as one is borrowed exclusively.
+    unsafe { wl_native_fill_record(record, parsed, inner.into(), seed) };
+}
+
+/// The worker of a packet, below `workers` (0 where there are none). (`wl_steer()`, `kernel/packet/steer.h`)
+pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32, workers: u32) -> u32 {
+    // SAFETY: C reads one of the BUCKETS entries, at an index that it masks to below BUCKETS.
+    unsafe { wl_native_steer(steering as u32, buckets.as_ptr(), hash, queue, workers) }
+}
+
+/// The shared structs as the C compiler laid them out, for comparing with [`crate::layout`].
+pub fn layout() -> Vec<Field> {
+    let mut fields = Vec::new();
+    // SAFETY: C returns a static table.
+    let mut field = unsafe { wl_native_layout() };
+    loop {
+        // SAFETY: the table ends with an entry whose name is null, and the loop stops there, so `field`
+        // points to an entry of it.
+        let RawField { name, offset, size } = unsafe { field.read() };
+        if name.is_null() {
+            return fields;
+        }
+        // SAFETY: names are string literals: static, and ended by a zero byte.
+        let name = unsafe { CStr::from_ptr(name) };
+        fields.push(Field {
+            name: name.to_str().unwrap_or("(not UTF-8)"),
+            offset: offset as usize,
+            size: size as usize,
+        });
+        // SAFETY: this entry was not the last one, so the next is within the table.
+        field = unsafe { field.add(1) };
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the packet functions, in both of their compilations.
+//!
+//! The native one is always tested. The kernel's is driven by BPF_PROG_TEST_RUN, which needs root: without it
+//! these tests fail and say so, unless WIRELANE_UNPRIVILEGED=1 asks for them to be left out. Tests on real
+//! captures need the corpus, which lies beside the repository or where WIRELANE_CORPUS says, and say that they
+//! are left out where it is absent.
+
+mod captures;
+mod corpus;
+mod guarded;
+mod layout;
+mod probe;
+mod verifier;
