@@ -6,9 +6,11 @@
  * copies it into pages of a page pool and runs this program on one page after the other. The program turns
  * the frame into the next packet and redirects it to the device.
  *
- * The kernel recycles pages without restoring their bytes, so a page may hold any earlier packet: whatever
- * differs between packets is written every time, and the checksums are built up from the sums of the
- * constant parts rather than from what stands in the page. Only the length is put back by the kernel.
+ * The kernel recycles pages without restoring their bytes, so a page holds whatever an earlier packet left in
+ * it, and what its receiver did to it (on a veth the page itself is delivered; taking a VLAN tag out of a
+ * packet moves its addresses, for instance). So all headers are written every time, and the checksums are
+ * built up from the sums of the constant parts. Only the length is put back by the kernel. The zeros behind
+ * the number are left as they are: nothing on the way to a capture changes them.
  *
  * One call of BPF_PROG_TEST_RUN lasts for the whole run, and the rate is held in here: a packet that is not
  * due yet is not made, and its page goes back at once. Calls cannot be short, because each one installs the
@@ -25,8 +27,9 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define MOST_SIZES  64
-#define MAGIC_BYTES 4
+#define MOST_SIZES   64
+#define MAGIC_BYTES  4
+#define HEADER_WORDS 8
 
 /* A reading of the clock costs as much as making a packet, so full speed does without most of them. */
 #define CLOCK_EVERY 64
@@ -55,6 +58,9 @@ struct generate_config {
 	__u64 limit;		/* packets to make; after them every page goes back */
 	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
 	__u64 most_catch_up_ns; /* what is due for longer is given up */
+	__u64 header[HEADER_WORDS]; /* the frame up to the magic, variable fields zero */
+	__u32 header_words;	    /* words of it to write; the last may reach into the number */
+	__u32 pad;
 	__u16 sizes[MOST_SIZES];
 };
 
@@ -150,6 +156,13 @@ int wl_generate(struct xdp_md *ctx)
 	end = (void *)(long)ctx->data_end;
 	if (data + config.payload + MAGIC_BYTES + sizeof(number) > end)
 		return XDP_ABORTED;
+
+	/* Within the check above: behind the header there are the 8 bytes of the number. */
+#pragma unroll
+	for (int word = 0; word < HEADER_WORDS; word++) {
+		if (word < config.header_words)
+			((__u64 *)data)[word] = config.header[word];
+	}
 
 	value = config.first + flow;
 	value_sum = (value >> 16) + (value & 0xffff);

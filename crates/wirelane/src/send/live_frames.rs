@@ -18,7 +18,7 @@ use wirelane_datapath::skel::generate::{GenerateSkel, GenerateSkelBuilder, types
 
 use super::interface::{Interface, require};
 use super::pace::MOST_CATCH_UP;
-use super::pattern::{MOST_SIZES, Template, Transport};
+use super::pattern::{MAGIC, MOST_SIZES, Template, Transport};
 use super::{Counts, Share};
 use crate::{Error, Result};
 
@@ -81,6 +81,13 @@ pub(super) fn load<'a>(
     config.sizes_step = (share.stride % template.sizes.len() as u64) as u32;
     config.flows_step = (share.stride % u64::from(template.flows)) as u32;
     config.stride = share.stride as u32;
+    let header = template.frame[..template.payload + MAGIC.len()].chunks(size_of::<u64>());
+    config.header_words = header.len() as u32;
+    for (word, bytes) in config.header.iter_mut().zip(header) {
+        let mut padded = [0; size_of::<u64>()];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(padded);
+    }
     config.limit = share.limit;
     config.gap = share.pps.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
     config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;

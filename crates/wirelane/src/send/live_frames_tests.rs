@@ -1,4 +1,4 @@
-use super::super::pattern::{IMIX, Pattern, Traffic};
+use super::super::pattern::{IMIX, NUMBER_BYTES, Pattern, Traffic};
 use super::*;
 
 /// The program in the kernel and [`Template::write`] in user space make the same packets, byte by byte.
@@ -42,9 +42,9 @@ fn compare(template: &Template, share: Share) {
     let program = load(&mut storage, 0, template, share).unwrap();
     let mut expected = template.frame.clone();
     let mut made: Vec<u8> = Vec::with_capacity(4096);
-    // A page holds what an earlier packet left in it: start from other bytes in every variable field.
+    // A page holds what an earlier packet and its receiver left in it: start from other bytes in all headers.
     let mut stale = template.frame.clone();
-    template.write(0x5555_aaaa_5555_aaaa, &mut stale);
+    stale[..template.payload + NUMBER_BYTES].fill(0xa5);
     for step in 0..40 {
         let number = share.first + step * share.stride;
         let size = template.write(number, &mut expected);
