@@ -1,30 +1,32 @@
 //! Numbered packets from one or several threads, each pinned to a CPU of its own.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::account::{Interval, Meter, Report, ThreadReport, fell_short, per_second};
+use super::cpu::{allowed_cpus, pin_to};
 use super::interface::Interface;
-use super::pace::{Clock, Pacer, Step, SystemClock};
-use super::packet_socket::SocketSender;
+use super::live_frames::{self, Handle};
+use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
+use super::packet_socket::{BATCH, SocketSender};
 use super::pattern::{Template, Traffic};
-use super::{LOOK_AT_STOP, Method, Sender, Share, live_frames};
+use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
 use crate::{Error, Result};
 
-/// Below this rate a socket spaces packets better than live frames, whose every call costs some 20 us.
-const WORTH_LIVE_FRAMES: f64 = 50_000.0;
+/// Below this rate `auto` takes the socket: its threads sleep between bursts, while the program in the kernel
+/// keeps its CPU busy at any rate. A socket reaches several times this rate.
+const WORTH_LIVE_FRAMES: f64 = 200_000.0;
 
-/// Length of a burst in time, by method: short against a receiver's buffers, long against what a call costs.
+/// Length in time of a burst through a socket: short against a receiver's buffers, long against a timer.
 const SOCKET_BURST: Duration = Duration::from_micros(50);
-const KERNEL_BURST: Duration = Duration::from_micros(500);
-
-/// How long a call at full speed should take, so that ends and intervals are noticed in time.
-const CALL_TIME: Duration = Duration::from_millis(5);
 
 /// After this long without a single packet that the device took, live frames are taken to be refused.
-const REFUSAL: Duration = Duration::from_millis(500);
+const REFUSAL_NS: u64 = 500_000_000;
+
+/// How often the threads are looked at.
+const WATCH: Duration = Duration::from_millis(10);
 
 /// What to send, how fast, and for how long.
 #[derive(Clone, Debug)]
@@ -48,16 +50,48 @@ pub struct Plan {
     pub interval: Duration,
 }
 
-/// What a thread tells the others, written by itself only. One cache line each, so that threads do not slow
-/// each other.
-#[repr(align(128))]
+/// What a thread with a socket tells the others, written by itself only.
 #[derive(Default)]
 struct Progress {
     offered: AtomicU64,
     refused: AtomicU64,
     given_up: AtomicU64,
-    burst: AtomicU64,
-    finished_ns: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+/// How a thread sends.
+enum Engine<'a> {
+    Kernel(Handle<'a>),
+    Socket(Progress),
+}
+
+/// One sending thread. Aligned to its own cache lines, so that threads do not slow each other.
+#[repr(align(128))]
+struct Sending<'a> {
+    engine: Engine<'a>,
+    share: Share,
+    cpu: usize,
+    /// Thread id while it runs, else 0.
+    id: AtomicI32,
+}
+
+impl Sending<'_> {
+    fn counts(&self) -> Counts {
+        match &self.engine {
+            Engine::Kernel(handle) => handle.counts(),
+            Engine::Socket(progress) => {
+                let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
+                Counts {
+                    offered: read(&progress.offered),
+                    refused: read(&progress.refused),
+                    given_up: read(&progress.given_up),
+                    first_ns: read(&progress.first_ns),
+                    last_ns: read(&progress.last_ns),
+                }
+            }
+        }
+    }
 }
 
 struct Running<'a> {
@@ -65,12 +99,9 @@ struct Running<'a> {
     interface: &'a Interface,
     template: &'a Template,
     kernel: bool,
-    /// The caller's wish to end.
-    stop: &'a AtomicBool,
-    /// Our own: a thread failed, or nothing gets through.
-    abort: AtomicBool,
-    ready: Barrier,
-    progress: Vec<Progress>,
+    /// Everybody shall end.
+    end: AtomicBool,
+    threads: Vec<Sending<'a>>,
 }
 
 /// Sends what `plan` says until it is done or `stop` is set, and calls `on_interval` while it runs.
@@ -89,44 +120,76 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
         return Err(Error::BadOption { option: "--size", reason });
     }
     let (kernel, method_reason) = choose(plan, &interface, &template)?;
-    let threads = plan.cpus.len();
+
+    // Everything that can fail is made ready before the first packet leaves.
+    let shares = shares(plan);
+    let mut storage: Vec<_> = shares.iter().map(|_| MaybeUninit::uninit()).collect();
+    let mut programs = Vec::new();
+    let mut sockets = Vec::new();
+    for (share, storage) in shares.iter().zip(&mut storage) {
+        if kernel {
+            wake::prepare()?;
+            programs.push(live_frames::load(storage, interface.index, &template, *share)?);
+            sockets.push(None);
+        } else {
+            sockets.push(Some(SocketSender::open(&interface, &template, *share)?));
+        }
+    }
+    let mut handles = programs.iter().map(live_frames::LiveFrames::handle);
+    let mut engine = || handles.next().map_or_else(|| Engine::Socket(Progress::default()), Engine::Kernel);
+    let threads = shares
+        .iter()
+        .zip(&plan.cpus)
+        .map(|(share, cpu)| Sending { engine: engine(), share: *share, cpu: *cpu, id: AtomicI32::new(0) })
+        .collect();
     let running = Running {
         plan,
         interface: &interface,
         template: &template,
         kernel,
-        stop,
-        abort: AtomicBool::new(false),
-        ready: Barrier::new(threads + 1),
-        progress: (0..threads).map(|_| Progress::default()).collect(),
+        end: AtomicBool::new(false),
+        threads,
     };
     let meter = Meter::start(&interface)?;
-    let outcome = thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads)
-            .map(|index| {
+    thread::scope(|scope| {
+        let handles: Vec<_> = running
+            .threads
+            .iter()
+            .zip(sockets)
+            .map(|(sending, socket)| {
                 let running = &running;
-                scope.spawn(move || running.thread(index))
+                scope.spawn(move || running.thread(sending, socket))
             })
             .collect();
-        running.ready.wait();
-        let watched = watch(&running, &meter, &handles, &mut on_interval);
-        if watched.is_err() {
-            running.abort.store(true, Ordering::Relaxed);
-        }
-        let mut first_error = None;
+        let all_done = || handles.iter().all(thread::ScopedJoinHandle::is_finished);
+        let watched = watch(&running, &meter, stop, all_done, &mut on_interval);
+        let mut outcome = Ok(());
         for handle in handles {
             let result = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            if let Err(error) = result {
-                first_error.get_or_insert(error);
-            }
+            outcome = outcome.and(result);
         }
-        match first_error {
-            Some(error) => Err(error),
-            None => watched,
-        }
-    });
-    outcome?;
+        outcome.and(watched)
+    })?;
     report(&running, &meter, method_reason)
+}
+
+/// What each thread sends. Where both a rate and a time are given, no more than their product is sent.
+fn shares(plan: &Plan) -> Vec<Share> {
+    let stride = plan.cpus.len() as u64;
+    let by_time =
+        plan.pps.zip(plan.duration).map(|(pps, time)| (pps * time.as_secs_f64()).round().max(1.0) as u64);
+    let packets = match (by_time, plan.packets) {
+        (Some(by_time), Some(packets)) => Some(by_time.min(packets)),
+        (by_time, packets) => by_time.or(packets),
+    };
+    let share = |first: u64| Share {
+        first,
+        stride,
+        // Of the numbers below `packets`, those that are this thread's.
+        limit: packets.map_or(u64::MAX, |packets| packets.saturating_sub(first).div_ceil(stride)),
+        pps: plan.pps.map(|pps| pps / stride as f64),
+    };
+    (0..stride).map(share).collect()
 }
 
 fn check(plan: &Plan) -> Result<()> {
@@ -153,6 +216,11 @@ fn check(plan: &Plan) -> Result<()> {
             reason: "give between 1 and 1024 threads".into(),
         });
     }
+    let allowed = allowed_cpus();
+    if let Some(cpu) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        let reason = format!("this process may not run on CPU {cpu}; it may on {allowed:?}");
+        return Err(Error::BadOption { option: "--cores", reason });
+    }
     Ok(())
 }
 
@@ -174,127 +242,167 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         Method::Socket => Ok((false, None)),
         Method::Kernel => possible().map(|()| (true, None)),
         Method::Auto if plan.pps.is_some_and(|pps| pps < WORTH_LIVE_FRAMES) => {
-            let reason = format!("socket: it spaces packets evenly below {WORTH_LIVE_FRAMES} per second");
+            let reason =
+                format!("it sleeps between packets, and {WORTH_LIVE_FRAMES} a second are no trouble to it");
             Ok((false, Some(reason)))
         }
         Method::Auto => match possible() {
-            Ok(()) => Ok((true, Some("kernel: live frames are the fastest".into()))),
-            Err(error) => Ok((false, Some(format!("socket, because live frames do not work here: {error}")))),
+            Ok(()) => Ok((true, Some("the fastest".into()))),
+            Err(error) => Ok((false, Some(format!("live frames do not work here: {error}")))),
         },
     }
 }
 
-/// Calls `on_interval` until all threads have ended; notices when nothing gets through.
+/// Looks after the threads until all have ended: calls `on_interval`, ends them when it is time, and notices
+/// when nothing gets through.
 fn watch(
     running: &Running<'_>,
     meter: &Meter<'_>,
-    handles: &[thread::ScopedJoinHandle<'_, Result<()>>],
+    stop: &AtomicBool,
+    all_done: impl Fn() -> bool,
     on_interval: &mut impl FnMut(&Interval),
 ) -> Result<()> {
-    let start = Instant::now();
-    let (mut last, mut last_offered, mut last_bytes) = (start, 0, 0);
-    let mut last_counted = meter.read(0)?;
-    let mut number = 0;
+    let mut outcome = Ok(());
+    let mut intervals = Intervals::start();
     let mut proven = !running.kernel;
-    while handles.iter().any(|handle| !handle.is_finished()) {
-        let until_next = running.plan.interval.saturating_sub(last.elapsed());
-        thread::sleep(until_next.min(Duration::from_millis(10)));
-        if !proven && start.elapsed() > REFUSAL {
+    while !all_done() {
+        let until_end = running.ends_at().map_or(WATCH, |end| {
+            Duration::from_nanos(end.saturating_sub(monotonic_ns())).max(Duration::from_micros(100))
+        });
+        let until_next = running.plan.interval.saturating_sub(intervals.last.elapsed());
+        thread::sleep(WATCH.min(until_end).min(until_next));
+        let first_ns = running.first_ns();
+        if !proven && first_ns.is_some_and(|first| monotonic_ns() > first + REFUSAL_NS) {
             proven = true;
-            if running.sum(|progress| &progress.offered) > 0 && meter.read(0)?.sent == 0 {
-                return Err(super::refuses_live_frames(&running.interface.name));
+            if running.sum(|counts| counts.offered) > 0 && meter.read(0)?.sent == 0 {
+                outcome = Err(super::refuses_live_frames(&running.interface.name));
+                running.end.store(true, Ordering::Relaxed);
             }
         }
-        let elapsed = last.elapsed();
-        if elapsed < running.plan.interval {
-            continue;
+        if stop.load(Ordering::Relaxed) || running.ends_at().is_some_and(|end| monotonic_ns() >= end) {
+            running.end.store(true, Ordering::Relaxed);
         }
-        last = Instant::now();
-        number += 1;
-        let offered = running.sum(|progress| &progress.offered);
-        let bytes = running.bytes();
-        let counted = meter.read(running.sum(|progress| &progress.refused))?;
-        let seconds = elapsed.as_secs_f64();
-        on_interval(&Interval {
-            interval: number,
-            offered: offered - last_offered,
-            sent: counted.sent - last_counted.sent,
-            dropped: counted.dropped.saturating_sub(last_counted.dropped),
-            bytes: bytes - last_bytes,
-            duration_s: seconds,
-            pps: per_second(offered - last_offered, seconds),
-            bps: per_second((bytes - last_bytes) * 8, seconds),
-        });
-        (last_offered, last_bytes, last_counted) = (offered, bytes, counted);
+        running.wake_who_shall_end();
+        if intervals.last.elapsed() >= running.plan.interval {
+            match intervals.next(running, meter) {
+                Ok(interval) => on_interval(&interval),
+                // The threads have to end, whatever happens here.
+                Err(error) => {
+                    outcome = Err(error);
+                    running.end.store(true, Ordering::Relaxed);
+                }
+            }
+        }
     }
-    Ok(())
+    outcome
+}
+
+/// Where the interval before ended.
+struct Intervals {
+    number: u64,
+    last: Instant,
+    offered: u64,
+    bytes: u64,
+    sent: u64,
+    dropped: u64,
+}
+
+impl Intervals {
+    fn start() -> Intervals {
+        Intervals { number: 0, last: Instant::now(), offered: 0, bytes: 0, sent: 0, dropped: 0 }
+    }
+
+    fn next(&mut self, running: &Running<'_>, meter: &Meter<'_>) -> Result<Interval> {
+        let duration_s = self.last.elapsed().as_secs_f64();
+        let offered = running.sum(|counts| counts.offered);
+        let bytes = running.bytes();
+        let counted = meter.read(running.sum(|counts| counts.refused))?;
+        let interval = Interval {
+            interval: self.number + 1,
+            offered: offered - self.offered,
+            sent: counted.sent.saturating_sub(self.sent),
+            dropped: counted.dropped.saturating_sub(self.dropped),
+            bytes: bytes - self.bytes,
+            duration_s,
+            pps: per_second(offered - self.offered, duration_s),
+            bps: per_second((bytes - self.bytes) * 8, duration_s),
+        };
+        *self = Intervals {
+            number: self.number + 1,
+            last: Instant::now(),
+            offered,
+            bytes,
+            sent: counted.sent,
+            dropped: counted.dropped,
+        };
+        Ok(interval)
+    }
 }
 
 impl Running<'_> {
-    fn sum(&self, field: impl Fn(&Progress) -> &AtomicU64) -> u64 {
-        self.progress.iter().map(|progress| field(progress).load(Ordering::Relaxed)).sum()
+    fn sum(&self, field: impl Fn(&Counts) -> u64) -> u64 {
+        self.threads.iter().map(|thread| field(&thread.counts())).sum()
     }
 
     fn bytes(&self) -> u64 {
-        let stride = self.progress.len() as u64;
-        let bytes = |(first, progress): (usize, &Progress)| {
-            self.template.bytes_of(first as u64, stride, progress.offered.load(Ordering::Relaxed))
+        let bytes = |thread: &Sending<'_>| {
+            self.template.bytes_of(thread.share.first, thread.share.stride, thread.counts().offered)
         };
-        self.progress.iter().enumerate().map(bytes).sum()
+        self.threads.iter().map(bytes).sum()
+    }
+
+    /// When the first packet was made; `None` before that.
+    fn first_ns(&self) -> Option<u64> {
+        self.threads.iter().map(|thread| thread.counts().first_ns).filter(|first| *first > 0).min()
+    }
+
+    /// When the time is over, counted from the first packet.
+    fn ends_at(&self) -> Option<u64> {
+        Some(self.first_ns()?.saturating_add(self.plan.duration?.as_nanos() as u64))
     }
 
     fn ended(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
+        self.end.load(Ordering::Relaxed)
     }
 
-    fn thread(&self, index: usize) -> Result<()> {
-        let share = Share { first: index as u64, stride: self.progress.len() as u64 };
-        // Everybody has to reach the barrier, also a thread that could not get ready.
-        let mut met = false;
-        let mut body = |sender: &mut dyn Sender| -> Result<()> {
-            met = true;
-            self.ready.wait();
-            self.send_share(index, share, sender)
-        };
-        let outcome = pin_to(self.plan.cpus[index]).and_then(|()| {
-            if self.kernel {
-                let device = &self.interface.name;
-                live_frames::with_sender(self.interface.index, device, self.template, share, &mut body)
-            } else {
-                body(&mut SocketSender::open(self.interface, self.template, share)?)
+    /// Threads inside the kernel come back by a signal only. It is repeated until they have.
+    fn wake_who_shall_end(&self) {
+        for thread in &self.threads {
+            let id = thread.id.load(Ordering::Relaxed);
+            let over = self.ended() || thread.counts().offered >= thread.share.limit;
+            if self.kernel && over && id != 0 {
+                wake::wake(id);
             }
-        });
-        if outcome.is_err() {
-            self.abort.store(true, Ordering::Relaxed);
         }
-        if !met {
-            self.ready.wait();
+    }
+
+    fn thread(&self, sending: &Sending<'_>, socket: Option<SocketSender<'_>>) -> Result<()> {
+        sending.id.store(wake::own_id(), Ordering::Relaxed);
+        let outcome = pin_to(sending.cpu).and_then(|()| match (&sending.engine, socket) {
+            (Engine::Kernel(handle), _) => handle.run(self.template, sending.share, &|| self.ended()),
+            (Engine::Socket(progress), Some(socket)) => self.send_share(sending.share, progress, socket),
+            (Engine::Socket(_), None) => unreachable!("generate() opens a socket for each such thread"),
+        });
+        sending.id.store(0, Ordering::Relaxed);
+        if outcome.is_err() {
+            self.end.store(true, Ordering::Relaxed);
         }
         outcome
     }
 
-    fn send_share(&self, index: usize, share: Share, sender: &mut dyn Sender) -> Result<()> {
-        let progress = &self.progress[index];
-        let threads = share.stride;
-        let pps = self.plan.pps.map(|pps| pps / threads as f64);
-        let mut left = self.packets_in_all().map_or(u64::MAX, |packets| {
-            // Of the numbers below `packets`, those that are this thread's.
-            packets.saturating_sub(share.first).div_ceil(threads)
-        });
-        let spacing = if self.kernel { KERNEL_BURST } else { SOCKET_BURST };
-        let mut pacer = pps.map(|pps| Pacer::new(pps, spacing, sender.most()));
-        let mut full_speed = sender.most().min(256);
-        if let Some(pps) = pps {
-            progress.burst.store((pps * spacing.as_secs_f64()) as u64 + 1, Ordering::Relaxed);
-        }
+    fn send_share(&self, share: Share, progress: &Progress, mut socket: SocketSender<'_>) -> Result<()> {
+        let most = BATCH as u64;
+        let mut pacer = share.pps.map(|pps| Pacer::new(pps, SOCKET_BURST, most));
+        let mut left = share.limit;
         let clock = SystemClock::start();
+        progress.first_ns.store(monotonic_ns(), Ordering::Relaxed);
         while left > 0 && !self.ended() {
             let now = clock.now();
             if self.plan.duration.is_some_and(|duration| now >= duration) {
                 break;
             }
             let due = match pacer.as_mut().map(|pacer| pacer.step(now)) {
-                None => full_speed,
+                None => most,
                 Some(Step::Send(due)) => due,
                 Some(Step::Wait(wait)) => {
                     let rest = self.plan.duration.map_or(LOOK_AT_STOP, |duration| duration - now);
@@ -302,42 +410,24 @@ impl Running<'_> {
                     continue;
                 }
             };
-            let count = due.min(left);
-            let handed = sender.send(count, self.stop)?;
-            left -= handed.packets;
-            progress.offered.fetch_add(handed.packets, Ordering::Relaxed);
-            progress.refused.fetch_add(handed.refused, Ordering::Relaxed);
-            match pacer.as_mut() {
-                Some(pacer) => {
-                    pacer.return_unsent(due - handed.packets);
-                    progress.given_up.store(pacer.given_up(), Ordering::Relaxed);
-                }
-                None if clock.now() - now < CALL_TIME => full_speed = (full_speed * 2).min(sender.most()),
-                None => full_speed = (full_speed / 2).max(64),
+            let (taken, refused) = socket.send(due.min(left), &self.end)?;
+            left -= taken;
+            progress.offered.fetch_add(taken, Ordering::Relaxed);
+            progress.refused.fetch_add(refused, Ordering::Relaxed);
+            progress.last_ns.store(monotonic_ns(), Ordering::Relaxed);
+            if let Some(pacer) = pacer.as_mut() {
+                pacer.return_unsent(due - taken);
+                progress.given_up.store(pacer.given_up(), Ordering::Relaxed);
             }
         }
-        progress.finished_ns.store(clock.now().as_nanos() as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Where both a rate and a time are given, no more than their product is sent.
-    fn packets_in_all(&self) -> Option<u64> {
-        let by_time = self
-            .plan
-            .pps
-            .zip(self.plan.duration)
-            .map(|(pps, time)| (pps * time.as_secs_f64()).round().max(1.0) as u64);
-        match (by_time, self.plan.packets) {
-            (Some(by_time), Some(packets)) => Some(by_time.min(packets)),
-            (by_time, packets) => by_time.or(packets),
-        }
     }
 }
 
 fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String>) -> Result<Report> {
     let plan = running.plan;
-    let offered = running.sum(|progress| &progress.offered);
-    let refused = running.sum(|progress| &progress.refused);
+    let offered = running.sum(|counts| counts.offered);
+    let refused = running.sum(|counts| counts.refused);
     let bytes = running.bytes();
     let divided = meter.settle(offered, refused)?;
     if offered > 0 && divided.sent == 0 {
@@ -350,16 +440,14 @@ fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String
         );
         return Err(Error::BadOption { option: "-i", reason });
     }
-    let stride = running.progress.len() as u64;
     let threads: Vec<ThreadReport> = running
-        .progress
+        .threads
         .iter()
-        .enumerate()
-        .map(|(index, progress)| {
-            let offered = progress.offered.load(Ordering::Relaxed);
-            let first = index as u64;
+        .map(|thread| {
+            let offered = thread.counts().offered;
+            let Share { first, stride, .. } = thread.share;
             ThreadReport {
-                cpu: plan.cpus[index],
+                cpu: thread.cpu,
                 offered,
                 first_sequence: (offered > 0).then_some(first),
                 last_sequence: offered.checked_sub(1).map(|steps| first + steps * stride),
@@ -367,8 +455,11 @@ fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String
             }
         })
         .collect();
-    let longest = running.progress.iter().map(|progress| progress.finished_ns.load(Ordering::Relaxed)).max();
-    let duration_s = Duration::from_nanos(longest.unwrap_or(0)).as_secs_f64();
+    let last_ns = running.threads.iter().map(|thread| thread.counts().last_ns).max().unwrap_or(0);
+    let nanoseconds = running.first_ns().map_or(0, |first| last_ns.saturating_sub(first));
+    let duration_s = Duration::from_nanos(nanoseconds).as_secs_f64();
+    let burst =
+        plan.pps.map_or(0.0, |pps| pps * SOCKET_BURST.as_secs_f64()) as u64 + running.threads.len() as u64;
     Ok(Report {
         device: plan.device.clone(),
         method: if running.kernel { "kernel" } else { "socket" },
@@ -386,42 +477,10 @@ fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String
         duration_s,
         pps: per_second(offered, duration_s),
         bps: per_second(bytes * 8, duration_s),
-        given_up: running.sum(|progress| &progress.given_up),
-        fell_short: fell_short(offered, plan.pps, duration_s, running.sum(|progress| &progress.burst)),
+        given_up: running.sum(|counts| counts.given_up),
+        fell_short: fell_short(offered, plan.pps, duration_s, burst),
         first_sequence: threads.iter().filter_map(|thread| thread.first_sequence).min(),
         last_sequence: threads.iter().filter_map(|thread| thread.last_sequence).max(),
         threads,
     })
-}
-
-/// Pins the calling thread to a CPU.
-fn pin_to(cpu: usize) -> Result<()> {
-    let impossible = || Error::BadOption {
-        option: "--cores",
-        reason: format!("this process may not run on CPU {cpu}; /proc/self/status lists Cpus_allowed_list"),
-    };
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(impossible());
-    }
-    // SAFETY: `cpu_set_t` is an array of integers; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE, as CPU_SET asks.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is a cpu_set_t and its size is passed; 0 means the calling thread.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
-        0 => Ok(()),
-        _ => Err(impossible()),
-    }
-}
-
-/// The CPUs that this process may run on.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: `cpu_set_t` is an array of integers; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a cpu_set_t and its size is passed; 0 means the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return vec![0];
-    }
-    // SAFETY: every number is below CPU_SETSIZE, as CPU_ISSET asks.
-    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
 }

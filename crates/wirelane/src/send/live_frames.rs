@@ -2,18 +2,24 @@
 //! BPF_PROG_TEST_RUN (Documentation/bpf/bpf_prog_run.rst in the kernel tree). Frames go from a page pool
 //! straight to the driver's `ndo_xdp_xmit`; there is no socket and no sk_buff.
 
+//!
+//! One system call lasts as long as the run: the program holds the rate and counts, and this side reads its
+//! counters from the memory that both map. A signal ends the call, see [`super::wake`].
+
 use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use wirelane_datapath::skel::generate::{GenerateSkel, GenerateSkelBuilder};
+use wirelane_datapath::skel::generate::{GenerateSkel, GenerateSkelBuilder, types::generate_state};
 
 use super::interface::{Interface, require};
-use super::pattern::{MOST_SIZES, Template, Transport};
-use super::{Handed, Sender, Share};
+use super::pace::MOST_CATCH_UP;
+use super::pattern::{MAGIC, MOST_SIZES, Template, Transport};
+use super::{Counts, Share};
 use crate::{Error, Result};
 
 /// The largest frame, in bytes, that fits a page beside what the kernel keeps there: 4096 less the page's own
@@ -23,29 +29,14 @@ pub(super) const LARGEST_FRAME: usize = 3300;
 /// Frames that the kernel handles between two looks at signals and the scheduler.
 const KERNEL_BATCH: u32 = 64;
 
-/// Packets per system call at most, about 50 ms of them: how late a request to stop may be noticed.
-const MOST_PER_CALL: u64 = 65_536;
-
 const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (39, "CAP_BPF")];
+
+/// Fraction bits of the gap between packets: GAP_SHIFT in the program.
+const GAP_SHIFT: u32 = 12;
 
 /// Whether this process may load the program.
 pub(super) fn permitted() -> Result<()> {
     require(&CAPABILITIES, "generating inside the kernel")
-}
-
-/// Loads the program for one share of the numbers and calls `body` with the sender.
-///
-/// The skeleton borrows the memory of its object, so the sender cannot leave this function.
-pub(super) fn with_sender<R>(
-    interface_index: u32,
-    device: &str,
-    template: &Template,
-    share: Share,
-    body: impl FnOnce(&mut dyn Sender) -> Result<R>,
-) -> Result<R> {
-    let mut storage = MaybeUninit::uninit();
-    let skel = load(&mut storage, interface_index, template, share)?;
-    body(&mut LiveFrames { skel, device, template, stride: share.stride })
 }
 
 /// Refuses a device that has no `ndo_xdp_xmit`, where the kernel tells (Linux 6.3 and later).
@@ -64,12 +55,13 @@ pub(super) fn check_device(interface: &Interface) -> Result<()> {
     Err(super::refuses_live_frames(&interface.name))
 }
 
-fn load<'a>(
-    storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
+/// Loads the program for one thread's share: `limit` packets (`u64::MAX` for no end) at `pps` per second.
+pub(super) fn load<'a>(
+    storage: &'a mut MaybeUninit<OpenObject>,
     interface_index: u32,
     template: &Template,
     share: Share,
-) -> Result<GenerateSkel<'a>> {
+) -> Result<LiveFrames<'a>> {
     let refused = |source| Error::bpf("loading the generator into the kernel", source);
     let mut open = GenerateSkelBuilder::default().open(storage).map_err(refused)?;
     let config = &mut open.maps.rodata_data.as_deref_mut().expect("the program has constants").config;
@@ -89,69 +81,107 @@ fn load<'a>(
     config.sizes_step = (share.stride % template.sizes.len() as u64) as u32;
     config.flows_step = (share.stride % u64::from(template.flows)) as u32;
     config.stride = share.stride as u32;
+    let header = template.frame[..template.payload + MAGIC.len()].chunks(size_of::<u64>());
+    config.header_words = header.len() as u32;
+    for (word, bytes) in config.header.iter_mut().zip(header) {
+        let mut padded = [0; size_of::<u64>()];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(padded);
+    }
+    config.limit = share.limit;
+    config.gap = share.pps.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
+    config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;
     debug_assert_eq!(config.sizes.len(), MOST_SIZES);
     config.sizes[..template.sizes.len()].copy_from_slice(&template.sizes);
-    let start = open.maps.bss_data.as_deref_mut().expect("the program has variables");
+    let start = &mut open.maps.bss_data.as_deref_mut().expect("the program has variables").state;
     start.next_number = share.first;
-    start.next_flow = (share.first % u64::from(template.flows)) as u32;
-    start.next_size = (share.first % template.sizes.len() as u64) as u32;
-    open.load().map_err(refused)
+    start.next_flow = share.first % u64::from(template.flows);
+    start.next_size = share.first % template.sizes.len() as u64;
+    let mut skel = open.load().map_err(refused)?;
+    let state = &raw mut skel.maps.bss_data.as_deref_mut().expect("the program has variables").state;
+    Ok(LiveFrames { state: state.cast(), skel })
 }
 
-struct LiveFrames<'a> {
+/// `struct generate_state`, as memory that the kernel writes while we read it.
+#[repr(C)]
+struct State {
+    next_number: AtomicU64,
+    next_flow: AtomicU64,
+    next_size: AtomicU64,
+    made: AtomicU64,
+    given_up: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+    due: AtomicU64,
+}
+
+const _: () = assert!(size_of::<State>() == size_of::<generate_state>());
+const _: () = assert!(std::mem::offset_of!(State, made) == std::mem::offset_of!(generate_state, made));
+const _: () = assert!(std::mem::offset_of!(State, last_ns) == std::mem::offset_of!(generate_state, last_ns));
+
+/// The program of one thread, loaded.
+pub(super) struct LiveFrames<'a> {
+    state: *const State,
     skel: GenerateSkel<'a>,
-    device: &'a str,
-    template: &'a Template,
-    stride: u64,
+}
+
+/// What threads may use of a loaded program: running it, and looking at its counters.
+#[derive(Clone, Copy)]
+pub(super) struct Handle<'a> {
+    program: BorrowedFd<'a>,
+    state: &'a State,
 }
 
 impl LiveFrames<'_> {
-    /// How far the program came.
-    fn next_number(&self) -> u64 {
-        let variables = self.skel.maps.bss_data.as_deref().expect("the program has variables");
-        // SAFETY: a reference is valid for reads. The kernel writes this memory during the system call, which
-        // the compiler does not know: the read has to be volatile.
-        unsafe { (&raw const variables.next_number).read_volatile() }
+    pub(super) fn handle(&self) -> Handle<'_> {
+        // SAFETY: `state` points at the program's variables, which the skeleton keeps mapped as long as it
+        // lives, that is for the lifetime of the borrow. Nobody makes a reference to the plain integers after
+        // the program was loaded; all access is through these atomics and, whole words too, by the kernel.
+        let state = unsafe { &*self.state };
+        Handle { program: self.skel.progs.wl_generate.as_fd(), state }
     }
 }
 
-impl Sender for LiveFrames<'_> {
-    fn most(&self) -> u64 {
-        MOST_PER_CALL
+impl Handle<'_> {
+    /// How far the program has come, at any time and from any thread.
+    pub(super) fn counts(&self) -> Counts {
+        let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let state = self.state;
+        Counts {
+            offered: read(&state.made),
+            refused: 0,
+            given_up: read(&state.given_up),
+            first_ns: read(&state.first_ns),
+            last_ns: read(&state.last_ns),
+        }
     }
 
-    fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<Handed> {
-        let before = self.next_number();
-        let count = at_most.min(MOST_PER_CALL);
-        let mut done = 0;
-        while done < count && !stop.load(Ordering::Relaxed) {
-            let left = (count - done) as u32;
-            let outcome =
-                run(&self.skel, &self.template.frame, left, libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES, None);
-            done = (self.next_number() - before) / self.stride;
-            match outcome {
-                Ok(_) => break,
-                // A signal ends the call early; the program's own count says how far it came.
+    /// Makes packets until `share.limit` of them are made, or `ended` says so after a signal.
+    pub(super) fn run(&self, template: &Template, share: Share, ended: &dyn Fn() -> bool) -> Result<()> {
+        loop {
+            let left = share.limit - self.counts().offered;
+            if left == 0 || ended() {
+                return Ok(());
+            }
+            // With a rate, pages are spent on waiting too, so their number cannot be told in advance.
+            let repeat = if share.pps.is_some() { i32::MAX as u32 } else { left.min(i32::MAX as u64) as u32 };
+            let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
+            match test_run(self.program, &template.frame, repeat, flags, None) {
+                Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(error) => {
-                    let action = match error.raw_os_error() {
-                        Some(libc::EINVAL) if !super::kernel::at_least(5, 18) => {
-                            "generating inside the kernel (live frames need Linux 5.18; use --method socket)"
-                                .to_owned()
-                        }
-                        _ => format!("generating on {} inside the kernel", self.device),
-                    };
-                    return Err(Error::kernel(action, error));
+                    let old = !super::kernel::at_least(5, 18);
+                    let reason = if old { " (live frames need Linux 5.18; use --method socket)" } else { "" };
+                    return Err(Error::kernel(format!("generating inside the kernel{reason}"), error));
                 }
             }
         }
-        Ok(Handed { packets: done, refused: 0 })
     }
 }
 
 /// One BPF_PROG_TEST_RUN over `frame`, `repeat` times; the program's last return value.
-fn run(
-    skel: &GenerateSkel<'_>,
+fn test_run(
+    program: BorrowedFd<'_>,
     frame: &[u8],
     repeat: u32,
     flags: u32,
@@ -175,9 +205,7 @@ fn run(
     }
     // SAFETY: the descriptor is of a loaded program; data_in is valid for reads of data_size_in bytes and
     // data_out, where it is given, for writes of data_size_out bytes. Both outlive the call.
-    let result = unsafe {
-        libbpf_sys::bpf_prog_test_run_opts(skel.progs.wl_generate.as_fd().as_raw_fd(), &raw mut options)
-    };
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }

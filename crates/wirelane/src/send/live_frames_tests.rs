@@ -1,4 +1,4 @@
-use super::super::pattern::{IMIX, Pattern, Traffic};
+use super::super::pattern::{IMIX, NUMBER_BYTES, Pattern, Traffic};
 use super::*;
 
 /// The program in the kernel and [`Template::write`] in user space make the same packets, byte by byte.
@@ -16,7 +16,10 @@ fn kernel_and_user_space_write_the_same_packets() {
     for transport in [Transport::Udp, Transport::Tcp] {
         for pattern in [Pattern::Papers, Pattern::Sources, Pattern::Ports] {
             for (vlan, sizes) in [(None, vec![70]), (Some(7), larger.clone())] {
-                for share in [Share { first: 0, stride: 1 }, Share { first: 4_294_967_290, stride: 5 }] {
+                for share in [
+                    Share { first: 0, stride: 1, limit: u64::MAX, pps: None },
+                    Share { first: 4_294_967_290, stride: 5, limit: u64::MAX, pps: None },
+                ] {
                     let traffic = Traffic {
                         sizes: sizes.clone(),
                         transport,
@@ -36,16 +39,48 @@ fn compare(template: &Template, share: Share) {
     const XDP_TX: u32 = 3;
     let mut storage = MaybeUninit::uninit();
     // Without a device to redirect to, the program hands the packet back.
-    let skel = load(&mut storage, 0, template, share).unwrap();
+    let program = load(&mut storage, 0, template, share).unwrap();
     let mut expected = template.frame.clone();
     let mut made: Vec<u8> = Vec::with_capacity(4096);
-    // A page holds what an earlier packet left in it: start from other bytes in every variable field.
+    // A page holds what an earlier packet and its receiver left in it: start from other bytes in all headers.
     let mut stale = template.frame.clone();
-    template.write(0x5555_aaaa_5555_aaaa, &mut stale);
+    stale[..template.payload + NUMBER_BYTES].fill(0xa5);
     for step in 0..40 {
         let number = share.first + step * share.stride;
         let size = template.write(number, &mut expected);
-        assert_eq!(run(&skel, &stale, 1, 0, Some(&mut made)).unwrap(), XDP_TX);
+        assert_eq!(test_run(program.handle().program, &stale, 1, 0, Some(&mut made)).unwrap(), XDP_TX);
         assert_eq!(made, expected[..size], "packet {number}");
     }
+    assert_eq!(program.handle().counts().offered, 40);
+}
+
+/// With a rate, the program makes what is due and no more; beyond the limit it makes nothing.
+#[test]
+fn the_program_holds_rate_and_limit() {
+    const XDP_DROP: u32 = 1;
+    if permitted().is_err() {
+        assert!(
+            std::env::var_os("WIRELANE_UNPRIVILEGED").is_some(),
+            "this test loads a BPF program and needs root; WIRELANE_UNPRIVILEGED=1 leaves it out"
+        );
+        println!("left out: the_program_holds_rate_and_limit (no root)");
+        return;
+    }
+    let template = Template::new(&Traffic::default()).unwrap();
+    let mut storage = MaybeUninit::uninit();
+    let share = Share { first: 0, stride: 1, limit: 5, pps: Some(100.0) };
+    let program = load(&mut storage, 0, &template, share).unwrap();
+    let start = std::time::Instant::now();
+    let mut verdict = 0;
+    while start.elapsed() < std::time::Duration::from_millis(35) {
+        verdict = test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
+    }
+    // At 0, 10, 20 and 30 ms; a machine that stalls gives up what is more than 20 ms late.
+    let counts = program.handle().counts();
+    assert!(counts.offered + counts.given_up == 4 && counts.offered >= 1, "{counts:?}");
+    assert_eq!(verdict, XDP_DROP);
+    while start.elapsed() < std::time::Duration::from_millis(100) {
+        test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
+    }
+    assert_eq!(program.handle().counts().offered, 5);
 }

@@ -4,9 +4,9 @@
 //!            Traffic -> Template (one frame, sums of its constant parts)
 //!                           |
 //!   thread 0, CPU a: numbers 0, T, 2T, ...      thread 1, CPU b: numbers 1, T+1, ...
-//!      Pacer: how many packets are due?            (nothing shared but counters that only
-//!      Sender: LiveFrames (kernel) or               their own thread writes)
-//!              PacketSocket (AF_PACKET)
+//!      live_frames: a program in the kernel        (nothing shared but counters that only
+//!      or packet_socket: AF_PACKET, paced           their own thread writes)
+//!      by a Pacer
 //!                           |
 //!                        device  ->  its own counters, read before and after
 //! ```
@@ -19,6 +19,7 @@
 
 mod account;
 mod checksum;
+mod cpu;
 mod generator;
 mod interface;
 mod kernel;
@@ -28,12 +29,13 @@ mod pace;
 mod packet_socket;
 mod pattern;
 mod replay;
+mod wake;
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use account::{Interval, Report, ThreadReport};
-pub use generator::{Plan, allowed_cpus, generate};
+pub use cpu::allowed_cpus;
+pub use generator::{Plan, generate};
 pub use interface::Interface;
 pub use mac::MacAddr;
 pub use pace::{Clock, MOST_CATCH_UP, Pacer, Step, SystemClock};
@@ -42,7 +44,7 @@ pub use pattern::{
 };
 pub use replay::{Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay};
 
-use crate::{Error, Result};
+use crate::Error;
 
 /// How frames get to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,28 +57,30 @@ pub enum Method {
     Socket,
 }
 
-/// The numbers that one thread sends: `first`, `first + stride`, and so on.
+/// What one thread sends: the numbers `first`, `first + stride`, and so on.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     first: u64,
     stride: u64,
+    /// How many packets; `u64::MAX` for no end.
+    limit: u64,
+    /// This thread's packets per second; none: full speed.
+    pps: Option<f64>,
 }
 
-/// What a call to [`Sender::send`] did.
+/// How far one thread has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Handed {
-    /// Packets that the kernel took.
-    packets: u64,
-    /// Times that it had no room and the packet was tried again.
+struct Counts {
+    /// Packets handed to the kernel.
+    offered: u64,
+    /// Times that the kernel had no room and the packet was tried again.
     refused: u64,
-}
-
-/// One thread's way to the device.
-trait Sender {
-    /// The most packets that one call handles.
-    fn most(&self) -> u64;
-    /// Hands over the next packets; fewer than asked for only when `stop` was set meanwhile.
-    fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<Handed>;
+    /// Packets that were due and were given up.
+    given_up: u64,
+    /// When the first packet was made, CLOCK_MONOTONIC.
+    first_ns: u64,
+    /// When the latest was handed over.
+    last_ns: u64,
 }
 
 /// How often a waiting thread looks whether it shall stop.
@@ -87,9 +91,9 @@ fn refuses_live_frames(device: &str) -> Error {
     Error::BadOption {
         option: "--method",
         reason: format!(
-            "{device} takes no frames from inside the kernel (XDP redirect); use --method socket. On a veth pair \
-             both ends need GRO or an XDP program for it: ethtool -K {device} gro on, and the same for its peer \
-             in the peer's network namespace"
+            "{device} takes no frames from inside the kernel (XDP redirect); use --method socket. Where it is one \
+             end of a veth pair, its peer needs GRO or an XDP program for that: ethtool -K PEER gro on, in the \
+             peer's network namespace"
         ),
     }
 }

@@ -49,6 +49,14 @@ impl Clock for SystemClock {
     }
 }
 
+/// CLOCK_MONOTONIC in nanoseconds: what `bpf_ktime_get_ns` reads too.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the answer; CLOCK_MONOTONIC always exists, so the call does not fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The schedule of one sending thread.
 #[derive(Clone, Debug)]
 pub struct Pacer {

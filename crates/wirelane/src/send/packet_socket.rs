@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Share;
 use super::interface::{Interface, require};
 use super::pattern::Template;
-use super::{Handed, Sender, Share};
 use crate::{Error, Result};
 
 /// Frames per system call.
@@ -203,14 +203,10 @@ impl<'a> SocketSender<'a> {
         }
         Ok(SocketSender { socket, frames, template, next: share.first, stride: share.stride })
     }
-}
 
-impl Sender for SocketSender<'_> {
-    fn most(&self) -> u64 {
-        BATCH as u64
-    }
-
-    fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<Handed> {
+    /// Hands over the next packets, [`BATCH`] at most; fewer only when `stop` was set meanwhile. Returns
+    /// packets taken and times turned down.
+    pub(super) fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
         let count = at_most.min(BATCH as u64) as usize;
         for slot in 0..count {
             let number = self.next + slot as u64 * self.stride;
@@ -219,6 +215,6 @@ impl Sender for SocketSender<'_> {
         }
         let (taken, refused) = self.socket.send_all(&mut self.frames, count, stop)?;
         self.next += taken as u64 * self.stride;
-        Ok(Handed { packets: taken as u64, refused })
+        Ok((taken as u64, refused))
     }
 }
