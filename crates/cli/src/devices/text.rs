@@ -126,7 +126,9 @@ fn xdp(device: &Device) -> String {
 /// What the kernel has and lacks, and what the lack means.
 pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
     let mut text = format!("{}\n", style.bold(&format!("Linux {}", printable(&kernel.release))));
-    let width = kernel.features.iter().map(|feature| feature.title.len()).max().unwrap_or(0);
+    let privileges = "privileges to capture";
+    let titles = kernel.features.iter().map(|feature| feature.title.len());
+    let width = titles.chain([privileges.len()]).max().unwrap_or(0);
     for Feature { title, present, note, .. } in &kernel.features {
         let word = match present {
             Some(true) => "yes".to_owned(),
@@ -144,9 +146,9 @@ pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
         text.push('\n');
     }
     if kernel.missing_capabilities.is_empty() {
-        let _ = writeln!(text, "  {:<width$}  yes", "privileges to capture");
+        let _ = writeln!(text, "  {privileges:<width$}  yes");
     } else {
-        let _ = write!(text, "  {:<width$}  {}   ", "privileges to capture", style.notice("no"));
+        let _ = write!(text, "  {privileges:<width$}  {}   ", style.notice("no"));
         let note = format!(
             "missing {}: run as root, or grant them with setcap",
             kernel.missing_capabilities.join(", ")
