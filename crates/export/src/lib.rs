@@ -1,1 +1,19 @@
-//! placeholder
+//! Outputs that today's tools read.
+//!
+//! * [`PcapngWriter`]: one interface per virtual device, nanoseconds, drop counts in statistics blocks.
+//! * [`PcapWriter`]: classic pcap with nanoseconds, for one link type.
+//! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
+//!   accident and packets are readable to their owner only.
+//!
+//! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each:
+//! what they write to should be buffered, as [`Output`] is.
+
+pub mod error;
+pub mod output;
+pub mod pcap;
+pub mod pcapng;
+
+pub use error::{Error, Result};
+pub use output::{Output, OutputOptions};
+pub use pcap::PcapWriter;
+pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo};

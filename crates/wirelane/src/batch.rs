@@ -5,6 +5,7 @@ use std::cell::Cell;
 use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
 
 use crate::record::Record;
+use crate::tally::DeviceTally;
 
 /// Records in arrival order, all of one device (and, in the ring engine, of one lane).
 ///
@@ -14,15 +15,10 @@ use crate::record::Record;
 #[derive(Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
+    end: usize,
     device: u16,
     progress: &'a Progress,
-    tally: &'a dyn Tally,
-}
-
-/// Where the packets and bytes of a batch are counted as they are yielded.
-pub(crate) trait Tally: std::fmt::Debug {
-    /// One packet of this many wire bytes from this RX queue has been yielded.
-    fn count(&self, queue: u16, wire_bytes: u32);
+    tally: &'a DeviceTally,
 }
 
 /// How many bytes of the current batch have been yielded.
@@ -42,21 +38,22 @@ pub(crate) const fn record_size(cap_len: usize) -> usize {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch over packed records. `bytes` must start at a multiple of 8 and hold whole records only, as
-    /// written by the kernel side or by the file engine.
+    /// A batch over packed records, of which those that start before `end` belong to it. `bytes` must start
+    /// at a multiple of 8 and hold these records whole, as the lane or the file engine wrote them.
     pub(crate) fn new(
         bytes: &'a [u8],
+        end: usize,
         device: u16,
         progress: &'a Progress,
-        tally: &'a dyn Tally,
+        tally: &'a DeviceTally,
     ) -> Batch<'a> {
-        debug_assert!(bytes.as_ptr().addr().is_multiple_of(align_of::<RecordHeader>()));
-        Batch { bytes, device, progress, tally }
+        debug_assert!(end == 0 || bytes.as_ptr().addr().is_multiple_of(align_of::<RecordHeader>()));
+        Batch { bytes, end, device, progress, tally }
     }
 
     /// Whether there is nothing (left) in it: the wait ended before a record came.
     pub fn is_empty(&self) -> bool {
-        self.progress.0.get() >= self.bytes.len()
+        self.progress.0.get() >= self.end
     }
 }
 
@@ -66,6 +63,9 @@ impl<'a> Iterator for Batch<'a> {
     #[inline]
     fn next(&mut self) -> Option<Record<'a>> {
         let start = self.progress.0.get();
+        if start >= self.end {
+            return None;
+        }
         let rest = self.bytes.get(start..)?;
         let (head, after) = rest.split_at_checked(RECORD_HEADER)?;
         // SAFETY: `head` is RECORD_HEADER bytes long and starts at a multiple of 8: the batch does, and every

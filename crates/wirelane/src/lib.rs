@@ -1,16 +1,27 @@
 //! Multi-core packet capture for stock Linux.
-pub mod batch;
+mod batch;
+mod capture;
+mod clock;
 pub mod device;
-pub mod engine;
-pub mod error;
+mod engine;
+mod error;
+mod file;
+mod keeper;
+pub mod ledger;
+pub mod linktype;
+mod live;
 pub mod privilege;
-pub mod record;
+mod record;
+pub mod send;
+mod tally;
+mod worker;
 
 pub use batch::Batch;
-pub use device::{Device, Selector};
+pub use capture::{Builder, Capture, CaptureDevice, DEFAULT_RING_SIZE, Steering};
+pub use device::{Device, Selector, XdpMode};
+pub use engine::file::{FileInterface, FileOptions, FileSource, InterfaceCounters, TimestampResolution};
 pub use error::{Error, Result};
+pub use ledger::Ledger;
 pub use record::Record;
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
-/// placeholder
-#[derive(Debug)]
-pub struct Capture;
+pub use worker::{Timebase, Worker};

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::{Batch, Result};
 
+pub(crate) mod file;
+pub(crate) mod ring;
+
 /// One worker's end of an engine.
 pub(crate) trait Source: Send {
     /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there

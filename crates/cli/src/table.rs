@@ -1,0 +1,111 @@
+//! Tables for people: the first column to the left, numbers to the right.
+
+use std::fmt;
+
+/// Rows of text under a header.
+pub struct Table<const N: usize> {
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    /// An empty table.
+    pub fn new(header: [&str; N]) -> Table<N> {
+        Table { rows: vec![header.map(str::to_owned)] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
+    }
+}
+
+impl<const N: usize> fmt::Display for Table<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &self.rows {
+            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+                match column {
+                    0 => write!(f, "{cell:<width$}")?,
+                    _ => write!(f, "  {cell:>width$}")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// A whole number with its thousands apart: `1,234,567`.
+pub fn amount(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate in four characters or so: `999`, `12.3k`, `1.49M`, `100G`.
+pub fn rate(per_second: f64) -> String {
+    let (value, unit) = match per_second {
+        v if v < 1e3 => (v, ""),
+        v if v < 1e6 => (v / 1e3, "k"),
+        v if v < 1e9 => (v / 1e6, "M"),
+        v => (v / 1e9, "G"),
+    };
+    let decimals = if unit.is_empty() && value.fract() == 0.0 {
+        0
+    } else {
+        2 - (value.max(1.0).log10() as usize).min(2)
+    };
+    format!("{value:.decimals$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_their_thousands_apart() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+            (u64::MAX, "18,446,744,073,709,551,615"),
+        ] {
+            assert_eq!(amount(n), text);
+        }
+    }
+
+    #[test]
+    fn rates_are_short() {
+        for (n, text) in [
+            (0.0, "0"),
+            (12.0, "12"),
+            (999.4, "999"),
+            (1000.0, "1.00k"),
+            (12_345.0, "12.3k"),
+            (1_488_095.0, "1.49M"),
+            (1e11, "100G"),
+        ] {
+            assert_eq!(rate(n), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["", "n"]);
+        table.row(["eth1@0".into(), "7".into()]);
+        table.row(["x".into(), "1,000".into()]);
+        assert_eq!(table.to_string(), "            n\neth1@0      7\nx       1,000\n");
+    }
+}

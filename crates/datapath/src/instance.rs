@@ -1,0 +1,165 @@
+//! The Rust side of `kernel/programs/instance.h`: what a capture program and its users share.
+//!
+//! As in [`crate::layout`], the C header is the source and a test compares the two. Fields that a lane writes
+//! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
+
+/// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
+pub const INTERFACE_VERSION: u32 = 1;
+/// Most groups of one device.
+pub const MAX_GROUPS: usize = 16;
+/// Most workers of one group.
+pub const MAX_WORKERS: usize = 64;
+/// Most RX queues of one device.
+pub const MAX_QUEUES: usize = 256;
+/// Entries of a group's bucket table, between flow hash and worker.
+pub const BUCKETS: usize = 512;
+/// log2 of [`SEGMENT`].
+pub const SEGMENT_SHIFT: u32 = 20;
+/// Bytes of a segment; a ring is a power of two of them.
+pub const SEGMENT: usize = 1 << SEGMENT_SHIFT;
+/// Bytes behind a segment into which a record that crosses its end spills.
+pub const SLACK: usize = 128 * 1024;
+/// Longest snap length.
+pub const MAX_SNAP: usize = SLACK - 64;
+/// Bytes of one element of a group's data map.
+pub const ELEMENT: usize = SEGMENT + SLACK;
+/// Readers' ends that fit into the first element.
+pub const MAX_READERS: usize = SEGMENT / size_of::<Reader>();
+/// [`Reader::wake_at`] of a worker that is not asleep.
+pub const AWAKE: u64 = u64::MAX;
+/// Name of the capture program, by which a running instance is recognised.
+pub const PROGRAM_NAME: &str = "wirelane_xdp";
+
+/// `struct wl_instance`: what the instance is, and which groups are active.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Instance {
+    /// One bit per active group.
+    pub active: u64,
+    /// Packets of an RX queue or CPU that did not exist when the program was loaded.
+    pub stray: u64,
+    /// [`INTERFACE_VERSION`] of the loader.
+    pub version: u32,
+    /// Number of lanes.
+    pub lanes: u32,
+    /// Number of RX queues.
+    pub queues: u32,
+    /// The device.
+    pub ifindex: u32,
+    /// 1: lanes are CPUs, 0: lanes are RX queues.
+    pub per_cpu: u32,
+    /// Seed of the flow hash.
+    pub seed: u32,
+    #[doc(hidden)]
+    pub pad: [u64; 3],
+}
+
+/// Bits of [`Group::flags`].
+pub mod group_flags {
+    /// What the group gets does not go on to the host stack.
+    pub const TAKE: u32 = 0x1;
+    /// Steer by, and report, the headers inside tunnels.
+    pub const INNER: u32 = 0x2;
+}
+
+/// Values of [`Group::steering`].
+pub mod steering {
+    /// By the symmetric flow hash, through the bucket table.
+    pub const FLOW: u32 = 0;
+    /// By the RX queue.
+    pub const QUEUE: u32 = 1;
+}
+
+/// `struct wl_group`: what a group wants and how it is steered. Written by its owner.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Group {
+    /// Bitmap of the RX queues it wants.
+    pub queues: [u64; MAX_QUEUES / 64],
+    /// Longest captured length in bytes.
+    pub snap_len: u32,
+    /// Number of workers.
+    pub workers: u32,
+    /// Segments of each ring, a power of two.
+    pub segments: u32,
+    /// See [`steering`].
+    pub steering: u32,
+    /// See [`group_flags`].
+    pub flags: u32,
+    /// Bytes written to a ring between two publications of its head.
+    pub publish_every: u32,
+    /// For people: the process that owns it.
+    pub owner_pid: u32,
+    #[doc(hidden)]
+    pub pad: u32,
+    /// For people: the owner's command, padded with zeros.
+    pub owner: [u8; 16],
+    /// When it joined, `CLOCK_MONOTONIC` nanoseconds.
+    pub joined_ns: u64,
+    #[doc(hidden)]
+    pub pad2: u64,
+    /// Worker of each bucket of the flow hash.
+    pub buckets: [u16; BUCKETS],
+}
+
+/// `struct wl_tally`: one line of the ledger, written by one lane.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Tally {
+    /// Packets that the group wanted to look at.
+    pub seen: u64,
+    /// Rejected by a filter or rule.
+    pub filtered: u64,
+    /// Taken by in-kernel analysis.
+    pub absorbed: u64,
+    /// Refused by congestion control.
+    pub shed: u64,
+    /// No room in the ring.
+    pub lost: u64,
+    /// Written to a ring.
+    pub delivered: u64,
+    /// Wire bytes of `seen`.
+    pub seen_bytes: u64,
+    #[doc(hidden)]
+    pub pad: [u64; 9],
+}
+
+/// `struct wl_ring`: the writer's end of a ring, written by its lane.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Ring {
+    /// Position behind the last whole record.
+    pub head: u64,
+    /// The reader's tail as the lane last read it.
+    pub cached_tail: u64,
+    /// What `public_head` was last set to.
+    pub published: u64,
+    /// The `wake_at` that the bell was last rung for.
+    pub rung_for: u64,
+    /// Records written.
+    pub delivered: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// Times that the bell was rung.
+    pub bells: u64,
+    #[doc(hidden)]
+    pub pad: u64,
+    /// The published head, on a cache line of its own.
+    pub public_head: u64,
+    #[doc(hidden)]
+    pub pad2: [u64; 7],
+}
+
+/// `struct wl_reader`: the reader's end of a ring, the only memory that a worker writes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Reader {
+    /// Everything before this position may be overwritten.
+    pub tail: u64,
+    #[doc(hidden)]
+    pub pad: [u64; 7],
+    /// Ring the bell once the head has come this far; [`AWAKE`]: not asleep.
+    pub wake_at: u64,
+    #[doc(hidden)]
+    pub pad2: [u64; 7],
+}

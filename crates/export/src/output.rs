@@ -1,0 +1,146 @@
+//! Where a recording goes.
+//!
+//! Packets are other people's words. A recording is created for its owner only (mode 0600), never through a
+//! symbolic link that somebody planted, and never over a file that is there already unless that was asked for.
+//! A named pipe or a device such as `/dev/null` that exists is written to as it is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Bytes that are gathered before they are written.
+const BUFFER: usize = 256 << 10;
+
+/// How an output is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OutputOptions {
+    /// Whether a regular file that exists may be overwritten. It keeps its owner and its mode.
+    pub overwrite: bool,
+}
+
+/// A buffered output whose errors name it.
+#[derive(Debug)]
+pub struct Output {
+    writer: BufWriter<Named>,
+    regular: bool,
+}
+
+/// A file that says its name when it fails.
+#[derive(Debug)]
+struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Opens or creates the output; `-` is standard output.
+    ///
+    /// A named pipe without a reader waits for one, as the kernel has it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`], or [`Error::Open`] with what the
+    /// kernel says.
+    pub fn open(path: &Path, options: OutputOptions) -> Result<Output> {
+        if path.as_os_str() == "-" {
+            return Output::standard();
+        }
+        let failed = |source| Error::Open { path: path.to_owned(), source };
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path);
+        match created {
+            Ok(file) => return Ok(Output::over(file, path.to_owned(), true)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(failed(e)),
+        }
+        // It exists. What it is, is asked of what was opened: the name may mean something else by then. Nothing
+        // is truncated before the answer.
+        let file = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
+            .open(path)
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::ELOOP) => Error::SymbolicLink { path: path.to_owned() },
+                Some(libc::EISDIR) => Error::NotAnOutput { path: path.to_owned(), kind: "a directory" },
+                Some(libc::ENXIO) => Error::NotAnOutput { path: path.to_owned(), kind: "a socket" },
+                _ => failed(e),
+            })?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if kind.is_file() {
+            if !options.overwrite {
+                return Err(Error::Exists { path: path.to_owned() });
+            }
+            file.set_len(0).map_err(failed)?;
+        } else if file.is_terminal() {
+            return Err(Error::NotAnOutput { path: path.to_owned(), kind: "a terminal" });
+        } else if !kind.is_fifo() && !kind.is_char_device() {
+            return Err(Error::NotAnOutput { path: path.to_owned(), kind: "a block device" });
+        }
+        Ok(Output::over(file, path.to_owned(), kind.is_file()))
+    }
+
+    fn standard() -> Result<Output> {
+        let path = PathBuf::from("standard output");
+        let stdout = io::stdout();
+        if stdout.is_terminal() {
+            return Err(Error::NotAnOutput { path, kind: "a terminal" });
+        }
+        let file = match stdout.as_fd().try_clone_to_owned() {
+            Ok(fd) => File::from(fd),
+            Err(source) => return Err(Error::Open { path, source }),
+        };
+        let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        Ok(Output::over(file, path, regular))
+    }
+
+    fn over(file: File, path: PathBuf, regular: bool) -> Output {
+        Output { writer: BufWriter::with_capacity(BUFFER, Named { file, path }), regular }
+    }
+
+    /// What the output is called in errors.
+    pub fn path(&self) -> &Path {
+        &self.writer.get_ref().path
+    }
+
+    /// Whether it is a regular file. Anything else may have a reader who waits for what is buffered.
+    pub fn is_regular(&self) -> bool {
+        self.regular
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.write(bytes) {
+            // The callers above try again, and must see this kind to do so.
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => {
+                Err(io::Error::new(e.kind(), format!("{}: {e}", self.path.display())))
+            }
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

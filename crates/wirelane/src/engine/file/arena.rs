@@ -1,0 +1,117 @@
+//! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet needs.
+
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
+
+use crate::batch::record_size;
+
+/// Packed records in the layout of the ring: header, bytes, padding to 8.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Longer than what it holds by up to 7 bytes, so that records can begin at a multiple of 8 in it.
+    memory: Vec<u8>,
+    /// Where that multiple of 8 is.
+    base: usize,
+    /// Records that were not handed back yet, relative to `base`.
+    start: usize,
+    end: usize,
+    /// Bytes of records that are enough for a batch.
+    limit: usize,
+}
+
+impl Arena {
+    /// An arena with room for so many bytes of records, or for more if a packet needs more.
+    pub(super) fn new(capacity: usize) -> Arena {
+        let mut arena = Arena { memory: Vec::new(), base: 0, start: 0, end: 0, limit: capacity };
+        arena.resize(capacity);
+        arena
+    }
+
+    fn resize(&mut self, capacity: usize) {
+        self.memory = vec![0; capacity + align_of::<RecordHeader>() - 1];
+        let address = self.memory.as_ptr().addr();
+        self.base = address.next_multiple_of(align_of::<RecordHeader>()) - address;
+    }
+
+    fn capacity(&self) -> usize {
+        self.memory.len() - (align_of::<RecordHeader>() - 1)
+    }
+
+    /// Forgets every record.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Hands back the first bytes: records that were read.
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.start = (self.start + bytes).min(self.end);
+    }
+
+    /// The records that were not handed back.
+    pub(super) fn records(&self) -> &[u8] {
+        &self.memory[self.base + self.start..self.base + self.end]
+    }
+
+    /// Whether there is no record that was not handed back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Bytes that the arena takes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    /// Whether a packet of so many captured bytes belongs behind the others. An empty arena takes any.
+    pub(super) fn has_room(&self, cap_len: usize) -> bool {
+        self.end == 0 || self.end + record_size(cap_len) <= self.limit
+    }
+
+    /// Appends a record, for which there must be room.
+    pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8]) {
+        debug_assert!(self.has_room(data.len()));
+        let size = record_size(data.len());
+        if self.end == 0 && size > self.capacity() {
+            self.resize(size);
+        }
+        let record = &mut self.memory[self.base + self.end..self.base + self.end + size];
+        record[..RECORD_HEADER].copy_from_slice(header_bytes(header));
+        record[RECORD_HEADER..RECORD_HEADER + data.len()].copy_from_slice(data);
+        self.end += size;
+    }
+}
+
+/// The header as it lies in a ring.
+fn header_bytes(header: &RecordHeader) -> &[u8; RECORD_HEADER] {
+    // SAFETY: the reference is valid for reads of size_of::<RecordHeader>() bytes, which is RECORD_HEADER, as
+    // long as the result lives. RecordHeader is repr(C), its fields are integers in descending alignment whose
+    // sizes add up to RECORD_HEADER (asserted below), so there is no padding and every byte is initialised. u8
+    // has alignment 1.
+    unsafe { &*std::ptr::from_ref(header).cast::<[u8; RECORD_HEADER]>() }
+}
+
+const _: () = assert!(RECORD_HEADER == 8 + 4 * 4 + 6 * 2 + 4, "RecordHeader has padding");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_aligned_and_packed() {
+        let mut arena = Arena::new(256);
+        let header = RecordHeader { cap_len: 3, ..RecordHeader::default() };
+        arena.push(&header, b"abc");
+        arena.push(&header, b"def");
+        assert_eq!(arena.records().len(), 2 * 48);
+        assert!(arena.records().as_ptr().addr().is_multiple_of(8));
+        arena.release(48);
+        assert_eq!(&arena.records()[40..43], b"def");
+        assert!(arena.has_room(256 - 2 * 48 - 40));
+        assert!(!arena.has_room(256 - 2 * 48 - 39), "one byte more does not fit behind the others");
+        arena.clear();
+        assert!(arena.has_room(5000), "an empty arena takes any record");
+        arena.push(&header, &[7; 5000]);
+        assert!(arena.records().as_ptr().addr().is_multiple_of(8));
+        assert_eq!(arena.records().len(), 5040);
+    }
+}

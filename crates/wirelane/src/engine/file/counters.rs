@@ -1,0 +1,90 @@
+//! What was read from each interface of a file, and what of it the application has seen.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::FileInterface;
+use crate::tally::DeviceTally;
+
+/// Counts of one interface of a capture file. Once the file has ended and every batch has been read to its
+/// end, `read` and `analysed` are equal; before, the difference is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceCounters {
+    /// Packets that were read from the file.
+    pub read_packets: u64,
+    /// Their bytes on the wire.
+    pub read_bytes: u64,
+    /// Packets that batches have yielded.
+    pub analysed_packets: u64,
+    /// Their bytes on the wire.
+    pub analysed_bytes: u64,
+}
+
+/// One interface and its counters, written by the worker that reads the file, readable by anybody.
+#[derive(Debug)]
+pub(crate) struct InterfaceLine {
+    pub(crate) interface: FileInterface,
+    read: DeviceTally,
+    pub(super) analysed: DeviceTally,
+}
+
+impl InterfaceLine {
+    /// The counters now.
+    pub(crate) fn counters(&self) -> InterfaceCounters {
+        // What is analysed first: it follows what is read.
+        let (analysed_packets, analysed_bytes) = self.analysed.sum();
+        let (read_packets, read_bytes) = self.read.sum();
+        InterfaceCounters { read_packets, read_bytes, analysed_packets, analysed_bytes }
+    }
+}
+
+/// The lines of all interfaces so far, for whoever keeps the ledger. It grows as the file is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InterfaceLines(Arc<Mutex<Vec<Arc<InterfaceLine>>>>);
+
+impl InterfaceLines {
+    /// A copy of the list as it is now.
+    pub(crate) fn now(&self) -> Vec<Arc<InterfaceLine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The counters of all interfaces, on the side of the worker.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    each: Vec<Arc<InterfaceLine>>,
+    pub(super) lines: InterfaceLines,
+}
+
+impl Counters {
+    /// The counters of this interface.
+    pub(super) fn of(&self, interface: usize) -> InterfaceCounters {
+        self.each.get(interface).map(|line| line.counters()).unwrap_or_default()
+    }
+
+    /// What has been analysed of this interface.
+    pub(super) fn analysed(&self, interface: usize) -> Option<&DeviceTally> {
+        self.each.get(interface).map(|line| &line.analysed)
+    }
+
+    /// Makes lines for interfaces that have been described since.
+    pub(super) fn follow(&mut self, interfaces: &[FileInterface]) {
+        if self.each.len() == interfaces.len() {
+            return;
+        }
+        let mut lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for interface in &interfaces[self.each.len()..] {
+            let line = Arc::new(InterfaceLine {
+                interface: interface.clone(),
+                read: DeviceTally::new(1),
+                analysed: DeviceTally::new(1),
+            });
+            self.each.push(Arc::clone(&line));
+            lines.push(line);
+        }
+    }
+
+    /// A packet of this interface, which has a line, has been read into the current batch.
+    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32) {
+        self.each[interface].read.count(0, wire_bytes);
+    }
+}

@@ -1,0 +1,203 @@
+//! The bytes of a capture file, in a window that grows only as bytes arrive.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// First size of the window in bytes.
+const WINDOW: usize = 256 << 10;
+
+/// A reader with a window over its bytes.
+pub(super) struct Input {
+    reader: Box<dyn Read + Send>,
+    /// What to wait on before reading, for pipes and the like. A regular file is always ready.
+    pipe: Option<OwnedFd>,
+    path: PathBuf,
+    window: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Where the window's first unread byte is in the file.
+    offset: u64,
+    ended: bool,
+}
+
+/// What came of asking for more bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// There are more bytes.
+    More,
+    /// The wait ended first.
+    Waited,
+    /// There are no more bytes.
+    End,
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input")
+            .field("path", &self.path)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Input {
+    /// Opens a file, or standard input for `-`.
+    pub(super) fn open(path: &Path) -> Result<Input> {
+        let failed = |source| Error::Io { path: shown(path), source };
+        let file = if path.as_os_str() == "-" {
+            let stdin = io::stdin();
+            if stdin.is_terminal() {
+                return Err(Error::BadOption {
+                    option: "-r -",
+                    reason: "standard input is a terminal; pipe a capture into it, or give a file name"
+                        .into(),
+                });
+            }
+            File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            File::open(path).map_err(failed)?
+        };
+        let pipe = match file.metadata().map_err(failed)?.is_file() {
+            true => None,
+            false => Some(file.as_fd().try_clone_to_owned().map_err(failed)?),
+        };
+        Ok(Input { pipe, ..Input::new(Box::new(file), &shown(path)) })
+    }
+
+    /// Over any reader; `path` is what errors call it.
+    pub(super) fn new(reader: Box<dyn Read + Send>, path: &Path) -> Input {
+        Input {
+            reader,
+            pipe: None,
+            path: path.to_owned(),
+            window: Vec::new(),
+            start: 0,
+            end: 0,
+            offset: 0,
+            ended: false,
+        }
+    }
+
+    /// Whether reading may have to wait for somebody else.
+    pub(super) fn is_pipe(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// The bytes that are there, from the file offset of [`Input::offset`] on.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.window[self.start..self.end]
+    }
+
+    /// Steps over bytes that are there.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.end - self.start);
+        self.start += bytes;
+        self.offset += bytes as u64;
+    }
+
+    /// Where in the file the first unread byte is.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The error for what starts at this offset.
+    pub(super) fn damage(&self, offset: u64, reason: String) -> Error {
+        Error::CaptureFile { path: self.path.clone(), offset, reason }
+    }
+
+    /// The error for a wait that a signal ended before there was anything to give.
+    pub(super) fn interrupted(&self) -> Error {
+        Error::Io {
+            path: self.path.clone(),
+            source: io::Error::new(
+                io::ErrorKind::Interrupted,
+                "interrupted before the capture's header came",
+            ),
+        }
+    }
+
+    /// Reads until so many bytes are there or the input ends, however long that takes.
+    pub(super) fn await_bytes(&mut self, bytes: usize) -> Result<()> {
+        while self.bytes().len() < bytes {
+            match self.fill(Duration::MAX)? {
+                Filled::More => {}
+                Filled::Waited => return Err(self.interrupted()),
+                Filled::End => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the window takes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.window.capacity()
+    }
+
+    /// Reads more bytes behind those that are there, waiting up to `wait` for them.
+    ///
+    /// The window doubles when it is full, so it is never more than twice what has arrived. How far it goes is
+    /// up to the caller, who does not ask for more once an item is longer than he accepts.
+    pub(super) fn fill(&mut self, wait: Duration) -> Result<Filled> {
+        if self.ended {
+            return Ok(Filled::End);
+        }
+        if let Some(pipe) = &self.pipe
+            && !is_ready(pipe, wait).map_err(|source| Error::Io { path: self.path.clone(), source })?
+        {
+            return Ok(Filled::Waited);
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.window.len() && self.start > 0 {
+            self.window.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.window.len() {
+            self.window.resize((self.window.len() * 2).max(WINDOW), 0);
+        }
+        loop {
+            match self.reader.read(&mut self.window[self.end..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(Filled::End);
+                }
+                Ok(read) => {
+                    self.end += read;
+                    return Ok(Filled::More);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Filled::Waited),
+                Err(source) => return Err(Error::Io { path: self.path.clone(), source }),
+            }
+        }
+    }
+}
+
+/// What errors call the input.
+fn shown(path: &Path) -> PathBuf {
+    match path.as_os_str() == "-" {
+        true => PathBuf::from("standard input"),
+        false => path.to_owned(),
+    }
+}
+
+/// Whether a read will not block, after waiting up to `wait` for that. A signal ends the wait, so that a
+/// capture can be stopped while its input is silent.
+fn is_ready(fd: &OwnedFd, wait: Duration) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let milliseconds = i32::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: the pointer is to one pollfd that lives through the call, and the count is 1.
+    match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
+        -1 => match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+            e => Err(e),
+        },
+        ready => Ok(ready > 0),
+    }
+}

@@ -1,0 +1,347 @@
+//! Membership: how a process joins an instance as a group, and how its place is cleared after it.
+//!
+//! A place is taken by putting a socket into the instance's `wl_owners` map, which only succeeds where there
+//! is none (BPF_NOEXIST). The kernel takes the socket out again when its last descriptor is closed, so a place
+//! whose owner was killed is free at once, and whoever holds a place works on it alone. What a dead owner left
+//! behind (its active bit, its rings) is cleared by the next owner of the place or by [`reap`], which every
+//! process of the instance runs a few times a second.
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use wirelane_datapath::instance::{
+    self as layout, AWAKE, BUCKETS, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS,
+    Reader as ReaderEnd, Ring, SEGMENT, Tally,
+};
+
+use super::bell::Bell;
+use super::instance::Instance;
+use super::memory::{Mapping, Word};
+use super::reader::Reader;
+use crate::{Error, Result};
+
+/// What a group asks of an instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// RX queues, ascending.
+    pub(crate) queues: Vec<u32>,
+    pub(crate) snap_len: u32,
+    pub(crate) workers: usize,
+    /// Bytes of each ring; rounded up to a power of two of segments.
+    pub(crate) ring_size: usize,
+    pub(crate) steering: u32,
+    pub(crate) flags: u32,
+    pub(crate) publish_every: u32,
+}
+
+/// A place in an instance, and the memory of its rings.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    instance: Arc<Instance>,
+    place: Place,
+    workers: usize,
+    segments: usize,
+    data: Arc<Mapping>,
+    readers: Arc<Mapping>,
+    joined: bool,
+}
+
+/// The exclusive hold on one group's place; given up on drop, or by the kernel when the process ends.
+#[derive(Debug)]
+struct Place {
+    group: usize,
+    _token: (OwnedFd, OwnedFd),
+}
+
+impl Place {
+    /// Takes this place; `None` if somebody has it.
+    fn take(instance: &Instance, group: usize) -> Result<Option<Place>> {
+        let (token, peer) =
+            UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
+        let value = token.as_raw_fd() as u64;
+        let key = (group as u32).to_ne_bytes();
+        match instance.owners.update(&key, &value.to_ne_bytes(), MapFlags::NO_EXIST) {
+            Ok(()) => Ok(Some(Place { group, _token: (token.into(), peer.into()) })),
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(None),
+            Err(e) => Err(Error::bpf("taking a group's place", e)),
+        }
+    }
+
+    /// Ends what an earlier owner may have left running in this place.
+    fn clear(&self, instance: &Instance) -> Result<()> {
+        set_active(instance, self.group, false);
+        remove(&instance.data, self.group)?;
+        for worker in 0..MAX_WORKERS {
+            remove(&instance.bells, self.group * MAX_WORKERS + worker)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets or clears a group's bit in the mask that lanes read at every packet.
+fn set_active(instance: &Instance, group: usize, active: bool) {
+    let mask = instance.state.word(offset_of!(layout::Instance, active));
+    // SeqCst: other processes do the same; lanes see a group only after its maps are in place because the
+    // update of an array of maps waits for running programs (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
+    if active {
+        mask.fetch_or(1 << group, Ordering::SeqCst);
+    } else {
+        mask.fetch_and(!(1 << group), Ordering::SeqCst);
+    }
+}
+
+fn is_active(instance: &Instance, group: usize) -> bool {
+    instance.state.word(offset_of!(layout::Instance, active)).load(Ordering::SeqCst) & (1 << group) != 0
+}
+
+/// Takes an entry out of an array of maps, where there is one. On return no program uses it any more.
+fn remove(map: &MapHandle, key: usize) -> Result<()> {
+    let key = (key as u32).to_ne_bytes();
+    // A look-up is cheap; a deletion waits for every running program, even of an empty entry.
+    match map.lookup(&key, MapFlags::ANY) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => match map.delete(&key) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::bpf("removing a group's map", e))
+            }
+            _ => Ok(()),
+        },
+        Err(e) => Err(Error::bpf("looking for a group's map", e)),
+    }
+}
+
+/// Clears the places of groups whose owners are gone. Returns how many there were.
+pub(crate) fn reap(instance: &Instance) -> Result<usize> {
+    let mut reaped = 0;
+    for group in (0..MAX_GROUPS).filter(|&group| is_active(instance, group)) {
+        // Taken only where the owner is gone; while we hold it, nobody else can join here.
+        if let Some(place) = Place::take(instance, group)? {
+            place.clear(instance)?;
+            reaped += 1;
+        }
+    }
+    Ok(reaped)
+}
+
+impl Membership {
+    /// Joins `instance` as a new group. Lanes begin to write to it when [`Membership::activate`] is called.
+    pub(crate) fn join(instance: &Arc<Instance>, device: &str, wish: &Wish) -> Result<Membership> {
+        let rings = instance.lanes * wish.workers;
+        if rings > MAX_READERS || wish.workers > MAX_WORKERS {
+            return Err(Error::BadOption {
+                option: "--workers",
+                reason: format!(
+                    "{device} has {} lanes: at most {} workers",
+                    instance.lanes,
+                    (MAX_READERS / instance.lanes).min(MAX_WORKERS)
+                ),
+            });
+        }
+        let place =
+            (0..MAX_GROUPS).find_map(|group| Place::take(instance, group).transpose()).unwrap_or_else(
+                || Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 }),
+            )?;
+        place.clear(instance)?;
+        for slot in 0..instance.slots() {
+            instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());
+        }
+        for lane in 0..instance.lanes {
+            let first = instance.ring(place.group, lane, 0);
+            instance.rings.clear(first, MAX_WORKERS * size_of::<Ring>());
+        }
+
+        let segments = wish.ring_size.div_ceil(SEGMENT).next_power_of_two();
+        let elements = 1 + rings * segments;
+        let map = create_data(elements)?;
+        let share = |len, writable| {
+            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| Error::kernel("mapping the rings", e))
+        };
+        let data = Arc::new(share(elements * ELEMENT, false)?);
+        let readers = Arc::new(share(rings * size_of::<ReaderEnd>(), true)?);
+        for ring in 0..rings {
+            let offset = ring * size_of::<ReaderEnd>() + offset_of!(ReaderEnd, wake_at);
+            readers.word(offset).store(AWAKE, Ordering::Relaxed);
+        }
+        write_group(instance, place.group, wish, segments);
+        let key = (place.group as u32).to_ne_bytes();
+        instance
+            .data
+            .update(&key, &map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::bpf("handing the rings to the capture program", e))?;
+        Ok(Membership {
+            instance: Arc::clone(instance),
+            place,
+            workers: wish.workers,
+            segments,
+            data,
+            readers,
+            joined: true,
+        })
+    }
+
+    /// Hangs up a worker's bell.
+    pub(crate) fn hang(&self, worker: usize, bell: &Bell) -> Result<()> {
+        let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
+        self.instance
+            .bells
+            .update(&key, &bell.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::bpf("hanging up a worker's bell", e))
+    }
+
+    /// Lanes write to the group from now on.
+    pub(crate) fn activate(&self) {
+        set_active(&self.instance, self.place.group, true);
+    }
+
+    /// Lanes write no more: on return no program run touches the group's rings. The place, and with it the
+    /// ledger, stays ours until drop.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.joined) {
+            set_active(&self.instance, self.place.group, false);
+            remove(&self.instance.data, self.place.group)?;
+        }
+        Ok(())
+    }
+
+    /// The ring from a lane to a worker.
+    pub(crate) fn reader(&self, lane: usize, worker: usize) -> (Reader<Word>, RingMemory) {
+        let ring = self.instance.ring(self.place.group, lane, worker);
+        let index = lane * self.workers + worker;
+        let end = index * size_of::<ReaderEnd>();
+        let word = |offset| Word::new(&self.instance.rings, ring + offset);
+        let reader = Reader::new(
+            word(offset_of!(Ring, head)),
+            word(offset_of!(Ring, public_head)),
+            Word::new(&self.readers, end + offset_of!(ReaderEnd, tail)),
+            Word::new(&self.readers, end + offset_of!(ReaderEnd, wake_at)),
+        );
+        let memory = RingMemory {
+            data: Arc::clone(&self.data),
+            first: 1 + index * self.segments,
+            segments: self.segments,
+        };
+        (reader, memory)
+    }
+
+    /// One line of the ledger. Exact once the group has left; before, the lane may be between two columns.
+    pub(crate) fn tally(&self, slot: usize) -> Tally {
+        let start = self.instance.tally(self.place.group, slot);
+        let read = |offset| self.instance.tallies.word(start + offset).load(Ordering::Relaxed);
+        Tally {
+            seen: read(offset_of!(Tally, seen)),
+            filtered: read(offset_of!(Tally, filtered)),
+            absorbed: read(offset_of!(Tally, absorbed)),
+            shed: read(offset_of!(Tally, shed)),
+            lost: read(offset_of!(Tally, lost)),
+            delivered: read(offset_of!(Tally, delivered)),
+            seen_bytes: read(offset_of!(Tally, seen_bytes)),
+            pad: [0; 9],
+        }
+    }
+
+    /// Records written to, and lost for, one worker: `(delivered, lost)` over all lanes.
+    pub(crate) fn worker_tally(&self, worker: usize) -> (u64, u64) {
+        let sum = |offset: usize| {
+            (0..self.instance.lanes)
+                .map(|lane| self.instance.ring(self.place.group, lane, worker) + offset)
+                .map(|word| self.instance.rings.word(word).load(Ordering::Relaxed))
+                .sum()
+        };
+        (sum(offset_of!(Ring, delivered)), sum(offset_of!(Ring, lost)))
+    }
+
+    /// The instance it belongs to.
+    pub(crate) fn instance(&self) -> &Arc<Instance> {
+        &self.instance
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Err(e) = self.leave().and_then(|()| self.place.clear(&self.instance)) {
+            tracing::warn!("leaving the capture program: {e}");
+        }
+    }
+}
+
+/// The records of one ring.
+#[derive(Debug)]
+pub(crate) struct RingMemory {
+    data: Arc<Mapping>,
+    first: usize,
+    segments: usize,
+}
+
+impl RingMemory {
+    /// `unread` bytes at `position`, as far as they lie in one segment: the bytes (with the slack behind them,
+    /// into which the last record may spill), and how many of them records start in.
+    pub(crate) fn run(&self, position: u64, unread: u64) -> (&[u8], usize) {
+        let position = position as usize;
+        let offset = position % SEGMENT;
+        let segment = self.first + (position / SEGMENT) % self.segments;
+        let start_within = (SEGMENT - offset).min(unread as usize);
+        let bytes = (ELEMENT - offset).min(unread as usize);
+        // SAFETY: the bytes lie between the reader's position and a head that was loaded with Acquire, so the
+        // lane has finished them and will not write here again before the reader releases them (the lane
+        // checks the tail before it reserves; bytes in slack belong to the same records).
+        (unsafe { self.data.bytes(segment * ELEMENT + offset, bytes) }, start_within)
+    }
+}
+
+fn create_data(elements: usize) -> Result<MapHandle> {
+    let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE | libbpf_rs::libbpf_sys::BPF_F_INNER_MAP,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Array, Some("wl_ring"), 4, ELEMENT as u32, elements as u32, &opts)
+        .map_err(|e| Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e))
+}
+
+/// Writes the group's wishes where the lanes read them. The group is not active yet.
+fn write_group(instance: &Instance, group: usize, wish: &Wish, segments: usize) {
+    let mut queues = [0u64; layout::MAX_QUEUES / 64];
+    for queue in &wish.queues {
+        queues[*queue as usize / 64] |= 1 << (queue % 64);
+    }
+    let mut buckets = [0u16; BUCKETS];
+    for (bucket, worker) in buckets.iter_mut().enumerate() {
+        *worker = (bucket % wish.workers) as u16;
+    }
+    let config = Group {
+        queues,
+        snap_len: wish.snap_len,
+        workers: wish.workers as u32,
+        segments: segments as u32,
+        steering: wish.steering,
+        flags: wish.flags,
+        publish_every: wish.publish_every,
+        owner_pid: std::process::id(),
+        pad: 0,
+        owner: owner_name(),
+        joined_ns: crate::clock::monotonic_ns(),
+        pad2: 0,
+        buckets,
+    };
+    let words = size_of::<Group>() / 8;
+    for word in 0..words {
+        // SAFETY: Group is plain integers without padding, its size a multiple of 8 (the layout test says
+        // so); read_unaligned asks for nothing more.
+        let value = unsafe { std::ptr::from_ref(&config).cast::<u64>().add(word).read_unaligned() };
+        instance.groups.word(group * size_of::<Group>() + word * 8).store(value, Ordering::Relaxed);
+    }
+}
+
+/// The name of this process as the kernel has it.
+fn owner_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    if let Ok(comm) = std::fs::read("/proc/self/comm") {
+        let len = comm.len().saturating_sub(1).min(15);
+        name[..len].copy_from_slice(&comm[..len]);
+    }
+    name
+}

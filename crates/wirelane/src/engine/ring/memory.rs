@@ -1,0 +1,106 @@
+//! Memory shared with the kernel side: mappings of BPF maps, read and written as 64-bit words.
+//!
+//! This file and `crate::batch` hold the unsafe code of the ring engine; everything above deals in checked
+//! offsets.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// A shared mapping of a BPF map, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is memory that other processes and the kernel change anyway. All access goes through
+// atomics (`word`) or through `bytes`, whose caller argues why nobody writes there.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of the map behind `fd` from `offset` (a multiple of the page size). Read-only
+    /// mappings fault on a write, which is what keeps a worker from ever touching what the kernel writes.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Mapping { start, len, writable })
+    }
+
+    /// The 64-bit word at this byte offset. Panics outside of the mapping or off alignment: offsets are
+    /// computed from layouts, never from data.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "offset {offset} of {}", self.len);
+        // SAFETY: in bounds and aligned (checked), mapped for as long as `self` lives, and everybody on our
+        // side accesses it through atomics. The kernel side's plain 64-bit stores to aligned words are single
+        // copies on the architectures we build for, as the kernel's own READ_ONCE/WRITE_ONCE rest on.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    /// Sets `len` bytes from `offset` on to zero, word by word. The mapping must be writable.
+    pub(crate) fn clear(&self, offset: usize, len: usize) {
+        assert!(self.writable, "a read-only mapping is not cleared");
+        for word in (offset..offset + len).step_by(8) {
+            self.word(word).store(0, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes at this offset.
+    ///
+    /// # Safety
+    /// Nobody, the kernel side included, writes to them while the slice lives.
+    pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "{offset}+{len} of {}", self.len);
+        // SAFETY: in bounds (checked), mapped for as long as `self` lives; not written to (the caller's part).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what mmap gave; no reference outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// One word of a mapping that it keeps alive.
+#[derive(Clone, Debug)]
+pub(crate) struct Word {
+    word: NonNull<AtomicU64>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: a shared reference to an atomic in a mapping that is itself Send and Sync.
+unsafe impl Send for Word {}
+// SAFETY: as above.
+unsafe impl Sync for Word {}
+
+impl Word {
+    /// The word at this byte offset; panics as [`Mapping::word`] does.
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize) -> Word {
+        Word { word: NonNull::from(mapping.word(offset)), _mapping: Arc::clone(mapping) }
+    }
+}
+
+impl Deref for Word {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        // SAFETY: checked by `Mapping::word`, and the mapping lives as long as `self`.
+        unsafe { self.word.as_ref() }
+    }
+}

@@ -1,0 +1,17 @@
+//! The `ring` engine: from the capture program's rings, in place.
+//!
+//! ```text
+//!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
+//!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
+//!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
+//!  source.rs     a worker: all rings that lead to it; spin, sleep, wake
+//!  bell.rs       the wake-up
+//!  memory.rs     mappings: where the unsafe code is
+//! ```
+
+pub(crate) mod bell;
+pub(crate) mod group;
+pub(crate) mod instance;
+pub(crate) mod memory;
+pub(crate) mod reader;
+pub(crate) mod source;

@@ -1,0 +1,214 @@
+//! One worker's end of the ring engine: all the rings that lead to it, over lanes and devices.
+//!
+//! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
+//! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its
+//! bell or a time-out is up. The watermark adapts so that the bell rings about a thousand times a second at
+//! most; the time-out bounds how long a lone packet can wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::bell::{self, Bell};
+use super::group::RingMemory;
+use super::memory::Word;
+use super::reader::Reader;
+use crate::batch::{Batch, Progress};
+use crate::engine::Source;
+use crate::tally::DeviceTally;
+use crate::{Error, Result};
+
+/// Longest sleep: the last packet of a burst is seen within this time and the scheduler's delay.
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// First sleep after work: longer sleeps follow while nothing comes.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+/// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
+const MOST_SPINS: u32 = 1 << 11;
+/// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
+const BATCH: u64 = 128 * 1024;
+/// Smallest watermark: below it, publication of the head (every few KiB) is the limit anyway.
+const LOWEST_WATERMARK: u64 = 4096;
+/// A ring that has published nothing is still peeked at every so many rounds while others are busy.
+const PEEK_EVERY: u32 = 16;
+
+/// What a worker and its capture tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Set (Release) after the lanes have stopped writing: what is in the rings then is all there will be.
+    pub(crate) closed: AtomicBool,
+    /// Times the worker went to sleep, and times it was woken by its bell.
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) wakes: AtomicU64,
+}
+
+/// One ring that leads to the worker.
+#[derive(Debug)]
+pub(crate) struct LaneEnd {
+    pub(crate) reader: Reader<Word>,
+    pub(crate) memory: RingMemory,
+    pub(crate) device: u16,
+    pub(crate) tally: Arc<DeviceTally>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct RingSource {
+    lanes: Vec<LaneEnd>,
+    bells: Vec<Bell>,
+    shared: Arc<Shared>,
+    /// The lane whose batch is out.
+    current: Option<usize>,
+    progress: Progress,
+    /// Where the next round starts: behind the lane that was served last.
+    next: usize,
+    round: u32,
+    spins: u32,
+    sleep: Duration,
+    watermark: u64,
+    highest_watermark: u64,
+    last_wake: Instant,
+    polls: Vec<libc::pollfd>,
+}
+
+impl RingSource {
+    /// A source over these rings. `ring_size` bounds the watermark: a quarter of it.
+    pub(crate) fn new(
+        lanes: Vec<LaneEnd>,
+        bells: Vec<Bell>,
+        shared: Arc<Shared>,
+        ring_size: u64,
+    ) -> RingSource {
+        RingSource {
+            polls: Vec::with_capacity(bells.len()),
+            lanes,
+            bells,
+            shared,
+            current: None,
+            progress: Progress::default(),
+            next: 0,
+            round: 0,
+            spins: MOST_SPINS,
+            sleep: SHORTEST_SLEEP,
+            watermark: LOWEST_WATERMARK,
+            highest_watermark: (ring_size / 4).max(LOWEST_WATERMARK),
+            last_wake: Instant::now(),
+        }
+    }
+
+    /// Gives back what the last batch has yielded.
+    fn release(&mut self) {
+        if let Some(lane) = self.current.take() {
+            self.lanes[lane].reader.release(self.progress.take() as u64);
+        }
+    }
+
+    /// The next lane with something to read, and how much. `peek`: look behind the published heads too.
+    fn find(&mut self, peek: bool) -> Option<(usize, u64)> {
+        let lanes = self.lanes.len();
+        for turn in 0..lanes {
+            let lane = (self.next + turn) % lanes;
+            let reader = &self.lanes[lane].reader;
+            let mut unread = reader.published();
+            if unread == 0 && peek {
+                unread = reader.peek();
+            }
+            if unread != 0 {
+                self.next = lane + 1;
+                return Some((lane, unread));
+            }
+        }
+        None
+    }
+
+    /// Waits for something to read until `deadline`.
+    fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
+        loop {
+            for spin in 0..self.spins {
+                if let Some(found) = self.find(false) {
+                    // Worth it: spin longer next time.
+                    self.spins = (self.spins * 2).min(MOST_SPINS);
+                    return Ok(Some(found));
+                }
+                if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            // In vain: on a core that we share with the lane, spinning even keeps the lane from working.
+            self.spins = (self.spins / 2).max(1);
+            if self.shared.closed.load(Ordering::Acquire) {
+                return Ok(self.find(true));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(self.find(true));
+            }
+            if let Some(found) = self.sleep(left.min(self.sleep))? {
+                self.sleep = SHORTEST_SLEEP;
+                return Ok(Some(found));
+            }
+            self.sleep = (self.sleep * 2).min(LONGEST_SLEEP);
+        }
+    }
+
+    /// Sleeps until the bell rings or the time is up, and looks everywhere.
+    fn sleep(&mut self, time: Duration) -> Result<Option<(usize, u64)>> {
+        for lane in &self.lanes {
+            lane.reader.arm(self.watermark);
+        }
+        // What came since the last look and is above the watermark would not ring any more.
+        let above = self.lanes.iter().any(|lane| lane.reader.peek() >= self.watermark);
+        let rang = if above {
+            true
+        } else {
+            self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
+            bell::sleep(&self.bells, &mut self.polls, time)
+                .map_err(|e| Error::kernel("waiting for packets", e))?
+        };
+        for lane in &self.lanes {
+            lane.reader.disarm();
+        }
+        if rang {
+            self.shared.wakes.fetch_add(1, Ordering::Relaxed);
+            let now = Instant::now();
+            let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
+            self.last_wake = now;
+            if soon {
+                self.watermark = (self.watermark * 2).min(self.highest_watermark);
+            }
+        } else {
+            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+        }
+        Ok(self.find(true))
+    }
+}
+
+impl Source for RingSource {
+    fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
+        self.release();
+        self.round = self.round.wrapping_add(1);
+        let found = match self.find(self.round.is_multiple_of(PEEK_EVERY)) {
+            Some(found) => Some(found),
+            None => self.wait(Instant::now() + wait)?,
+        };
+        match found {
+            Some((lane, unread)) => {
+                self.current = Some(lane);
+                let LaneEnd { reader, memory, device, tally } = &self.lanes[lane];
+                let (bytes, end) = memory.run(reader.position(), unread);
+                Ok(Some(Batch::new(bytes, end.min(BATCH as usize), *device, &self.progress, tally)))
+            }
+            None if self.shared.closed.load(Ordering::Acquire) && self.find(true).is_none() => Ok(None),
+            None => {
+                let tally = &self.lanes[0].tally;
+                Ok(Some(Batch::new(&[], 0, 0, &self.progress, tally)))
+            }
+        }
+    }
+}
+
+impl Drop for RingSource {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,110 @@
+//! A capture from a file, by the `file` engine.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::capture::CaptureDevice;
+use crate::engine::Source;
+use crate::engine::file::{FileOptions, FileSource, InterfaceLines};
+use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::worker::Worker;
+use crate::{Batch, FileInterface, Result};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct FileCapture {
+    name: String,
+    lines: InterfaceLines,
+    source: Option<FileSource>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// A file that can be told to end.
+#[derive(Debug)]
+struct Stoppable {
+    source: FileSource,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Source for Stoppable {
+    fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
+        // Relaxed: nothing else is read on the strength of it.
+        if self.stopped.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.source.next_batch(wait)
+    }
+}
+
+impl FileCapture {
+    pub(crate) fn open(path: &Path) -> Result<FileCapture> {
+        let source = FileSource::open(path, FileOptions::default())?;
+        Ok(FileCapture {
+            name: path.display().to_string(),
+            lines: source.lines(),
+            source: Some(source),
+            stopped: Arc::default(),
+        })
+    }
+
+    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+        let source = self.source.take();
+        let source = source.map(|source| Stoppable { source, stopped: Arc::clone(&self.stopped) });
+        source.into_iter().map(|source| Worker::new(0, None, Box::new(source), None)).collect()
+    }
+
+    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+        let described = self.lines.now();
+        described
+            .iter()
+            .map(|line| CaptureDevice {
+                name: self.device_name(&line.interface),
+                queues: vec![line.interface.queue.into()],
+                xdp: None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn interfaces(&self) -> Vec<FileInterface> {
+        self.lines.now().iter().map(|line| line.interface.clone()).collect()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ledger(&self) -> Ledger {
+        let mut total = Counters::default();
+        let mut virtual_devices = Vec::new();
+        for line in self.lines.now() {
+            let counted = line.counters();
+            let counters = Counters {
+                seen: counted.read_packets,
+                delivered: counted.read_packets,
+                analysed: counted.analysed_packets,
+                in_flight: counted.read_packets - counted.analysed_packets,
+                bytes: counted.analysed_bytes,
+                ..Counters::default()
+            };
+            total += counters;
+            virtual_devices.push(VirtualDeviceLine {
+                device: self.device_name(&line.interface),
+                queue: line.interface.queue.into(),
+                counters,
+            });
+        }
+        let worker = WorkerLine { worker: 0, core: None, counters: total, sleeps: 0, wakes: 0 };
+        Ledger { total, virtual_devices, workers: vec![worker] }
+    }
+
+    /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.
+    fn device_name(&self, interface: &FileInterface) -> String {
+        match interface.name.rsplit_once('@') {
+            _ if interface.name.is_empty() => self.name.clone(),
+            Some((device, queue)) if queue == interface.queue.to_string() => device.to_owned(),
+            _ => interface.name.clone(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The ledger: where every packet went.
+//!
+//! `seen = filtered + absorbed + shed + lost + delivered`, and `delivered = analysed + in_flight`, exactly, at
+//! every close. `nic_missed` stands beside it: packets that the card itself dropped, which nobody has seen.
+
+use serde::Serialize;
+
+/// One line of the ledger, in packets unless a field says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Reached the device's hook, on an RX queue that the group wants.
+    pub seen: u64,
+    /// Rejected by a filter or rule.
+    pub filtered: u64,
+    /// Taken by in-kernel analysis.
+    pub absorbed: u64,
+    /// Refused by congestion control.
+    pub shed: u64,
+    /// Found no room in the ring.
+    pub lost: u64,
+    /// Written to a ring.
+    pub delivered: u64,
+    /// Yielded to the application.
+    pub analysed: u64,
+    /// Written to a ring, not yielded yet: `delivered - analysed`.
+    pub in_flight: u64,
+    /// Wire bytes of what was analysed.
+    pub bytes: u64,
+    /// Dropped by the card, from its own statistics; `None` where the line is of less than a whole device.
+    pub nic_missed: Option<u64>,
+}
+
+impl Counters {
+    /// Whether every packet is in exactly one place.
+    pub fn balances(&self) -> bool {
+        self.seen == self.filtered + self.absorbed + self.shed + self.lost + self.delivered
+            && self.delivered == self.analysed + self.in_flight
+    }
+
+    /// What happened since an earlier state of the same line.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        let delivered = self.delivered.wrapping_sub(earlier.delivered);
+        let analysed = self.analysed.wrapping_sub(earlier.analysed);
+        Counters {
+            seen: self.seen.wrapping_sub(earlier.seen),
+            filtered: self.filtered.wrapping_sub(earlier.filtered),
+            absorbed: self.absorbed.wrapping_sub(earlier.absorbed),
+            shed: self.shed.wrapping_sub(earlier.shed),
+            lost: self.lost.wrapping_sub(earlier.lost),
+            delivered,
+            analysed,
+            // A state, not a flow: what lies in the rings now.
+            in_flight: self.in_flight,
+            bytes: self.bytes.wrapping_sub(earlier.bytes),
+            nic_missed: match (self.nic_missed, earlier.nic_missed) {
+                (Some(now), Some(then)) => Some(now.wrapping_sub(then)),
+                (now, _) => now,
+            },
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.seen += other.seen;
+        self.filtered += other.filtered;
+        self.absorbed += other.absorbed;
+        self.shed += other.shed;
+        self.lost += other.lost;
+        self.delivered += other.delivered;
+        self.analysed += other.analysed;
+        self.in_flight += other.in_flight;
+        self.bytes += other.bytes;
+        if let Some(missed) = other.nic_missed {
+            *self.nic_missed.get_or_insert(0) += missed;
+        }
+    }
+}
+
+/// The line of one virtual device: one RX queue of a device (or one interface of a file).
+#[derive(Clone, Debug, Serialize)]
+pub struct VirtualDeviceLine {
+    /// The device, or the file's interface.
+    pub device: String,
+    /// The RX queue.
+    pub queue: u32,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+/// The line of one worker.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerLine {
+    /// Its number, from 0.
+    pub worker: usize,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+    /// Its counters. `seen` is what was steered to it: `lost + delivered`.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Times that it went to sleep because nothing came.
+    pub sleeps: u64,
+    /// Times that a lane woke it.
+    pub wakes: u64,
+}
+
+/// The whole ledger of a capture.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ledger {
+    /// Over all devices.
+    #[serde(flatten)]
+    pub total: Counters,
+    /// Per virtual device.
+    pub virtual_devices: Vec<VirtualDeviceLine>,
+    /// Per worker.
+    pub workers: Vec<WorkerLine>,
+}
+
+impl Ledger {
+    /// Whether every line balances and the virtual devices add up to the total.
+    pub fn balances(&self) -> bool {
+        let lines = self.virtual_devices.iter().map(|line| &line.counters);
+        let seen: u64 = lines.clone().map(|line| line.seen).sum();
+        let workers = self.workers.iter().map(|line| &line.counters);
+        self.total.balances()
+            && lines.clone().all(Counters::balances)
+            && workers.clone().all(Counters::balances)
+            && self.total.seen == seen
+            && self.total.delivered == workers.map(|line| line.delivered).sum::<u64>()
+    }
+}

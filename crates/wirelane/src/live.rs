@@ -1,0 +1,268 @@
+//! A capture on devices, by the `ring` engine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::capture::{Builder, CaptureDevice};
+use crate::clock::Clock;
+use crate::device::{Monitor, Promiscuous, Selected};
+use crate::engine::ring::bell::Bell;
+use crate::engine::ring::group::{Membership, reap};
+use crate::engine::ring::instance::Instance;
+use crate::engine::ring::source::{LaneEnd, RingSource, Shared};
+use crate::keeper::{Keeper, Kept};
+use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::tally::DeviceTally;
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// One device of the capture.
+#[derive(Debug)]
+struct Part {
+    selected: Selected,
+    membership: Membership,
+    /// What each worker has analysed of it.
+    tallies: Vec<Arc<DeviceTally>>,
+    /// Packets of unknown queues before we came.
+    stray_before: u64,
+    missed_before: u64,
+    /// What the card had missed when it was last asked, for when it has gone.
+    missed: u64,
+    _promiscuous: Option<Promiscuous>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct LiveCapture {
+    // Before the parts: the keeper must not look after a place that has been given up.
+    _keeper: Keeper,
+    parts: Mutex<Vec<Part>>,
+    kept: Arc<[Kept]>,
+    workers: Vec<Worker>,
+    shared: Vec<Arc<Shared>>,
+    cores: Vec<Option<usize>>,
+    stopped: AtomicBool,
+    monitor: Mutex<Monitor>,
+}
+
+impl LiveCapture {
+    pub(crate) fn open(builder: &Builder, selected: Vec<Selected>) -> Result<LiveCapture> {
+        let mut monitor = Monitor::open()?;
+        let clock = Arc::new(Clock::new());
+        let count = builder.worker_count();
+        let shared: Vec<Arc<Shared>> = (0..count).map(|_| Arc::default()).collect();
+        let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
+        let mut parts = Vec::new();
+        let mut ring_size = u64::MAX;
+        for (index, selected) in selected.into_iter().enumerate() {
+            let device = &selected.device;
+            let instance = Arc::new(Instance::open(device, builder.xdp_mode())?);
+            reap(&instance)?;
+            let wish = builder.wish(&selected, instance.lanes);
+            ring_size = ring_size.min(wish.ring_size as u64);
+            let membership = Membership::join(&instance, &device.name, &wish)?;
+            let mut tallies = Vec::new();
+            for (worker, (lanes, bells)) in ends.iter_mut().enumerate() {
+                let tally = Arc::new(DeviceTally::new(instance.queues));
+                for lane in lanes_of(&instance, &wish.queues) {
+                    let (reader, memory) = membership.reader(lane, worker);
+                    lanes.push(LaneEnd { reader, memory, device: index as u16, tally: Arc::clone(&tally) });
+                }
+                let bell = Bell::new()?;
+                membership.hang(worker, &bell)?;
+                bells.push(bell);
+                tallies.push(tally);
+            }
+            let promiscuous =
+                builder.wants_promiscuous().then(|| Promiscuous::enter(device.ifindex)).transpose()?;
+            let missed_before = monitor.statistics(device.ifindex)?.missed();
+            parts.push(Part {
+                stray_before: instance.stray(),
+                missed_before,
+                missed: missed_before,
+                membership,
+                tallies,
+                selected,
+                _promiscuous: promiscuous,
+            });
+        }
+        let kept: Arc<[Kept]> = parts
+            .iter()
+            .map(|part| Kept {
+                name: part.selected.device.name.clone(),
+                instance: Arc::clone(part.membership.instance()),
+                gone: AtomicBool::new(false),
+            })
+            .collect();
+        let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
+        let cores: Vec<Option<usize>> = (0..count).map(|worker| builder.core_of(worker)).collect();
+        let workers = ends
+            .into_iter()
+            .enumerate()
+            .map(|(worker, (lanes, bells))| {
+                let source = RingSource::new(lanes, bells, Arc::clone(&shared[worker]), ring_size);
+                Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
+            })
+            .collect();
+        // Last, so that nothing that fails above leaves a half-filled ledger behind.
+        parts.iter().for_each(|part| part.membership.activate());
+        Ok(LiveCapture {
+            _keeper: keeper,
+            parts: Mutex::new(parts),
+            kept,
+            workers,
+            shared,
+            cores,
+            stopped: AtomicBool::new(false),
+            monitor: Mutex::new(monitor),
+        })
+    }
+
+    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+        self.lock()
+            .iter()
+            .map(|part| CaptureDevice {
+                name: part.selected.device.name.clone(),
+                queues: part.selected.queues.clone(),
+                xdp: Some(part.membership.instance().mode),
+            })
+            .collect()
+    }
+
+    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+        std::mem::take(&mut self.workers)
+    }
+
+    pub(crate) fn gone(&self) -> Vec<String> {
+        self.kept
+            .iter()
+            .filter(|device| device.gone.load(Ordering::Relaxed))
+            .map(|device| device.name.clone())
+            .collect()
+    }
+
+    pub(crate) fn stop(&self) -> Result<()> {
+        let mut parts = self.lock();
+        for part in parts.iter_mut() {
+            part.membership.leave()?;
+        }
+        self.stopped.store(true, Ordering::Relaxed); // read under the same lock
+        // Release: pairs with the workers' Acquire; the lanes have stopped (leave() waited for them).
+        self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
+        Ok(())
+    }
+
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
+        let mut parts = self.lock();
+        let exact = self.stopped.load(Ordering::Relaxed);
+        let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut total = Counters::default();
+        let mut virtual_devices = Vec::new();
+        let mut workers: Vec<WorkerLine> = self
+            .shared
+            .iter()
+            .enumerate()
+            .map(|(worker, shared)| WorkerLine {
+                worker,
+                core: self.cores[worker],
+                counters: Counters::default(),
+                sleeps: shared.sleeps.load(Ordering::Relaxed),
+                wakes: shared.wakes.load(Ordering::Relaxed),
+            })
+            .collect();
+        for part in parts.iter_mut() {
+            match monitor.statistics(part.selected.device.ifindex) {
+                Ok(statistics) => part.missed = statistics.missed(),
+                Err(Error::DeviceGone { .. }) => {}
+                Err(e) => return Err(e),
+            }
+            let mut device = Counters {
+                nic_missed: Some(part.missed.saturating_sub(part.missed_before)),
+                ..Counters::default()
+            };
+            for queue in 0..part.membership.instance().queues {
+                let line = part.queue_line(queue, exact);
+                if line != Counters::default() || part.selected.queues.contains(&(queue as u32)) {
+                    device += line;
+                    virtual_devices.push(VirtualDeviceLine {
+                        device: part.selected.device.name.clone(),
+                        queue: queue as u32,
+                        counters: line,
+                    });
+                }
+            }
+            total += device;
+            for (worker, line) in workers.iter_mut().enumerate() {
+                line.counters += part.worker_line(worker);
+            }
+        }
+        Ok(Ledger { total, virtual_devices, workers })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Part {
+    /// The ledger's line of one RX queue.
+    fn queue_line(&self, queue: usize, exact: bool) -> Counters {
+        let instance = self.membership.instance();
+        let mut line = Counters::default();
+        // Read what is analysed first: it follows what is delivered.
+        for tally in &self.tallies {
+            let (packets, bytes) = tally.of(queue);
+            line.analysed += packets;
+            line.bytes += bytes;
+        }
+        let slots = if instance.per_cpu { instance.lanes } else { 1 };
+        for slot in (0..slots).map(|lane| lane * instance.queues + queue) {
+            let tally = self.membership.tally(slot);
+            line.seen += tally.seen;
+            line.filtered += tally.filtered;
+            line.absorbed += tally.absorbed;
+            line.shed += tally.shed;
+            line.lost += tally.lost;
+            line.delivered += tally.delivered;
+        }
+        if queue == 0 && self.selected.is_whole_device() {
+            // They have no line of their own: the queue they came on did not exist.
+            let stray = instance.stray().saturating_sub(self.stray_before);
+            line.seen += stray;
+            line.lost += stray;
+        }
+        if !exact {
+            // The lane may be between two columns of a packet: its own sum is true of the packets before it.
+            // A worker may have yielded a record before the lane has counted it.
+            line.delivered = line.delivered.max(line.analysed);
+            line.seen = line.filtered + line.absorbed + line.shed + line.lost + line.delivered;
+        }
+        line.in_flight = line.delivered.saturating_sub(line.analysed);
+        line
+    }
+
+    /// What was steered to one worker.
+    fn worker_line(&self, worker: usize) -> Counters {
+        let (analysed, bytes) = self.tallies[worker].sum();
+        let (delivered, lost) = self.membership.worker_tally(worker);
+        let delivered = delivered.max(analysed);
+        Counters {
+            seen: delivered + lost,
+            lost,
+            delivered,
+            analysed,
+            in_flight: delivered - analysed,
+            bytes,
+            ..Counters::default()
+        }
+    }
+}
+
+/// The lanes that can bring packets of these queues.
+fn lanes_of(instance: &Instance, queues: &[u32]) -> Vec<usize> {
+    if instance.per_cpu {
+        (0..instance.lanes).collect()
+    } else {
+        queues.iter().map(|&queue| queue as usize).filter(|&queue| queue < instance.lanes).collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! What a worker has analysed: counters with one writer, the worker, summed by readers only.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Packets and bytes that one worker has yielded from one RX queue.
+#[derive(Debug, Default)]
+struct QueueTally {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What one worker has analysed of one device, per RX queue.
+#[derive(Debug)]
+pub(crate) struct DeviceTally {
+    queues: Box<[QueueTally]>,
+}
+
+impl DeviceTally {
+    /// Counters for RX queues 0 to `queues - 1`; at least one.
+    pub(crate) fn new(queues: usize) -> DeviceTally {
+        DeviceTally { queues: (0..queues.max(1)).map(|_| QueueTally::default()).collect() }
+    }
+
+    /// One packet of `wire_bytes` from `queue` has been yielded. For the one worker that owns the counters.
+    #[inline]
+    pub(crate) fn count(&self, queue: u16, wire_bytes: u32) {
+        // A queue that is not ours cannot come out of a ring; in a file it counts with the first.
+        let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
+        // One writer: a load and a store, no locked addition. Relaxed: readers want the value, and learn from
+        // the end of the worker's thread (join) that it is final.
+        let add =
+            |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        add(&tally.packets, 1);
+        add(&tally.bytes, u64::from(wire_bytes));
+    }
+
+    /// `(packets, wire bytes)` of one queue so far.
+    pub(crate) fn of(&self, queue: usize) -> (u64, u64) {
+        self.queues.get(queue).map_or((0, 0), |tally| {
+            (tally.packets.load(Ordering::Relaxed), tally.bytes.load(Ordering::Relaxed))
+        })
+    }
+
+    /// `(packets, wire bytes)` over all queues so far.
+    pub(crate) fn sum(&self) -> (u64, u64) {
+        (0..self.queues.len()).map(|q| self.of(q)).fold((0, 0), |(p, b), (dp, db)| (p + dp, b + db))
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* From the result of the parser to the header of a record. */
+#ifndef WL_PACKET_RECORD_H
+#define WL_PACKET_RECORD_H
+
+#include "packet/hash.h"
+
+/*
+ * Fills the fields of a record that the parser knows: hash, offsets, l3, proto, vlan_tci, link and the low
+ * byte of flags (its high byte becomes 0). The others are the caller's: ts_ns, cap_len, wire_len, rule_id,
+ * queue, kind. `chosen` is what wl_choose() gave, `hash` what wl_packet_hash() gave.
+ */
+static __always_inline void wl_fill_record(struct wl_record *record, const struct wl_parsed *parsed,
+					   const struct wl_ip *chosen, __u32 hash)
+{
+	__u32 flags = parsed->flags;
+
+	if (chosen->flags & WL_IP_FRAGMENT)
+		flags |= WL_PKT_FRAGMENT;
+	if (chosen == &parsed->inner)
+		flags |= WL_PKT_INNER;
+	record->hash = hash;
+	record->flags = flags;
+	record->l3_off = chosen->l3_off;
+	record->l4_off = chosen->l4_off;
+	record->payload_off = chosen->payload_off;
+	record->vlan_tci = parsed->vlan_tci[0];
+	record->l3 = chosen->l3;
+	record->proto = chosen->proto;
+	record->link = parsed->link;
+}
+
+#endif

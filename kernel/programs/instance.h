@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * An instance: everything that one capture program shares with the processes that use it.
+ *
+ *   wl_config    read-only, set before load: how many lanes and queues there are
+ *   wl_instance  one entry: which groups are active, and what the instance is
+ *   wl_groups    per group: what it wants and how it is steered      (written by its owner)
+ *   wl_tallies   per group and lane (and queue): the ledger          (written by the lane)
+ *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
+ *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
+ *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
+ *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
+ *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
+ *
+ * Rust mirrors the structs in crates/datapath/src/instance.rs; a test holds the two together.
+ */
+#ifndef WL_INSTANCE_H
+#define WL_INSTANCE_H
+
+#include "packet/types.h"
+#include "packet/steer.h"
+
+/* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
+#define WL_INTERFACE_VERSION 1
+
+#define WL_MAX_GROUPS	16
+#define WL_MAX_WORKERS	64  /* of one group */
+#define WL_MAX_QUEUES	256 /* of one device */
+#define WL_MAX_CPUS	1024
+
+/* A ring is a power of two of segments; a record that crosses the end of one spills into its slack. */
+#define WL_SEGMENT_SHIFT 20
+#define WL_SEGMENT	 (1u << WL_SEGMENT_SHIFT)
+#define WL_SLACK	 (128u * 1024)
+#define WL_MAX_SNAP	 (WL_SLACK - 64)
+
+struct wl_instance {
+	__u64 active;	 /* bit per group; a lane looks only at groups whose bit is set */
+	__u64 stray;	 /* packets of an RX queue or CPU that did not exist at load time */
+	__u32 version;	 /* WL_INTERFACE_VERSION */
+	__u32 lanes;
+	__u32 queues;
+	__u32 ifindex;
+	__u32 per_cpu;	 /* lanes are CPUs, not RX queues */
+	__u32 seed;	 /* of the flow hash */
+	__u64 pad[3];
+};
+
+/* wl_group.flags */
+#define WL_GROUP_TAKE	0x1 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	0x2 /* steer by, and report, the headers inside tunnels */
+
+struct wl_group {
+	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
+	__u32 snap_len;
+	__u32 workers;
+	__u32 segments;	      /* of each ring; a power of two */
+	__u32 steering;	      /* enum wl_steering */
+	__u32 flags;	      /* WL_GROUP_* */
+	__u32 publish_every;  /* bytes written to a ring between two publications of its head */
+	__u32 owner_pid;      /* for people; nothing rests on it */
+	__u32 pad;
+	char owner[16];	      /* the same: the owner's command */
+	__u64 joined_ns;      /* CLOCK_MONOTONIC */
+	__u64 pad2;
+	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
+};
+
+/* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
+struct wl_tally {
+	__u64 seen;
+	__u64 filtered;
+	__u64 absorbed;
+	__u64 shed;
+	__u64 lost;
+	__u64 delivered;
+	__u64 seen_bytes; /* wire bytes */
+	__u64 pad[9];
+};
+
+/* The writer's end of a ring. The lane writes both lines; workers map it read-only. */
+struct wl_ring {
+	/* First line: private to the lane. An idle worker peeks at `head`. */
+	__u64 head;	   /* position (bytes ever written) behind the last whole record */
+	__u64 cached_tail; /* the reader's tail as last read */
+	__u64 published;   /* what public_head was last set to */
+	__u64 rung_for;	   /* the wake_at that the bell was last rung for */
+	__u64 delivered;   /* records written */
+	__u64 lost;	   /* records that found no room */
+	__u64 bells;	   /* times that the bell was rung */
+	__u64 pad;
+	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
+	__u64 public_head;
+	__u64 pad2[7];
+};
+
+/* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
+struct wl_reader {
+	__u64 tail;    /* everything before this position may be overwritten */
+	__u64 pad[7];
+	__u64 wake_at; /* ring the bell once head has come this far; ~0: awake */
+	__u64 pad2[7];
+};
+
+#define WL_READERS (WL_SEGMENT / 128) /* that fit into the first element of a group's data map */
+
+/* One element of a group's data map: element 0 holds the readers' ends, all others are segments. */
+struct wl_segment {
+	__u8 bytes[WL_SEGMENT + WL_SLACK];
+};
+
+/* Private to a lane. */
+struct wl_lane {
+	struct wl_parsed parsed;
+	__u64 seen;	  /* packets, whether or not a group wanted them */
+	__u64 seen_bytes;
+	__u64 pad[9];
+};
+
+struct wl_config {
+	__u32 lanes;
+	__u32 queues;
+	__u32 per_cpu;
+	__u32 seed;
+};
+
+#endif

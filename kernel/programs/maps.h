@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The maps of an instance (instance.h says what each is for). Sizes marked 1 are set before load. */
+#ifndef WL_MAPS_H
+#define WL_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "instance.h"
+
+/* Since Linux 5.10; the headers of older distributions lack it. */
+#ifndef BPF_F_INNER_MAP
+#define BPF_F_INNER_MAP (1U << 12)
+#endif
+
+const volatile struct wl_config wl_config = { .lanes = 1, .queues = 1 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_instance);
+} wl_instance SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__type(value, struct wl_group);
+} wl_groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_tally);
+} wl_tallies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_ring);
+} wl_rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_lane);
+} wl_lanes SEC(".maps");
+
+/* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
+struct wl_data_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 2);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_segment));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_data_map);
+} wl_data SEC(".maps");
+
+/* The smallest ring buffer there is: 64 KiB is a multiple of every page size. */
+struct wl_bell_map {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS * WL_MAX_WORKERS);
+	__type(key, __u32);
+	__array(values, struct wl_bell_map);
+} wl_bells SEC(".maps");
+
+/* Never looked at by a program: bound to it by the loader (BPF_PROG_BIND_MAP), so that it is found. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKMAP);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} wl_owners SEC(".maps");
+
+#endif
