@@ -5,7 +5,6 @@ mod text;
 
 use std::io::{self, IsTerminal, Write};
 
-use clap::Args;
 use serde::Serialize;
 use wirelane::Selector;
 use wirelane::device::{Device, KernelFeatures, Selected};
@@ -16,8 +15,8 @@ use text::Style;
 ///
 /// Without DEV: a table of all devices. With DEV: all that is known of it, and a line for each RX queue.
 /// Needs no privilege; names of XDP programs need CAP_SYS_ADMIN.
-#[derive(Debug, Args)]
-pub struct DevicesArgs {
+#[derive(Debug, clap::Args)]
+pub struct Args {
     /// Devices or virtual devices to show in detail: eth1, eth1@2, eth1@0-3, or several with commas
     #[arg(value_name = "DEV")]
     pub devices: Vec<String>,
@@ -37,7 +36,7 @@ struct KernelLine<'a> {
 ///
 /// # Errors
 /// Where a device or queue does not exist, or the kernel does not answer.
-pub fn run(args: &DevicesArgs) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernel = KernelFeatures::probe()?;
     let output = if args.devices.is_empty() {
         let devices = Device::list()?;
