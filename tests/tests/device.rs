@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use wirelane::Error;
 use wirelane::device::{Device, Duplex, Monitor, Promiscuous, Selector, XdpMode};
-use wirelane::error::Error;
 use wirelane_tests::{ForeignXdp, Lab, require_root};
 
 #[test]

@@ -1,0 +1,31 @@
+# One command for each thing one does here; `make` alone lists them.
+
+# rustup's folder, for shells that have not been told of it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: help setup build test demo install clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: ## install what building, testing and the demo need (Debian and Ubuntu)
+	@scripts/setup
+
+build: setup ## build the wirelane program: target/release/wirelane
+	cargo build --release -p wirelane-cli
+
+test: setup ## run every check and every test (with root or sudo)
+	@scripts/test
+
+demo: build ## capture real traffic between network namespaces and compare the counts
+	@scripts/demo
+
+install: ## install the built program to PREFIX (/usr/local)
+	@test -x target/release/wirelane || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
+	install -D -m 755 target/release/wirelane $(DESTDIR)$(PREFIX)/bin/wirelane
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,86 @@
+//! `wirelane devices`: what there is to capture on.
+
+mod detail;
+mod text;
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+use wirelane::Selector;
+use wirelane::device::{Device, KernelFeatures, Selected};
+
+use text::Style;
+
+/// Show devices, their RX queues as virtual devices, and what the kernel offers
+///
+/// Without DEV: a table of all devices. With DEV: all that is known of it, and a line for each RX queue.
+/// Needs no privilege; names of XDP programs need CAP_SYS_ADMIN.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Devices or virtual devices to show in detail: eth1, eth1@2, eth1@0-3, or several with commas
+    #[arg(value_name = "DEV")]
+    pub devices: Vec<String>,
+    /// Print one JSON object a line: one for each device, then one for the kernel
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The last line of the JSON output.
+#[derive(Serialize)]
+struct KernelLine<'a> {
+    r#final: bool,
+    kernel: &'a KernelFeatures,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where a device or queue does not exist, or the kernel does not answer.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let kernel = KernelFeatures::probe()?;
+    let output = if args.devices.is_empty() {
+        let devices = Device::list()?;
+        if args.json {
+            json_lines(&devices, &kernel)?
+        } else {
+            let style = Style::of(io::stdout().is_terminal());
+            format!("{}\n{}", text::table(&devices, style), text::kernel(&kernel, style))
+        }
+    } else {
+        let mut selectors = Vec::new();
+        for list in &args.devices {
+            selectors.extend(Selector::parse_list(list)?);
+        }
+        let selected = Selector::resolve_all(&selectors)?;
+        if args.json {
+            json_lines(&selected.into_iter().map(only_selected).collect::<Vec<_>>(), &kernel)?
+        } else {
+            let style = Style::of(io::stdout().is_terminal());
+            let parts: Vec<String> = selected.iter().map(|one| detail::detail(one, style)).collect();
+            parts.join("\n")
+        }
+    };
+    match io::stdout().lock().write_all(output.as_bytes()) {
+        // `wirelane devices | head` is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// The device with only those queues that were asked for.
+fn only_selected(selected: Selected) -> Device {
+    let Selected { mut device, queues } = selected;
+    device.rx_queues.retain(|queue| queues.contains(&queue.queue));
+    device
+}
+
+fn json_lines(devices: &[Device], kernel: &KernelFeatures) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    for device in devices {
+        lines.push_str(&serde_json::to_string(device)?);
+        lines.push('\n');
+    }
+    lines.push_str(&serde_json::to_string(&KernelLine { r#final: true, kernel })?);
+    lines.push('\n');
+    Ok(lines)
+}
