@@ -1,5 +1,8 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
 mod count;
+mod devices;
+mod record;
+mod report;
 mod send;
 mod session;
 mod source;
@@ -14,7 +17,9 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "wirelane", version, about, arg_required_else_help = true)]
 enum Command {
+    Devices(devices::Args),
     Count(count::Args),
+    Record(record::Args),
     Send(Box<send::Args>),
 }
 
@@ -31,7 +36,9 @@ fn main() -> ExitCode {
         .init();
     // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
+        Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Send(args) => send::run(*args),
     };
     match result {

@@ -14,8 +14,8 @@ use crate::source::SourceArgs;
 pub trait Handler: Send {
     /// One record.
     fn record(&mut self, record: &Record<'_>) -> Result<()>;
-    /// The wait ended without one, or a batch has ended.
-    fn pause(&mut self) -> Result<()> {
+    /// A batch has ended; `idle`: there was nothing in it, the wait was in vain.
+    fn pause(&mut self, _idle: bool) -> Result<()> {
         Ok(())
     }
     /// There will be no more.
@@ -154,6 +154,7 @@ fn work<H: Handler>(
     worker.pin()?;
     while !enough.load(Ordering::Relaxed) {
         let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
+        let idle = batch.is_empty();
         match budget {
             None => {
                 for record in batch {
@@ -173,7 +174,7 @@ fn work<H: Handler>(
                 }
             }
         }
-        handler.pause()?;
+        handler.pause(idle)?;
     }
     handler.finish()
 }

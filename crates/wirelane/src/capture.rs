@@ -11,7 +11,7 @@ use crate::ledger::Ledger;
 use crate::live::LiveCapture;
 use crate::privilege::{self, Capability};
 use crate::worker::Worker;
-use crate::{Error, FileInterface, Result};
+use crate::{Error, Interfaces, Result};
 
 /// Which worker of a capture gets a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Builder {
             ],
             "capturing with the ring engine",
         )?;
-        LiveCapture::open(&self, selected).map(|live| Capture(Kind::Live(live)))
+        LiveCapture::open(&self, selected).map(|live| Capture(Kind::Live(Box::new(live))))
     }
 
     fn check(&self) -> Result<()> {
@@ -210,6 +210,10 @@ impl Builder {
                 | if self.inner { group_flags::INNER } else { 0 },
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
         }
+    }
+
+    pub(crate) fn captured_len(&self) -> usize {
+        self.snap_len
     }
 
     pub(crate) fn worker_count(&self) -> usize {
@@ -266,7 +270,7 @@ pub struct Capture(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Live(LiveCapture),
+    Live(Box<LiveCapture>),
     File(FileCapture),
 }
 
@@ -279,6 +283,8 @@ pub struct CaptureDevice {
     pub queues: Vec<u32>,
     /// How the capture program hangs on it; `None` for a file.
     pub xdp: Option<XdpMode>,
+    /// Speed of its link in Mbit/s, where known.
+    pub speed_mbps: Option<u32>,
 }
 
 impl Capture {
@@ -306,11 +312,11 @@ impl Capture {
         }
     }
 
-    /// The interfaces that the file has described so far; none for a capture on devices.
-    pub fn file_interfaces(&self) -> Vec<FileInterface> {
+    /// What stands behind a record's device and RX queue.
+    pub fn interfaces(&self) -> Interfaces {
         match &self.0 {
-            Kind::Live(_) => Vec::new(),
-            Kind::File(file) => file.interfaces(),
+            Kind::Live(live) => Interfaces::live(live.devices(), live.snap_len()),
+            Kind::File(file) => Interfaces::file(file.lines()),
         }
     }
 

@@ -63,12 +63,13 @@ impl FileCapture {
                 name: self.device_name(&line.interface),
                 queues: vec![line.interface.queue.into()],
                 xdp: None,
+                speed_mbps: None,
             })
             .collect()
     }
 
-    pub(crate) fn interfaces(&self) -> Vec<FileInterface> {
-        self.lines.now().iter().map(|line| line.interface.clone()).collect()
+    pub(crate) fn lines(&self) -> InterfaceLines {
+        self.lines.clone()
     }
 
     pub(crate) fn stop(&self) {

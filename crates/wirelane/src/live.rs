@@ -41,6 +41,7 @@ pub(crate) struct LiveCapture {
     workers: Vec<Worker>,
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
+    snap_len: usize,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -113,6 +114,7 @@ impl LiveCapture {
             workers,
             shared,
             cores,
+            snap_len: builder.captured_len(),
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -125,8 +127,13 @@ impl LiveCapture {
                 name: part.selected.device.name.clone(),
                 queues: part.selected.queues.clone(),
                 xdp: Some(part.membership.instance().mode),
+                speed_mbps: part.selected.device.speed_mbps,
             })
             .collect()
+    }
+
+    pub(crate) fn snap_len(&self) -> usize {
+        self.snap_len
     }
 
     pub(crate) fn workers(&mut self) -> Vec<Worker> {

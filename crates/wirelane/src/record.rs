@@ -57,6 +57,11 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// Whether it was leaving the device.
+    pub fn is_egress(&self) -> bool {
+        self.header.flags & flags::EGRESS != 0
+    }
+
     /// Whether the snap length cut the packet.
     pub fn is_snapped(&self) -> bool {
         self.header.flags & flags::SNAPPED != 0
