@@ -69,7 +69,8 @@ pub struct Report {
     pub sent: u64,
     /// Of these, what the device counted as dropped.
     pub dropped: u64,
-    /// Offered and neither counted as sent nor as dropped: the kernel refused them before the device.
+    /// Offered and neither counted as sent nor as dropped: refused before the device, or lost by a driver's
+    /// own counters, which on a veth are inexact while more threads send than its peer has RX queues.
     pub unaccounted: u64,
     /// Packets that the device counted beyond what was offered: something else sends on it too, so `sent` and
     /// `dropped` may include packets of others.

@@ -1,7 +1,6 @@
 //! Sending from inside the kernel by XDP live frames: `kernel/programs/generate.bpf.c` run by
 //! BPF_PROG_TEST_RUN (Documentation/bpf/bpf_prog_run.rst in the kernel tree). Frames go from a page pool
 //! straight to the driver's `ndo_xdp_xmit`; there is no socket and no sk_buff.
-
 //!
 //! One system call lasts as long as the run: the program holds the rate and counts, and this side reads its
 //! counters from the memory that both map. A signal ends the call, see [`super::wake`].
@@ -55,7 +54,7 @@ pub(super) fn check_device(interface: &Interface) -> Result<()> {
     Err(super::refuses_live_frames(&interface.name))
 }
 
-/// Loads the program for one thread's share: `limit` packets (`u64::MAX` for no end) at `pps` per second.
+/// Loads the program for one thread's share, to send from the device with this index (0: nowhere, for tests).
 pub(super) fn load<'a>(
     storage: &'a mut MaybeUninit<OpenObject>,
     interface_index: u32,
