@@ -22,13 +22,13 @@ typedef uint64_t __u64;
 
 /* How a packet begins: the link types of captures that Wirelane reads. The numbers are ours. */
 enum wl_link {
-	WL_LINK_ETHERNET = 0,  /* LINKTYPE_ETHERNET */
-	WL_LINK_RAW = 1,       /* LINKTYPE_RAW, _IPV4, _IPV6: the version nibble says which */
-	WL_LINK_SLL = 2,       /* LINKTYPE_LINUX_SLL, Linux cooked v1 */
-	WL_LINK_SLL2 = 3,      /* LINKTYPE_LINUX_SLL2, Linux cooked v2 */
-	WL_LINK_NULL = 4,      /* LINKTYPE_NULL: address family in the byte order of the capturing host */
-	WL_LINK_LOOP = 5,      /* LINKTYPE_LOOP: the same in network byte order */
-	WL_LINK_OTHER = 255,   /* carried and counted, not parsed */
+	WL_LINK_ETHERNET = 0, /* LINKTYPE_ETHERNET */
+	WL_LINK_RAW = 1,      /* LINKTYPE_RAW, _IPV4, _IPV6: the version nibble says which */
+	WL_LINK_SLL = 2,      /* LINKTYPE_LINUX_SLL, Linux cooked v1 */
+	WL_LINK_SLL2 = 3,     /* LINKTYPE_LINUX_SLL2, Linux cooked v2 */
+	WL_LINK_NULL = 4,     /* LINKTYPE_NULL: address family in the byte order of the capturing host */
+	WL_LINK_LOOP = 5,     /* LINKTYPE_LOOP: the same in network byte order */
+	WL_LINK_OTHER = 255,  /* carried and counted, not parsed */
 };
 
 /* The network layer that was found: wl_ip.l3. */
@@ -42,78 +42,80 @@ enum wl_l3 {
 /* The tunnel that lies between wl_parsed.outer and wl_parsed.inner: wl_parsed.tunnel. */
 enum wl_tunnel {
 	WL_TUNNEL_NONE = 0,
-	WL_TUNNEL_IPIP = 1,    /* IPv4 or IPv6 in IPv4 or IPv6: protocols 4 and 41 */
-	WL_TUNNEL_GRE = 2,     /* RFC 2784, 2890; Transparent Ethernet Bridging too */
-	WL_TUNNEL_VXLAN = 3,   /* RFC 7348, UDP port 4789 */
-	WL_TUNNEL_GENEVE = 4,  /* RFC 8926, UDP port 6081 */
-	WL_TUNNEL_GTPU = 5,    /* 3GPP TS 29.281, UDP port 2152, G-PDU messages */
+	WL_TUNNEL_IPIP = 1,   /* IPv4 or IPv6 in IPv4 or IPv6: protocols 4 and 41 */
+	WL_TUNNEL_GRE = 2,    /* RFC 2784, 2890; Transparent Ethernet Bridging too */
+	WL_TUNNEL_VXLAN = 3,  /* RFC 7348, UDP port 4789 */
+	WL_TUNNEL_GENEVE = 4, /* RFC 8926, UDP port 6081 */
+	WL_TUNNEL_GTPU = 5,   /* 3GPP TS 29.281, UDP port 2152, G-PDU messages */
 };
 
 /* wl_ip.flags */
-#define WL_IP_FRAGMENT	0x01 /* one fragment of a datagram, the first one included */
-#define WL_IP_LATER	0x02 /* not the first fragment: no transport header */
-#define WL_IP_PORTS	0x04 /* src_port and dst_port are valid */
-#define WL_IP_TCP	0x08 /* tcp_flags, tcp_seq, tcp_ack, tcp_window are valid */
-#define WL_IP_ICMP	0x10 /* icmp_type and icmp_code are valid */
-#define WL_IP_OPTIONS	0x20 /* IPv4 options or IPv6 extension headers were stepped over */
-#define WL_IP_OPAQUE	0x40 /* the chain ends in something encrypted or unknown before a transport header */
+#define WL_IP_FRAGMENT 0x01 /* one fragment of a datagram, the first one included */
+#define WL_IP_LATER    0x02 /* not the first fragment: no transport header */
+#define WL_IP_PORTS    0x04 /* src_port and dst_port are valid */
+#define WL_IP_TCP      0x08 /* tcp_flags, tcp_seq, tcp_ack, tcp_window are valid */
+#define WL_IP_ICMP     0x10 /* icmp_type and icmp_code are valid */
+#define WL_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were stepped over */
+#define WL_IP_OPAQUE   0x40 /* the chain ends in something encrypted or unknown before a transport header */
 
 /* wl_parsed.flags, and the low byte of wl_record.flags */
-#define WL_PKT_CUT	 0x01 /* the captured bytes end before the headers do (snap length, short frame) */
-#define WL_PKT_MALFORMED 0x02 /* a header contradicts itself: a length too small, a version that is not one */
-#define WL_PKT_DEEP	 0x04 /* more headers than the parser follows (WL_MAX_HEADERS, WL_MAX_OFFSET) */
-#define WL_PKT_TUNNEL	 0x08 /* wl_parsed.inner is valid */
-#define WL_PKT_VLAN	 0x10 /* vlan_tci[0] is valid */
-#define WL_PKT_MPLS	 0x20 /* mpls_label is valid */
-#define WL_PKT_FRAGMENT	 0x40 /* the chosen headers are of a fragment (records only) */
-#define WL_PKT_INNER	 0x80 /* the chosen headers are the inner ones (records only) */
+#define WL_PKT_CUT 0x01 /* the captured bytes end before the headers do (snap length, short frame) */
+#define WL_PKT_MALFORMED                                                                                     \
+	0x02		     /* a header contradicts itself: a length too small, a version that is not one   \
+			      */
+#define WL_PKT_DEEP	0x04 /* more headers than the parser follows (WL_MAX_HEADERS, WL_MAX_OFFSET) */
+#define WL_PKT_TUNNEL	0x08 /* wl_parsed.inner is valid */
+#define WL_PKT_VLAN	0x10 /* vlan_tci[0] is valid */
+#define WL_PKT_MPLS	0x20 /* mpls_label is valid */
+#define WL_PKT_FRAGMENT 0x40 /* the chosen headers are of a fragment (records only) */
+#define WL_PKT_INNER	0x80 /* the chosen headers are the inner ones (records only) */
 
 /* The high byte of wl_record.flags */
-#define WL_REC_SNAPPED	 0x0100 /* cap_len < wire_len because of the snap length */
-#define WL_REC_EGRESS	 0x0200 /* the packet was leaving the device */
-#define WL_REC_GSO	 0x0400 /* a segmentation-offload packet: longer than anything on the wire */
-#define WL_REC_HW_CLOCK	 0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
+#define WL_REC_SNAPPED	0x0100 /* cap_len < wire_len because of the snap length */
+#define WL_REC_EGRESS	0x0200 /* the packet was leaving the device */
+#define WL_REC_GSO	0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+#define WL_REC_HW_CLOCK 0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
 
 /* One network layer with its transport header. 72 bytes. */
 struct wl_ip {
-	__u8 src[16];	    /* IPv4: the first 4 bytes, the rest zero. ARP: the sender's protocol address */
+	__u8 src[16]; /* IPv4: the first 4 bytes, the rest zero. ARP: the sender's protocol address */
 	__u8 dst[16];
-	__u16 src_port;	    /* network byte order; valid with WL_IP_PORTS */
+	__u16 src_port; /* network byte order; valid with WL_IP_PORTS */
 	__u16 dst_port;
-	__u8 l3;	    /* enum wl_l3 */
-	__u8 proto;	    /* IP protocol of the transport header (after extension headers) */
-	__u8 flags;	    /* WL_IP_* */
-	__u8 tos;	    /* IPv4 ToS or IPv6 traffic class */
-	__u8 ttl;	    /* IPv4 TTL or IPv6 hop limit */
+	__u8 l3;    /* enum wl_l3 */
+	__u8 proto; /* IP protocol of the transport header (after extension headers) */
+	__u8 flags; /* WL_IP_* */
+	__u8 tos;   /* IPv4 ToS or IPv6 traffic class */
+	__u8 ttl;   /* IPv4 TTL or IPv6 hop limit */
 	__u8 tcp_flags;
 	__u8 icmp_type;
 	__u8 icmp_code;
-	__u16 l3_off;	    /* from the start of the packet; 0xffff where there is none */
-	__u16 l4_off;	    /* the same */
-	__u16 payload_off;  /* first byte after the transport header, the same */
+	__u16 l3_off;	   /* from the start of the packet; 0xffff where there is none */
+	__u16 l4_off;	   /* the same */
+	__u16 payload_off; /* first byte after the transport header, the same */
 	__u16 tcp_window;
-	__u32 l3_len;	    /* length of the datagram as its header states it; 0 for a jumbogram */
-	__u32 frag_id;	    /* IPv4 identification or IPv6 fragment id; valid with WL_IP_FRAGMENT */
+	__u32 l3_len;  /* length of the datagram as its header states it; 0 for a jumbogram */
+	__u32 frag_id; /* IPv4 identification or IPv6 fragment id; valid with WL_IP_FRAGMENT */
 	__u32 tcp_seq;
 	__u32 tcp_ack;
-	__u16 frag_off;	    /* offset of this fragment in bytes */
+	__u16 frag_off; /* offset of this fragment in bytes */
 	__u16 pad;
 };
 
 /* Everything that wl_parse() found. 168 bytes. */
 struct wl_parsed {
 	struct wl_ip outer;
-	struct wl_ip inner;	/* of the innermost tunnel that was entered; valid with WL_PKT_TUNNEL */
-	__u16 eth_type;		/* host order, after VLAN tags, MPLS and PPPoE; 0 where the link has none */
-	__u16 vlan_tci[2];	/* outermost first, host order */
+	struct wl_ip inner; /* of the innermost tunnel that was entered; valid with WL_PKT_TUNNEL */
+	__u16 eth_type;	    /* host order, after VLAN tags, MPLS and PPPoE; 0 where the link has none */
+	__u16 vlan_tci[2];  /* outermost first, host order */
 	__u8 vlan_count;
 	__u8 mpls_count;
-	__u32 mpls_label;	/* the top of the stack: the 20-bit label */
-	__u32 tunnel_id;	/* VNI, TEID or GRE key, host order; 0 where there is none */
-	__u16 flags;		/* WL_PKT_* */
-	__u8 tunnel;		/* enum wl_tunnel of the innermost tunnel that was entered */
-	__u8 link;		/* enum wl_link */
-	__u16 pad[2];		/* 0; wl_parse() keeps its state here while it works */
+	__u32 mpls_label; /* the top of the stack: the 20-bit label */
+	__u32 tunnel_id;  /* VNI, TEID or GRE key, host order; 0 where there is none */
+	__u16 flags;	  /* WL_PKT_* */
+	__u8 tunnel;	  /* enum wl_tunnel of the innermost tunnel that was entered */
+	__u8 link;	  /* enum wl_link */
+	__u16 pad[2];	  /* 0; wl_parse() keeps its state here while it works */
 };
 
 /* What a record is: wl_record.kind. */
@@ -126,21 +128,21 @@ enum wl_record_kind {
  * starts at a multiple of 8.
  */
 struct wl_record {
-	__u64 ts_ns;	   /* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in the file engine */
-	__u32 cap_len;	   /* bytes that follow this header */
-	__u32 wire_len;	   /* bytes that the packet had */
-	__u32 hash;	   /* symmetric flow hash of the chosen headers */
-	__u32 rule_id;	   /* the rule that let it pass; 0: none */
-	__u16 queue;	   /* RX queue */
-	__u16 flags;	   /* WL_PKT_* | WL_REC_* */
-	__u16 l3_off;	   /* of the chosen (outer or inner) headers, 0xffff where there is none */
+	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in the file engine */
+	__u32 cap_len;	/* bytes that follow this header */
+	__u32 wire_len; /* bytes that the packet had */
+	__u32 hash;	/* symmetric flow hash of the chosen headers */
+	__u32 rule_id;	/* the rule that let it pass; 0: none */
+	__u16 queue;	/* RX queue */
+	__u16 flags;	/* WL_PKT_* | WL_REC_* */
+	__u16 l3_off;	/* of the chosen (outer or inner) headers, 0xffff where there is none */
 	__u16 l4_off;
 	__u16 payload_off;
-	__u16 vlan_tci;	   /* valid with WL_PKT_VLAN */
-	__u8 l3;	   /* enum wl_l3 */
-	__u8 proto;	   /* IP protocol */
-	__u8 kind;	   /* enum wl_record_kind */
-	__u8 link;	   /* enum wl_link */
+	__u16 vlan_tci; /* valid with WL_PKT_VLAN */
+	__u8 l3;	/* enum wl_l3 */
+	__u8 proto;	/* IP protocol */
+	__u8 kind;	/* enum wl_record_kind */
+	__u8 link;	/* enum wl_link */
 };
 
 #define WL_RECORD_HEADER 40

@@ -3,10 +3,10 @@
  * The capture program: from an RX queue to the rings of every group that wants the packet.
  *
  *            +-- lane (RX queue, or CPU under generic XDP): one packet at a time, one writer ------------+
- *   packet ->| parse once -> for each active group: wanted? -> steer -> ring (the single copy)           |-> host
- *            |                       |                  |         |                                      |   stack
- *            |                     tally:             tally:    worker's ring full: tally: lost          |   (or
- *            |                     seen               filtered, else: delivered                          |   taken)
+ *   packet ->| parse once -> for each active group: wanted? -> steer -> ring (the single copy)           |->
+ * host |                       |                  |         |                                      |   stack
+ *            |                     tally:             tally:    worker's ring full: tally: lost          |
+ * (or |                     seen               filtered, else: delivered                          |   taken)
  *            +-------------------------------------------------------------------------------------------+
  *
  * Invariants

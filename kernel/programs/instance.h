@@ -23,10 +23,10 @@
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
 #define WL_INTERFACE_VERSION 1
 
-#define WL_MAX_GROUPS	16
-#define WL_MAX_WORKERS	64  /* of one group */
-#define WL_MAX_QUEUES	256 /* of one device */
-#define WL_MAX_CPUS	1024
+#define WL_MAX_GROUPS	     16
+#define WL_MAX_WORKERS	     64	 /* of one group */
+#define WL_MAX_QUEUES	     256 /* of one device */
+#define WL_MAX_CPUS	     1024
 
 /* A ring is a power of two of segments; a record that crosses the end of one spills into its slack. */
 #define WL_SEGMENT_SHIFT 20
@@ -35,33 +35,33 @@
 #define WL_MAX_SNAP	 (WL_SLACK - 64)
 
 struct wl_instance {
-	__u64 active;	 /* bit per group; a lane looks only at groups whose bit is set */
-	__u64 stray;	 /* packets of an RX queue or CPU that did not exist at load time */
-	__u32 version;	 /* WL_INTERFACE_VERSION */
+	__u64 active;  /* bit per group; a lane looks only at groups whose bit is set */
+	__u64 stray;   /* packets of an RX queue or CPU that did not exist at load time */
+	__u32 version; /* WL_INTERFACE_VERSION */
 	__u32 lanes;
 	__u32 queues;
 	__u32 ifindex;
-	__u32 per_cpu;	 /* lanes are CPUs, not RX queues */
-	__u32 seed;	 /* of the flow hash */
+	__u32 per_cpu; /* lanes are CPUs, not RX queues */
+	__u32 seed;    /* of the flow hash */
 	__u64 pad[3];
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE	0x1 /* what the group gets does not go on to the host stack */
-#define WL_GROUP_INNER	0x2 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_TAKE  0x1 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER 0x2 /* steer by, and report, the headers inside tunnels */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
 	__u32 snap_len;
 	__u32 workers;
-	__u32 segments;	      /* of each ring; a power of two */
-	__u32 steering;	      /* enum wl_steering */
-	__u32 flags;	      /* WL_GROUP_* */
-	__u32 publish_every;  /* bytes written to a ring between two publications of its head */
-	__u32 owner_pid;      /* for people; nothing rests on it */
+	__u32 segments;	     /* of each ring; a power of two */
+	__u32 steering;	     /* enum wl_steering */
+	__u32 flags;	     /* WL_GROUP_* */
+	__u32 publish_every; /* bytes written to a ring between two publications of its head */
+	__u32 owner_pid;     /* for people; nothing rests on it */
 	__u32 pad;
-	char owner[16];	      /* the same: the owner's command */
-	__u64 joined_ns;      /* CLOCK_MONOTONIC */
+	char owner[16];	 /* the same: the owner's command */
+	__u64 joined_ns; /* CLOCK_MONOTONIC */
 	__u64 pad2;
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
@@ -96,7 +96,7 @@ struct wl_ring {
 
 /* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
 struct wl_reader {
-	__u64 tail;    /* everything before this position may be overwritten */
+	__u64 tail; /* everything before this position may be overwritten */
 	__u64 pad[7];
 	__u64 wake_at; /* ring the bell once head has come this far; ~0: awake */
 	__u64 pad2[7];
@@ -112,7 +112,7 @@ struct wl_segment {
 /* Private to a lane. */
 struct wl_lane {
 	struct wl_parsed parsed;
-	__u64 seen;	  /* packets, whether or not a group wanted them */
+	__u64 seen; /* packets, whether or not a group wanted them */
 	__u64 seen_bytes;
 	__u64 pad[9];
 };

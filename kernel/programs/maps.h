@@ -12,7 +12,7 @@
 #define BPF_F_INNER_MAP (1U << 12)
 #endif
 
-const volatile struct wl_config wl_config = { .lanes = 1, .queues = 1 };
+const volatile struct wl_config wl_config = {.lanes = 1, .queues = 1};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -77,7 +77,7 @@ struct wl_bell_map {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WL_MAX_GROUPS * WL_MAX_WORKERS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_MAX_WORKERS);
 	__type(key, __u32);
 	__array(values, struct wl_bell_map);
 } wl_bells SEC(".maps");

@@ -54,8 +54,8 @@ static __always_inline struct wl_reader *wl_reader_of(void *data, __u32 ring_ind
 }
 
 /* Makes the records up to `head` visible to a busy worker, and wakes a sleeping one that waits for them. */
-static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __u32 ring_index, __u32 bell_key,
-					    __u64 head)
+static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __u32 ring_index,
+					    __u32 bell_key, __u64 head)
 {
 	struct wl_reader *reader;
 	__u64 wake_at;
@@ -87,8 +87,8 @@ static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __
  * Room for a record of `size` bytes at the ring's head: a pointer to WL_SLACK bytes that may be written, or
  * NULL where there is none.
  */
-static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, __u32 ring_index, __u32 segments,
-					     __u32 size)
+static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, __u32 ring_index,
+					     __u32 segments, __u32 size)
 {
 	__u64 capacity = (__u64)segments << WL_SEGMENT_SHIFT;
 	__u64 head = ring->head;
