@@ -45,8 +45,19 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to do if standard error is closed.
-            let _ = writeln!(io::stderr(), "wirelane: {error:#}");
+            let _ = writeln!(io::stderr(), "wirelane: {}", message(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes, without those that the text before them has already told.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+        }
+    }
+    text
 }
