@@ -7,6 +7,7 @@
 
 mod captures;
 mod corpus;
+mod ground_truth;
 mod guarded;
 mod layout;
 mod probe;
