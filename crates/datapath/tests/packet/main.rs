@@ -5,10 +5,14 @@
 //! captures need the corpus, which lies beside the repository or where WIRELANE_CORPUS says, and say that they
 //! are left out where it is absent.
 
+mod build;
 mod captures;
 mod corpus;
+mod describe;
 mod ground_truth;
 mod guarded;
 mod layout;
 mod probe;
+mod tables;
+mod tables_network;
 mod verifier;
