@@ -35,7 +35,14 @@ pub fn pppoe(protocol: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// IPv4 with everything that varies; `fragment` is the flags and offset field.
-pub fn ipv4_full(proto: u8, fragment: u16, options: &[u8], src: [u8; 4], dst: [u8; 4], payload: &[u8]) -> Vec<u8> {
+pub fn ipv4_full(
+    proto: u8,
+    fragment: u16,
+    options: &[u8],
+    src: [u8; 4],
+    dst: [u8; 4],
+    payload: &[u8],
+) -> Vec<u8> {
     let header = 20 + options.len();
     let length = (header + payload.len()) as u16;
     join(&[
@@ -57,14 +64,7 @@ pub fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
 
 pub fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u16;
-    join(&[
-        &[0x6b, 0x80, 0, 0],
-        &length.to_be_bytes(),
-        &[next, 62],
-        &address6(1),
-        &address6(2),
-        payload,
-    ])
+    join(&[&[0x6b, 0x80, 0, 0], &length.to_be_bytes(), &[next, 62], &address6(1), &address6(2), payload])
 }
 
 /// An IPv6 extension header of the common shape, of `units` times 8 bytes.
@@ -96,7 +96,7 @@ pub fn tcp(src: u16, dst: u16, options: &[u8], payload: &[u8]) -> Vec<u8> {
         &src.to_be_bytes(),
         &dst.to_be_bytes(),
         &[0, 0, 0, 1, 0, 0, 0, 2],
-        &[((20 + options.len()) / 4 << 4) as u8, 0x12, 0, 3, 0, 0, 0, 0],
+        &[(((20 + options.len()) / 4) << 4) as u8, 0x12, 0, 3, 0, 0, 0, 0],
         options,
         payload,
     ])

@@ -61,14 +61,21 @@ fn all_fragments_of_a_datagram_have_one_hash() {
     let protected = four(51, 0x2000, &ah(17, &udp(1000, 53, &[0; 64])));
     assert_eq!(protected, four(51, 0x0012, &[0xff; 8]), "AH: only the first fragment shows what it protects");
 
-    let six = |field, next, payload: &[u8]| {
-        hash(&ethernet(0x86dd, &ipv6(44, &fragment6(next, field, payload))))
-    };
+    let six =
+        |field, next, payload: &[u8]| hash(&ethernet(0x86dd, &ipv6(44, &fragment6(next, field, payload))));
     let first = six(1, 60, &extension(17, 1, &udp(1000, 53, &[0; 64])));
-    assert_eq!(first, six(0x0051, 60, &[0xff; 64]), "options behind the fragment header, in the first one only");
+    assert_eq!(
+        first,
+        six(0x0051, 60, &[0xff; 64]),
+        "options behind the fragment header, in the first one only"
+    );
 
     let tunnel = four(17, 0x2000, &udp(1, 4789, &vxlan(1, &ethernet(0x0800, &ipv4(17, &udp(1, 2, b""))))));
-    assert_eq!(tunnel, four(17, 0x0012, &[0xff; 8]), "a fragmented tunnel packet, asked for its inner headers");
+    assert_eq!(
+        tunnel,
+        four(17, 0x0012, &[0xff; 8]),
+        "a fragmented tunnel packet, asked for its inner headers"
+    );
 }
 
 /// The papers' load: one source, 4096 rotating destinations. Over 512 buckets 8 flows each are expected, with
@@ -103,7 +110,11 @@ fn one_bit_changes_half_of_the_hash() {
         for bit in 0..8 {
             for seed in 0..64 {
                 let mut ip = base;
-                if byte < 16 { ip.src[byte] ^= 1 << bit } else { ip.dst[byte - 16] ^= 1 << bit }
+                if byte < 16 {
+                    ip.src[byte] ^= 1 << bit
+                } else {
+                    ip.dst[byte - 16] ^= 1 << bit
+                }
                 let changed = flow_hash(&base, seed) ^ flow_hash(&ip, seed);
                 for (n, flip) in flips.iter_mut().enumerate() {
                     *flip += changed >> n & 1;
@@ -132,7 +143,15 @@ fn a_record_says_what_the_parser_found() {
     let inside = ipv4_full(17, 0x2000, &[], [172, 16, 0, 1], [172, 16, 0, 2], &udp(5, 6, b""));
     let packet = ethernet(0x8100, &tag(0x2007, 0x0800, &ipv4(47, &gre(0, 0x0800, &inside))));
     let parsed = native::parse(Ethernet, &packet, true);
-    let before = RecordHeader { ts_ns: 1, cap_len: 2, wire_len: 3, rule_id: 4, queue: 5, kind: 6, ..Default::default() };
+    let before = RecordHeader {
+        ts_ns: 1,
+        cap_len: 2,
+        wire_len: 3,
+        rule_id: 4,
+        queue: 5,
+        kind: 6,
+        ..Default::default()
+    };
     let mut record = before;
     native::fill_record(&mut record, &parsed, true, 11);
     let expected = RecordHeader {

@@ -61,11 +61,16 @@ fn layered() -> impl Strategy<Value = Vec<u8>> {
         let mut proto = 17;
         for (layer, value) in layers {
             let small = value as u8;
-            let with_ip = |packet: &[u8], proto: u8| if small & 1 == 0 { ipv4(proto, packet) } else { ipv6(proto, packet) };
+            let with_ip = |packet: &[u8], proto: u8| {
+                if small & 1 == 0 { ipv4(proto, packet) } else { ipv6(proto, packet) }
+            };
             let ether_type = if small & 1 == 0 { 0x0800 } else { 0x86dd };
             let ip = with_ip(&packet, proto);
             (packet, proto) = match layer {
-                0 => (extension(proto, 1 + usize::from(small % 4), &packet), [0, 43, 60, 135][usize::from(small % 4)]),
+                0 => (
+                    extension(proto, 1 + usize::from(small % 4), &packet),
+                    [0, 43, 60, 135][usize::from(small % 4)],
+                ),
                 1 => (fragment6(proto, value & 1, &packet), 44),
                 2 => (ah(proto, &packet), 51),
                 3 | 4 => (ip, if small & 1 == 0 { 4 } else { 41 }),
@@ -88,7 +93,8 @@ fn layered() -> impl Strategy<Value = Vec<u8>> {
 fn framed() -> impl Strategy<Value = (LinkType, Vec<u8>)> {
     (layered(), 0u8..6, any::<bool>()).prop_map(|(layers, link, six)| {
         let (proto, packet) = (layers[0], &layers[1..]);
-        let (ether_type, ip) = if six { (0x86dd, ipv6(proto, packet)) } else { (0x0800, ipv4(proto, packet)) };
+        let (ether_type, ip) =
+            if six { (0x86dd, ipv6(proto, packet)) } else { (0x0800, ipv4(proto, packet)) };
         match link {
             0 | 1 => (LinkType::Ethernet, ethernet(ether_type, &ip)),
             2 => (LinkType::Ethernet, ethernet(0x88a8, &tag(1, 0x8100, &tag(2, ether_type, &ip)))),

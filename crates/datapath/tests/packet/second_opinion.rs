@@ -19,6 +19,7 @@ struct Opinion {
     ports: Option<(u16, u16)>,
     tcp: Option<(u32, u32, u16, usize)>,
     icmp: Option<(u8, u8)>,
+    vlan_count: usize,
     vlans: Vec<u16>,
 }
 
@@ -32,6 +33,8 @@ fn theirs(data: &[u8]) -> Option<Opinion> {
             LinkExtSlice::Macsec(_) => return None,
         }
     }
+    opinion.vlan_count = opinion.vlans.len();
+    opinion.vlans.truncate(2); // a parse result holds two
     let at = |payload: &IpPayloadSlice<'_>| payload.payload.as_ptr() as usize - data.as_ptr() as usize;
     let (payload, at) = match packet.net? {
         NetSlice::Ipv4(ip) => {
@@ -52,7 +55,8 @@ fn theirs(data: &[u8]) -> Option<Opinion> {
     };
     opinion.proto = payload.ip_number.0;
     opinion.fragmented = payload.fragmented;
-    if !payload.fragmented {
+    // Behind "no next header" and mobility there is no transport header; etherparse gives the place all the same.
+    if !payload.fragmented && !matches!(opinion.proto, 59 | 135) {
         opinion.transport_at = Some(at);
     }
     match packet.transport {
@@ -87,31 +91,56 @@ fn ours(parsed: &Parsed) -> Opinion {
         transport_at: (whole && ip.l4_off != NO_OFFSET).then_some(ip.l4_off.into()),
         ports: (by_etherparse && has(ip_flags::PORTS))
             .then(|| (u16::from_be(ip.src_port), u16::from_be(ip.dst_port))),
-        tcp: (by_etherparse && has(ip_flags::TCP))
-            .then_some((ip.tcp_seq, ip.tcp_ack, ip.tcp_window, ip.payload_off.into())),
+        tcp: (by_etherparse && has(ip_flags::TCP)).then_some((
+            ip.tcp_seq,
+            ip.tcp_ack,
+            ip.tcp_window,
+            ip.payload_off.into(),
+        )),
         icmp: (whole && has(ip_flags::ICMP)).then_some((ip.icmp_type, ip.icmp_code)),
-        vlans: parsed.vlan_tci[..usize::from(parsed.vlan_count.min(2))].iter().map(|tci| tci & 0x0fff).collect(),
+        vlan_count: parsed.vlan_count.into(),
+        vlans: parsed.vlan_tci[..usize::from(parsed.vlan_count.min(2))]
+            .iter()
+            .map(|tci| tci & 0x0fff)
+            .collect(),
     }
 }
+
+/// Packets that etherparse reads to their end, and that have more headers than our parser follows: chains of
+/// destination options that were made to be long.
+const DEEP: [&str; 3] = [
+    "libpcap--ipv6_ext_headers",
+    "suricata--ipv6-evasion-ipv6-malformed-fragments-11.frag-11",
+    "suricata--ipv6-evasion-ipv6-malformed-fragments-12.frag-12",
+];
 
 #[test]
 fn etherparse_agrees() {
     let Some(corpus) = corpus("etherparse's opinion on the corpus") else { return };
-    let (mut compared, mut different) = (0u32, 0u32);
+    let (mut compared, mut deep) = (0u32, Vec::new());
     for capture in captures(&corpus) {
         for (number, packet) in packets(&capture.path).iter().enumerate() {
             if packet.link != LinkType::Ethernet {
                 continue;
             }
-            let parsed = native::parse(packet.link, &packet.data, false);
             let Some(theirs) = theirs(&packet.data) else { continue };
-            let ours = ours(&parsed);
-            compared += 1;
-            if ours != theirs {
-                different += 1;
-                if different < 60 { println!("{} packet {} {:x}: ours {ours:?}\n   theirs {theirs:?}", capture.id, number + 1, parsed.flags & flags::CUT); }
+            let parsed = native::parse(packet.link, &packet.data, false);
+            if parsed.flags & flags::DEEP != 0 {
+                deep.push(capture.id.clone());
+                continue;
             }
+            // etherparse takes the bytes of a later fragment for an authentication header; they are payload.
+            if parsed.outer.proto == 51 && parsed.outer.flags & ip_flags::LATER != 0 {
+                continue;
+            }
+            assert_eq!(ours(&parsed), theirs, "{} packet {}: left ours", capture.id, number + 1);
+            compared += 1;
         }
     }
-    println!("{compared} packets compared, {different} different");
+    println!(
+        "{compared} packets are the same to etherparse; {} have more headers than we follow",
+        deep.len()
+    );
+    assert_eq!(deep, DEEP);
+    assert!(compared > 180_000, "{compared} packets were compared");
 }
