@@ -360,6 +360,28 @@ fn tunnels() {
             "type 0800 MALFORMED | ip4 10.0.0.1 > 10.0.0.2 proto 17 tos 46 ttl 63 len 72 ports 2152 > 2152 @14/34/42 | gtpu 7",
         ),
         (
+            "GTP-U that says to be a byte shorter than the datagram in it",
+            Ethernet,
+            {
+                let mut packet = eth(17, &udp(2152, 2152, &gtpu(0, 7, &[], &inside())));
+                packet[45] = 27;
+                packet
+            },
+            "type 0800 MALFORMED | ip4 10.0.0.1 > 10.0.0.2 proto 17 tos 46 ttl 63 len 64 ports 2152 > 2152 @14/34/42 | gtpu 7 | \
+          ip4 172.16.0.1 > 172.16.0.2 proto 17 tos 46 ttl 63 len 28 ports 5 > 6 @50/70/-",
+        ),
+        (
+            "UDP that says to be a byte shorter than the tunnel in it",
+            Ethernet,
+            {
+                let mut packet = eth(17, &udp(7777, 4789, &vxlan(1, &ethernet(0x0800, &inside()))));
+                packet[39] -= 1;
+                packet
+            },
+            "type 0800 MALFORMED | ip4 10.0.0.1 > 10.0.0.2 proto 17 tos 46 ttl 63 len 78 ports 7777 > 4789 @14/34/42 | vxlan 1 | \
+          ip4 172.16.0.1 > 172.16.0.2 proto 17 tos 46 ttl 63 len 28 ports 5 > 6 @64/84/-",
+        ),
+        (
             "GTP-U echo request",
             Ethernet,
             eth(17, &udp(2152, 2152, &[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
