@@ -148,8 +148,7 @@ static __always_inline void wl_copy16(__u8 *to, const __u8 *from)
 	wl_store64(to + 8, wl_load64(from + 8));
 }
 
-/* The header of `size` bytes (a constant) at w->off; NULL, with the reason in the flags, where there is none.
- */
+/* The header of `size` bytes (a constant) at w->off, or NULL, and then the flags say why. */
 static __always_inline const __u8 *wl_header(struct wl_walk *w, __u32 size)
 {
 	const __u8 *p;

@@ -26,8 +26,7 @@ static __always_inline void wl_clear_ip(struct wl_ip *ip)
 	ip->payload_off = WL_NO_OFFSET;
 }
 
-/* A network header was found: the wl_ip to fill. A tunnel inside a tunnel overwrites what the first one held.
- */
+/* A network header was found: the wl_ip to fill. A tunnel in a tunnel overwrites what the first one held. */
 static __always_inline struct wl_ip *wl_begin_network(struct wl_walk *w, __u32 l3)
 {
 	struct wl_ip *ip = wl_current(w);
@@ -129,8 +128,7 @@ static __always_inline void wl_read_extension(struct wl_walk *w)
 	ip->flags |= WL_IP_OPTIONS;
 	if (!wl_reaches(w, size))
 		return;
-	/* Behind a mobility header (RFC 6275) there is nothing, and that it was one says more than "nothing".
-	 */
+	/* Behind mobility (RFC 6275) there is nothing, and that it was mobility says more than "nothing". */
 	if (ip->proto == WL_PROTO_MOBILITY && proto == WL_PROTO_NONE)
 		return;
 	w->off += size;

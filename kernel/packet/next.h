@@ -33,8 +33,7 @@ enum wl_next {
 	WL_NEXT_SLL2,
 	WL_NEXT_NULL,
 	WL_NEXT_LOOP,
-	/* Not headers: what follows is for wl_follow_type() or wl_follow_protocol() to say, by wl_walk.value.
-	 */
+	/* Not headers: wl_follow_type() and wl_follow_protocol() say what follows, by wl_walk.value. */
 	WL_NEXT_TYPE,
 	WL_NEXT_PROTOCOL,
 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tunnel headers behind IP and UDP: GRE, VXLAN, Geneve, GTP-U. (IP in IP has none: see wl_follow_protocol().)
- */
+/* Tunnel headers behind IP and UDP: GRE, VXLAN, Geneve, GTP-U. IP in IP has none: wl_follow_protocol(). */
 #ifndef WL_PACKET_TUNNEL_H
 #define WL_PACKET_TUNNEL_H
 
@@ -83,8 +82,7 @@ static __always_inline void wl_read_geneve(struct wl_walk *w)
 	wl_next_in_tunnel(w, type);
 }
 
-/* GTP-U version 1 (3GPP TS 29.281, 5.1): a G-PDU message carries a user's packet, the others are signalling.
- */
+/* GTP-U version 1 (3GPP TS 29.281, 5.1): a G-PDU carries a user's packet, other messages are signalling. */
 static __always_inline void wl_read_gtpu(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);

@@ -5,9 +5,17 @@
 //! captures need the corpus, which lies beside the repository or where WIRELANE_CORPUS says, and say that they
 //! are left out where it is absent.
 
+mod build;
 mod captures;
 mod corpus;
+mod describe;
+mod ground_truth;
 mod guarded;
+mod hash;
 mod layout;
 mod probe;
+mod properties;
+mod second_opinion;
+mod tables;
+mod tables_network;
 mod verifier;
