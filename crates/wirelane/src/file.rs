@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::capture::CaptureDevice;
 use crate::engine::Source;
 use crate::engine::file::{FileOptions, FileSource, InterfaceLines};
+use crate::interfaces::CaptureDevice;
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::worker::Worker;
 use crate::{Batch, FileInterface, Result};

@@ -2,8 +2,22 @@
 
 use std::sync::Arc;
 
+use crate::device::XdpMode;
 use crate::engine::file::InterfaceLines;
-use crate::{CaptureDevice, LinkType, linktype};
+use crate::{LinkType, linktype};
+
+/// One device (or file interface) of a capture: what [`crate::Record::device`] counts.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct CaptureDevice {
+    /// Its name.
+    pub name: String,
+    /// The RX queues that are captured.
+    pub queues: Vec<u32>,
+    /// How the capture program hangs on it; `None` for a file.
+    pub xdp: Option<XdpMode>,
+    /// Speed of its link in Mbit/s, where known.
+    pub speed_mbps: Option<u32>,
+}
 
 /// The interfaces of a capture; a copy of it can go with a worker into its thread.
 #[derive(Clone, Debug)]

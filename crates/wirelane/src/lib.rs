@@ -1,5 +1,6 @@
 //! Multi-core packet capture for stock Linux.
 mod batch;
+mod builder;
 mod capture;
 mod clock;
 pub mod device;
@@ -14,16 +15,19 @@ mod live;
 pub mod privilege;
 mod record;
 pub mod send;
+mod settings;
 mod tally;
 mod worker;
 
 pub use batch::Batch;
-pub use capture::{Builder, Capture, CaptureDevice, DEFAULT_RING_SIZE, Steering};
+pub use builder::Builder;
+pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
 pub use engine::file::{FileInterface, FileOptions, FileSource, InterfaceCounters, TimestampResolution};
 pub use error::{Error, Result};
-pub use interfaces::{Interface, Interfaces};
+pub use interfaces::{CaptureDevice, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
+pub use settings::{DEFAULT_RING_SIZE, Steering};
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
 pub use worker::{Timebase, Worker};

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::capture::{Builder, CaptureDevice};
 use crate::clock::Clock;
 use crate::device::{Monitor, Promiscuous, Selected};
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::source::{LaneEnd, RingSource, Shared};
+use crate::interfaces::CaptureDevice;
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::settings::Settings;
 use crate::tally::DeviceTally;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -47,19 +48,19 @@ pub(crate) struct LiveCapture {
 }
 
 impl LiveCapture {
-    pub(crate) fn open(builder: &Builder, selected: Vec<Selected>) -> Result<LiveCapture> {
+    pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
         let clock = Arc::new(Clock::new());
-        let count = builder.worker_count();
+        let count = settings.workers;
         let shared: Vec<Arc<Shared>> = (0..count).map(|_| Arc::default()).collect();
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
         for (index, selected) in selected.into_iter().enumerate() {
             let device = &selected.device;
-            let instance = Arc::new(Instance::open(device, builder.xdp_mode())?);
+            let instance = Arc::new(Instance::open(device, settings.xdp)?);
             reap(&instance)?;
-            let wish = builder.wish(&selected, instance.lanes);
+            let wish = settings.wish(&selected, instance.lanes);
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, &device.name, &wish)?;
             let mut tallies = Vec::new();
@@ -74,8 +75,7 @@ impl LiveCapture {
                 bells.push(bell);
                 tallies.push(tally);
             }
-            let promiscuous =
-                builder.wants_promiscuous().then(|| Promiscuous::enter(device.ifindex)).transpose()?;
+            let promiscuous = settings.promiscuous.then(|| Promiscuous::enter(device.ifindex)).transpose()?;
             let missed_before = monitor.statistics(device.ifindex)?.missed();
             parts.push(Part {
                 stray_before: instance.stray(),
@@ -96,7 +96,7 @@ impl LiveCapture {
             })
             .collect();
         let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
-        let cores: Vec<Option<usize>> = (0..count).map(|worker| builder.core_of(worker)).collect();
+        let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
             .enumerate()
@@ -114,7 +114,7 @@ impl LiveCapture {
             workers,
             shared,
             cores,
-            snap_len: builder.captured_len(),
+            snap_len: settings.snap_len,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })

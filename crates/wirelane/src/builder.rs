@@ -1,0 +1,113 @@
+//! How to start a capture.
+
+use wirelane_datapath::instance::MAX_SNAP;
+
+use crate::device::{Selector, XdpMode};
+use crate::privilege::{self, Capability};
+use crate::settings::{Settings, Steering};
+use crate::{Capture, Result};
+
+/// How to capture. Every setting has a default that suits most captures.
+#[derive(Clone, Debug)]
+pub struct Builder(Settings);
+
+impl Builder {
+    /// A capture on these devices and virtual devices.
+    pub fn new(selectors: impl IntoIterator<Item = Selector>) -> Builder {
+        Builder(Settings::new(selectors.into_iter().collect()))
+    }
+
+    /// Keeps at most this many bytes of each packet; 0 means whole packets (up to 131,008 bytes).
+    #[must_use]
+    pub fn snap_len(mut self, bytes: usize) -> Builder {
+        self.0.snap_len = if bytes == 0 { MAX_SNAP } else { bytes };
+        self
+    }
+
+    /// Bytes of each ring (one per lane and worker), rounded up to a power of two of MiB. Default: 4 MiB, less
+    /// where there are so many rings that they would take more than 256 MiB together.
+    #[must_use]
+    pub fn ring_size(mut self, bytes: usize) -> Builder {
+        self.0.ring_size = bytes;
+        self
+    }
+
+    /// Number of workers, 1 to 64; free of the number of RX queues. Default: 1.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Builder {
+        self.0.workers = workers;
+        self
+    }
+
+    /// The cores that workers are to be pinned to, in turn. Default: none, the scheduler places them.
+    #[must_use]
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Builder {
+        self.0.cores = cores.into_iter().collect();
+        self
+    }
+
+    /// Which worker gets a packet. Default: [`Steering::Flow`].
+    #[must_use]
+    pub fn steering(mut self, steering: Steering) -> Builder {
+        self.0.steering = steering;
+        self
+    }
+
+    /// Keeps captured packets from the host stack. Default: they go on to it.
+    #[must_use]
+    pub fn take(mut self, take: bool) -> Builder {
+        self.0.take = take;
+        self
+    }
+
+    /// Steers by, and reports, the headers inside tunnels. Default: the outer ones.
+    #[must_use]
+    pub fn inner_headers(mut self, inner: bool) -> Builder {
+        self.0.inner = inner;
+        self
+    }
+
+    /// Makes every packet visible at once and wakes the worker for it: lowest delay, about half the rate.
+    #[must_use]
+    pub fn immediate(mut self, immediate: bool) -> Builder {
+        self.0.immediate = immediate;
+        self
+    }
+
+    /// Puts the devices into promiscuous mode for as long as the capture lasts. Default: yes.
+    #[must_use]
+    pub fn promiscuous(mut self, promiscuous: bool) -> Builder {
+        self.0.promiscuous = promiscuous;
+        self
+    }
+
+    /// Asks for native or generic XDP. Default: native where the driver can, else generic, with a warning.
+    #[must_use]
+    pub fn xdp(mut self, mode: Option<XdpMode>) -> Builder {
+        self.0.xdp = mode;
+        self
+    }
+
+    /// Starts the capture: on return, every packet is seen.
+    ///
+    /// # Errors
+    /// [`Error::MissingCapability`], [`Error::UnknownDevice`], [`Error::UnknownQueue`],
+    /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::TooManyGroups`], [`Error::BadOption`], or
+    /// what the kernel said ([`Error::Kernel`], [`Error::Bpf`]).
+    pub fn open(self) -> Result<Capture> {
+        self.0.check()?;
+        // Before the rights: a mistyped name is worth telling to everybody.
+        let selected = Selector::resolve_all(&self.0.selectors)?;
+        privilege::require(
+            &[
+                Capability::Bpf,
+                Capability::NetAdmin,
+                Capability::NetRaw,
+                Capability::SysAdmin,
+                Capability::Perfmon,
+            ],
+            "capturing with the ring engine",
+        )?;
+        Capture::live(&self.0, selected)
+    }
+}
