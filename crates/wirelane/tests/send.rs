@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use netns::{Pair, read_frames};
 use wirelane::Error;
-use wirelane::{FileOptions, FileSource};
 use wirelane::send::{
     IMIX, Method, Plan, ReplayPlan, ReplaySpeed, Report, Traffic, Transport, allowed_cpus, generate,
     numbered, replay,
 };
+use wirelane::{FileOptions, FileSource};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
