@@ -30,4 +30,30 @@ static __always_inline void wl_fill_record(struct wl_record *record, const struc
 	record->link = parsed->link;
 }
 
+/* Everything that was found stands `bytes` further on. */
+static __always_inline void wl_shift(struct wl_ip *layer, __u16 bytes)
+{
+	if (layer->l3_off != WL_NO_OFFSET)
+		layer->l3_off += bytes;
+	if (layer->l4_off != WL_NO_OFFSET)
+		layer->l4_off += bytes;
+	if (layer->payload_off != WL_NO_OFFSET)
+		layer->payload_off += bytes;
+}
+
+/*
+ * Puts a VLAN tag that was taken out of the packet before it was parsed back into the result: the tag stands
+ * first, and everything behind it 4 bytes further on.
+ */
+static __always_inline void wl_put_vlan_back(struct wl_parsed *parsed, __u16 tci)
+{
+	parsed->vlan_tci[1] = parsed->vlan_tci[0];
+	parsed->vlan_tci[0] = tci;
+	parsed->vlan_count++;
+	parsed->flags |= WL_PKT_VLAN;
+	wl_shift(&parsed->outer, 4);
+	if (parsed->flags & WL_PKT_TUNNEL)
+		wl_shift(&parsed->inner, 4);
+}
+
 #endif

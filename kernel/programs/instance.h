@@ -21,7 +21,7 @@
 #include "packet/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 1
+#define WL_INTERFACE_VERSION 2
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -122,6 +122,7 @@ struct wl_config {
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
+	__u32 link; /* enum wl_link of the device's packets */
 };
 
 #endif

@@ -243,9 +243,8 @@ impl Recording {
     /// Writes what became of each interface's packets, and closes the file.
     fn end(mut self, lines: &[VirtualDeviceLine], begin_ns: u64) -> Result<()> {
         let now = utc_ns();
-        let known = self.interfaces.known();
-        for (line, (device, queue)) in lines.iter().zip(known) {
-            let id = self.interface_id(device, queue)?;
+        for line in lines {
+            let id = self.interface_id(line.index, line.queue as u16)?;
             let Writer::Pcapng { writer, .. } = &mut self.writer else { break };
             let c = &line.counters;
             // As dumpcap has it, and Wireshark shows it: isb_ifdrop holds what the capture dropped.

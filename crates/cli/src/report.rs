@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use wirelane::ledger::Counters;
-use wirelane::{Capture, Ledger};
+use wirelane::{Capture, HookPoint, Ledger};
 
 use crate::session::Reporter;
 use crate::table::{Table, amount, rate};
@@ -96,8 +96,9 @@ impl Reporter for Report {
         }
         let names: Vec<String> = devices
             .iter()
-            .map(|device| match device.xdp {
-                Some(mode) => format!("{} ({} RX queues, {mode} XDP)", device.name, device.queues.len()),
+            .map(|device| match device.hook {
+                Some(HookPoint::TcEgress) => format!("{} (transmitted, tc egress)", device.name),
+                Some(hook) => format!("{} ({} RX queues, {hook})", device.name, device.queues.len()),
                 None => device.name.clone(),
             })
             .collect();
@@ -112,10 +113,7 @@ impl Reporter for Report {
         } else {
             let mut table = Table::new(["", "packets", "pps", "bit/s", "filtered", "shed", "lost", "missed"]);
             let total = ("total".to_owned(), &since.total);
-            let lines = since
-                .virtual_devices
-                .iter()
-                .map(|line| (format!("{}@{}", line.device, line.queue), &line.counters));
+            let lines = since.virtual_devices.iter().map(|line| (line.name(), &line.counters));
             for (name, counters) in lines.chain([total]) {
                 let (pps, bps) = speed(counters, duration);
                 table.row([
@@ -166,7 +164,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         ]);
     };
     for line in &ledger.virtual_devices {
-        row(format!("{}@{}", line.device, line.queue), &line.counters);
+        row(line.name(), &line.counters);
     }
     if ledger.workers.len() > 1 {
         for line in &ledger.workers {

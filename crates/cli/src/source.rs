@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use wirelane::{Builder, Capture, Selector, Steering, XdpMode};
+use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Steering};
 
 /// Where packets come from, and when to stop.
 #[derive(clap::Args, Debug)]
@@ -21,9 +21,13 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
 
-    /// Hook of the ring engine: in the driver, or in the network stack; the former where it works if left out
-    #[arg(long, value_enum)]
-    pub xdp: Option<XdpArg>,
+    /// Where the ring engine takes packets from the kernel
+    #[arg(long, value_enum, default_value_t = HookArg::Auto)]
+    pub hook: HookArg,
+
+    /// Which packets to capture
+    #[arg(long, value_enum, default_value_t = DirectionArg::Rx)]
+    pub direction: DirectionArg,
 
     /// Keep at most this many bytes of each packet; 0: all of them
     #[arg(short, long, value_name = "BYTES", default_value_t = 0)]
@@ -89,13 +93,28 @@ pub enum EngineArg {
     File,
 }
 
-/// Values of --xdp.
+/// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum XdpArg {
-    /// In the driver
+pub enum HookArg {
+    /// Native XDP where the driver can, else generic XDP
+    Auto,
+    /// XDP in the driver: the fastest
     Native,
-    /// In the network stack
+    /// XDP in the network stack: any driver
     Generic,
+    /// tc: any driver, beside other programs' XDP, later in the stack (Linux 6.6)
+    Tc,
+}
+
+/// Values of --direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DirectionArg {
+    /// Received packets
+    Rx,
+    /// Transmitted packets, always by tc
+    Tx,
+    /// Received and transmitted packets
+    Both,
 }
 
 /// Values of --steering.
@@ -160,10 +179,17 @@ impl SourceArgs {
             .immediate(self.immediate)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
-            .xdp(self.xdp.map(|mode| match mode {
-                XdpArg::Native => XdpMode::Native,
-                XdpArg::Generic => XdpMode::Generic,
-            }));
+            .hook(match self.hook {
+                HookArg::Auto => HookChoice::Auto,
+                HookArg::Native => HookChoice::Native,
+                HookArg::Generic => HookChoice::Generic,
+                HookArg::Tc => HookChoice::Tc,
+            })
+            .direction(match self.direction {
+                DirectionArg::Rx => Direction::Rx,
+                DirectionArg::Tx => Direction::Tx,
+                DirectionArg::Both => Direction::Both,
+            });
         Ok(builder.open()?)
     }
 }

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 1;
+pub const INTERFACE_VERSION: u32 = 2;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -27,8 +27,14 @@ pub const ELEMENT: usize = SEGMENT + SLACK;
 pub const MAX_READERS: usize = SEGMENT / size_of::<Reader>();
 /// [`Reader::wake_at`] of a worker that is not asleep.
 pub const AWAKE: u64 = u64::MAX;
-/// Name of the capture program, by which a running instance is recognised.
-pub const PROGRAM_NAME: &str = "wirelane_xdp";
+/// Name of the capture program on XDP, by which a running instance is recognised.
+pub const PROGRAM_XDP: &str = "wirelane_xdp";
+/// The same, where it asks for the card's metadata. The kernel keeps 15 characters of a name.
+pub const PROGRAM_XDP_METADATA: &str = "wirelane_xdp_md";
+/// Name of the capture program on tc ingress.
+pub const PROGRAM_INGRESS: &str = "wirelane_in";
+/// Name of the capture program on tc egress.
+pub const PROGRAM_EGRESS: &str = "wirelane_out";
 
 /// `struct wl_instance`: what the instance is, and which groups are active.
 #[derive(Debug)]

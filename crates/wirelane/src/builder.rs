@@ -2,9 +2,9 @@
 
 use wirelane_datapath::instance::MAX_SNAP;
 
-use crate::device::{Selector, XdpMode};
+use crate::device::Selector;
 use crate::privilege::{self, Capability};
-use crate::settings::{Settings, Steering};
+use crate::settings::{Direction, HookChoice, Settings, Steering};
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -81,10 +81,17 @@ impl Builder {
         self
     }
 
-    /// Asks for native or generic XDP. Default: native where the driver can, else generic, with a warning.
+    /// Where packets are taken from the kernel. Default: [`HookChoice::Auto`].
     #[must_use]
-    pub fn xdp(mut self, mode: Option<XdpMode>) -> Builder {
-        self.0.xdp = mode;
+    pub fn hook(mut self, hook: HookChoice) -> Builder {
+        self.0.hook = hook;
+        self
+    }
+
+    /// Which packets are captured. Default: [`Direction::Rx`].
+    #[must_use]
+    pub fn direction(mut self, direction: Direction) -> Builder {
+        self.0.direction = direction;
         self
     }
 

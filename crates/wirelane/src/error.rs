@@ -48,7 +48,7 @@ pub enum Error {
     /// Somebody else's XDP program is on the device.
     #[error(
         "{device} already runs the {mode} XDP program '{program}' (id {id}), which is not Wirelane's; \
-         it is left alone: stop the program that owns it and try again"
+         it is left alone: capture beside it with --hook tc, or stop the program that owns it"
     )]
     ForeignProgram {
         /// The device.
@@ -71,6 +71,16 @@ pub enum Error {
         theirs: u32,
         /// Ours.
         ours: u32,
+    },
+    /// The kernel lacks something.
+    #[error("{what} needs {needs}; instead: {instead}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What it needs.
+        needs: String,
+        /// What would work.
+        instead: String,
     },
     /// The device went away during a capture.
     #[error("device {device} disappeared during the capture")]

@@ -62,7 +62,8 @@ impl FileCapture {
             .map(|line| CaptureDevice {
                 name: self.device_name(&line.interface),
                 queues: vec![line.interface.queue.into()],
-                xdp: None,
+                hook: None,
+                link_type: line.interface.link_type,
                 speed_mbps: None,
             })
             .collect()
@@ -79,7 +80,7 @@ impl FileCapture {
     pub(crate) fn ledger(&self) -> Ledger {
         let mut total = Counters::default();
         let mut virtual_devices = Vec::new();
-        for line in self.lines.now() {
+        for (index, line) in self.lines.now().into_iter().enumerate() {
             let counted = line.counters();
             let counters = Counters {
                 seen: counted.read_packets,
@@ -93,6 +94,8 @@ impl FileCapture {
             virtual_devices.push(VirtualDeviceLine {
                 device: self.device_name(&line.interface),
                 queue: line.interface.queue.into(),
+                index,
+                egress: false,
                 counters,
             });
         }

@@ -2,19 +2,51 @@
 
 use std::sync::Arc;
 
-use crate::device::XdpMode;
 use crate::engine::file::InterfaceLines;
 use crate::{LinkType, linktype};
+
+/// Where a capture program hangs on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookPoint {
+    /// XDP in the driver.
+    NativeXdp,
+    /// XDP in the network stack.
+    GenericXdp,
+    /// tc, received packets.
+    TcIngress,
+    /// tc, packets on their way out.
+    TcEgress,
+}
+
+impl std::fmt::Display for HookPoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            HookPoint::NativeXdp => "native XDP",
+            HookPoint::GenericXdp => "generic XDP",
+            HookPoint::TcIngress => "tc ingress",
+            HookPoint::TcEgress => "tc egress",
+        })
+    }
+}
+
+/// The name of a virtual device: `eth1@2`, and `eth1@tx` for all that leaves a device.
+pub(crate) fn virtual_name(device: &str, queue: u32, egress: bool) -> String {
+    if egress { format!("{device}@tx") } else { format!("{device}@{queue}") }
+}
 
 /// One device (or file interface) of a capture: what [`crate::Record::device`] counts.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct CaptureDevice {
     /// Its name.
     pub name: String,
-    /// The RX queues that are captured.
+    /// The RX queues that are captured; queue 0 stands for all packets on their way out.
     pub queues: Vec<u32>,
-    /// How the capture program hangs on it; `None` for a file.
-    pub xdp: Option<XdpMode>,
+    /// Where the capture program hangs; `None` for a file.
+    pub hook: Option<HookPoint>,
+    /// What its packets begin with.
+    #[serde(skip)]
+    pub link_type: LinkType,
     /// Speed of its link in Mbit/s, where known.
     pub speed_mbps: Option<u32>,
 }
@@ -58,9 +90,10 @@ impl Interfaces {
     pub fn get(&self, device: usize, queue: u16) -> Option<Interface> {
         match &self.0 {
             Kind::Live { devices, snap_len } => devices.get(device).map(|device| Interface {
-                name: format!("{}@{queue}", device.name),
+                name: virtual_name(&device.name, queue.into(), device.hook == Some(HookPoint::TcEgress)),
                 description: String::new(),
-                link_number: linktype::number(LinkType::Ethernet).unwrap_or(1),
+                // Hardware whose packets we do not know is recorded as bytes without a meaning (LINKTYPE_USER0).
+                link_number: linktype::number(device.link_type).unwrap_or(147),
                 snap_len: *snap_len,
                 speed_bps: device.speed_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
             }),

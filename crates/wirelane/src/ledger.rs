@@ -82,11 +82,23 @@ impl std::ops::AddAssign for Counters {
 pub struct VirtualDeviceLine {
     /// The device, or the file's interface.
     pub device: String,
-    /// The RX queue.
+    /// The RX queue; 0 for packets on their way out.
     pub queue: u32,
+    /// Whether the line is of packets on their way out.
+    pub egress: bool,
+    /// Position of the device in [`crate::Capture::devices`].
+    #[serde(skip)]
+    pub index: usize,
     /// Its counters.
     #[serde(flatten)]
     pub counters: Counters,
+}
+
+impl VirtualDeviceLine {
+    /// The name of the virtual device: `eth1@2`, or `eth1@tx`.
+    pub fn name(&self) -> String {
+        crate::interfaces::virtual_name(&self.device, self.queue, self.egress)
+    }
 }
 
 /// The line of one worker.

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::Clock;
-use crate::device::{Monitor, Promiscuous, Selected};
+use crate::device::{Monitor, Promiscuous, Selected, XdpMode};
+use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::source::{LaneEnd, RingSource, Shared};
-use crate::interfaces::CaptureDevice;
+use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::settings::Settings;
@@ -56,11 +57,16 @@ impl LiveCapture {
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
-        for (index, selected) in selected.into_iter().enumerate() {
+        let hooks = settings.hooks();
+        let asked = selected.iter().flat_map(|selected| hooks.iter().map(move |hook| (selected, *hook)));
+        for (index, (selected, hook)) in asked.enumerate() {
             let device = &selected.device;
-            let instance = Arc::new(Instance::open(device, settings.xdp)?);
+            let instance = Arc::new(match hook {
+                Some(hook) => Instance::open(device, hook)?,
+                None => Instance::open_xdp(device)?,
+            });
             reap(&instance)?;
-            let wish = settings.wish(&selected, instance.lanes);
+            let wish = settings.wish(selected, instance.lanes, instance.hook);
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, &device.name, &wish)?;
             let mut tallies = Vec::new();
@@ -83,7 +89,7 @@ impl LiveCapture {
                 missed: missed_before,
                 membership,
                 tallies,
-                selected,
+                selected: selected.clone(),
                 _promiscuous: promiscuous,
             });
         }
@@ -125,8 +131,14 @@ impl LiveCapture {
             .iter()
             .map(|part| CaptureDevice {
                 name: part.selected.device.name.clone(),
-                queues: part.selected.queues.clone(),
-                xdp: Some(part.membership.instance().mode),
+                queues: part.queues(),
+                hook: Some(match part.membership.instance().hook {
+                    Hook::Xdp(XdpMode::Generic) => HookPoint::GenericXdp,
+                    Hook::Xdp(_) => HookPoint::NativeXdp,
+                    Hook::Ingress => HookPoint::TcIngress,
+                    Hook::Egress => HookPoint::TcEgress,
+                }),
+                link_type: part.selected.device.link_type,
                 speed_mbps: part.selected.device.speed_mbps,
             })
             .collect()
@@ -177,23 +189,24 @@ impl LiveCapture {
                 wakes: shared.wakes.load(Ordering::Relaxed),
             })
             .collect();
-        for part in parts.iter_mut() {
+        for (index, part) in parts.iter_mut().enumerate() {
             match monitor.statistics(part.selected.device.ifindex) {
                 Ok(statistics) => part.missed = statistics.missed(),
                 Err(Error::DeviceGone { .. }) => {}
                 Err(e) => return Err(e),
             }
-            let mut device = Counters {
-                nic_missed: Some(part.missed.saturating_sub(part.missed_before)),
-                ..Counters::default()
-            };
+            // What the card missed on receiving it has missed once, also where both directions are captured.
+            let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
+            let mut device = Counters { nic_missed: missed, ..Counters::default() };
             for queue in 0..part.membership.instance().queues {
                 let line = part.queue_line(queue, exact);
-                if line != Counters::default() || part.selected.queues.contains(&(queue as u32)) {
+                if line != Counters::default() || part.queues().contains(&(queue as u32)) {
                     device += line;
                     virtual_devices.push(VirtualDeviceLine {
                         device: part.selected.device.name.clone(),
                         queue: queue as u32,
+                        egress: part.egress(),
+                        index,
                         counters: line,
                     });
                 }
@@ -212,6 +225,15 @@ impl LiveCapture {
 }
 
 impl Part {
+    fn egress(&self) -> bool {
+        self.membership.instance().hook == Hook::Egress
+    }
+
+    /// The queues that have a line whether or not packets come.
+    fn queues(&self) -> Vec<u32> {
+        if self.egress() { vec![0] } else { self.selected.queues.clone() }
+    }
+
     /// The ledger's line of one RX queue.
     fn queue_line(&self, queue: usize, exact: bool) -> Counters {
         let instance = self.membership.instance();

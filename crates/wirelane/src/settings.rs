@@ -3,6 +3,7 @@
 use wirelane_datapath::instance::{MAX_SNAP, MAX_WORKERS, group_flags, steering};
 
 use crate::device::{Selected, Selector, XdpMode};
+use crate::engine::ring::attach::Hook;
 use crate::engine::ring::group::Wish;
 use crate::{Error, Result};
 
@@ -15,6 +16,32 @@ pub enum Steering {
     Flow,
     /// By the RX queue: queue modulo number of workers.
     Queue,
+}
+
+/// Where packets are taken from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookChoice {
+    /// Native XDP where the driver can, else generic XDP, with a warning.
+    #[default]
+    Auto,
+    /// XDP in the driver.
+    Native,
+    /// XDP in the network stack.
+    Generic,
+    /// tc (TCX, Linux 6.6): behind XDP, and beside other programs.
+    Tc,
+}
+
+/// Which packets of a device are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Received ones.
+    #[default]
+    Rx,
+    /// Those on their way out: always by tc.
+    Tx,
+    /// All.
+    Both,
 }
 
 /// Bytes of a ring where nothing else is asked for.
@@ -39,7 +66,8 @@ pub(crate) struct Settings {
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
     pub(crate) promiscuous: bool,
-    pub(crate) xdp: Option<XdpMode>,
+    pub(crate) hook: HookChoice,
+    pub(crate) direction: Direction,
 }
 
 impl Settings {
@@ -56,7 +84,8 @@ impl Settings {
             inner: false,
             immediate: false,
             promiscuous: true,
-            xdp: None,
+            hook: HookChoice::Auto,
+            direction: Direction::Rx,
         }
     }
 
@@ -78,14 +107,11 @@ impl Settings {
         if self.ring_size > 1 << 30 {
             return bad("--ring-size", format!("{} bytes: a ring has at most 1 GiB", self.ring_size));
         }
-        if self.xdp == Some(XdpMode::Offloaded) {
-            return bad("--xdp", "only native and generic XDP can capture".into());
-        }
         Ok(())
     }
 
     /// What a device's instance is asked for. `lanes` and the queues are the device's.
-    pub(crate) fn wish(&self, selected: &Selected, lanes: usize) -> Wish {
+    pub(crate) fn wish(&self, selected: &Selected, lanes: usize, hook: Hook) -> Wish {
         let rings = lanes * self.workers;
         let ring_size = match self.ring_size {
             0 => {
@@ -96,7 +122,9 @@ impl Settings {
             size => size,
         };
         // The whole device means every queue that it can ever have.
-        let queues = if selected.is_whole_device() {
+        let queues = if hook == Hook::Egress {
+            vec![0]
+        } else if selected.is_whole_device() {
             (0..selected.device.max_rx_queues.max(1)).collect()
         } else {
             selected.queues.clone()
@@ -113,6 +141,21 @@ impl Settings {
             flags: if self.take { group_flags::TAKE } else { 0 }
                 | if self.inner { group_flags::INNER } else { 0 },
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
+        }
+    }
+
+    /// The hooks to capture on, `None` standing for the best XDP that works.
+    pub(crate) fn hooks(&self) -> Vec<Option<Hook>> {
+        let rx = match self.hook {
+            HookChoice::Auto => None,
+            HookChoice::Native => Some(Hook::Xdp(XdpMode::Native)),
+            HookChoice::Generic => Some(Hook::Xdp(XdpMode::Generic)),
+            HookChoice::Tc => Some(Hook::Ingress),
+        };
+        match self.direction {
+            Direction::Rx => vec![rx],
+            Direction::Tx => vec![Some(Hook::Egress)],
+            Direction::Both => vec![rx, Some(Hook::Egress)],
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Link {
     pub(super) name: String,
     pub(super) ifindex: u32,
     pub(super) flags: u32,
+    /// `ARPHRD_*`: what its packets begin with.
+    pub(super) hardware: u16,
     pub(super) mtu: u32,
     pub(super) mac: Option<MacAddress>,
     pub(super) carrier: Option<bool>,
@@ -76,7 +78,8 @@ impl Link {
         let mut link =
             Link { ifindex: u32_at(body, 4)?, flags: u32_at(body, 8)?, rx_queues: 1, ..Link::default() };
         // An interface's link-layer address is a MAC address only where this says so.
-        let ethernet = u16_at(body, 2)? == libc::ARPHRD_ETHER;
+        link.hardware = u16_at(body, 2)?;
+        let ethernet = link.hardware == libc::ARPHRD_ETHER;
         for (kind, value) in attributes(body.get(IFINFO..)?) {
             match kind {
                 libc::IFLA_IFNAME => link.name = text(value),

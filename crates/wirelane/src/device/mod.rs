@@ -39,10 +39,13 @@ pub use promiscuous::Promiscuous;
 pub use selector::{Selected, Selector};
 pub use statistics::{Monitor, Statistics};
 
-use crate::{Error, Result};
+use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;
 use irq::{Sysfs, queue_of_irq};
 use netdev::Netdev;
+
+/// linux/if_arp.h; libc has no constant for it.
+const ARPHRD_RAWIP: u16 = 519;
 
 /// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +138,9 @@ pub struct Device {
     pub bus_info: Option<String>,
     /// Its Ethernet address, if it has one.
     pub mac: Option<MacAddress>,
+    /// What its packets begin with; [`LinkType::Other`] for hardware whose packets are not parsed.
+    #[serde(skip)]
+    pub link_type: LinkType,
     /// Largest packet without link-layer header, in bytes.
     pub mtu: u32,
     /// Whether it is set up.
@@ -217,6 +223,15 @@ impl From<Link> for Device {
     fn from(link: Link) -> Device {
         let flag = |flag: i32| link.flags & flag as u32 != 0;
         Device {
+            link_type: match link.hardware {
+                libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkType::Ethernet,
+                libc::ARPHRD_NONE
+                | ARPHRD_RAWIP
+                | libc::ARPHRD_TUNNEL
+                | libc::ARPHRD_TUNNEL6
+                | libc::ARPHRD_SIT => LinkType::Raw,
+                _ => LinkType::Other,
+            },
             up: flag(libc::IFF_UP),
             carrier: link.carrier.unwrap_or_else(|| flag(libc::IFF_LOWER_UP)),
             name: link.name,

@@ -4,9 +4,8 @@
 //! descriptor, so the kernel takes the program off the device when the last of them is gone, however it ends.
 //! A process finds a running instance by asking the kernel which program is on the device.
 
-use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,10 +13,11 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, PROGRAM_NAME, Ring, Tally,
+    Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Ring, Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
+use super::attach::{self, Found, Hook};
 use super::memory::Mapping;
 use crate::device::{Device, XdpMode};
 use crate::{Error, Result};
@@ -26,7 +26,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) ifindex: u32,
-    pub(crate) mode: XdpMode,
+    pub(crate) hook: Hook,
     pub(crate) lanes: usize,
     pub(crate) queues: usize,
     pub(crate) per_cpu: bool,
@@ -45,42 +45,55 @@ pub(crate) struct Instance {
     _link: OwnedFd,
 }
 
-/// What the kernel says is on a device.
-enum OnDevice {
-    Nothing,
-    Ours { program: u32, mode: XdpMode },
-}
-
 impl Instance {
-    /// The instance on `device`: the running one, or a new one in the mode asked for (`None`: native where
-    /// the driver can, else generic).
-    pub(crate) fn open(device: &Device, mode: Option<XdpMode>) -> Result<Instance> {
+    /// The instance on this hook of `device`: the running one, or a new one.
+    ///
+    /// # Errors
+    /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
+    pub(crate) fn open(device: &Device, hook: Hook) -> Result<Instance> {
         // Between looking and acting another process may start or end an instance: look again then.
         for _ in 0..16 {
-            match on_device(device)? {
-                OnDevice::Ours { program, mode: running } => {
-                    if mode.is_some_and(|wanted| wanted != running) {
-                        return Err(Error::BadOption {
-                            option: "--xdp",
-                            reason: format!("{} is already captured under {running} XDP", device.name),
-                        });
-                    }
-                    if let Some(instance) = join(device, program, running)? {
-                        return Ok(instance);
-                    }
+            let instance = match attach::look(device, hook)? {
+                Found::Ours { program, hook: running } if running == hook => join(device, program, hook)?,
+                Found::Ours { hook: running, .. } => {
+                    return Err(Error::BadOption {
+                        option: "--hook",
+                        reason: format!("{} is already captured by {running}; ask for the same", device.name),
+                    });
                 }
-                OnDevice::Nothing => {
-                    if let Some(instance) = create(device, mode)? {
-                        return Ok(instance);
-                    }
-                }
+                Found::Nothing => load(device, hook)?,
+            };
+            if let Some(instance) = instance {
+                return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         Err(Error::BadOption {
             option: "-i",
-            reason: format!("XDP programs come and go on {}; try again once that has settled", device.name),
+            reason: format!("programs come and go on {}; try again once that has settled", device.name),
         })
+    }
+
+    /// The instance for received packets by XDP: in the mode that one runs in already, else native where the
+    /// driver can, else generic, with a warning.
+    ///
+    /// # Errors
+    /// As [`Instance::open`].
+    pub(crate) fn open_xdp(device: &Device) -> Result<Instance> {
+        if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
+            return Instance::open(device, hook);
+        }
+        match Instance::open(device, Hook::Xdp(XdpMode::Native)) {
+            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                tracing::warn!(
+                    "{}: its driver ({}) has no native XDP: capturing under generic XDP, which is slower",
+                    device.name,
+                    driver(device)
+                );
+                Instance::open(device, Hook::Xdp(XdpMode::Generic))
+            }
+            result => result,
+        }
     }
 
     /// Lines of the ledger that each group has.
@@ -104,86 +117,13 @@ impl Instance {
     }
 }
 
-/// Asks the kernel what runs on the device. An error if it is not ours.
-fn on_device(device: &Device) -> Result<OnDevice> {
-    let mut query =
-        sys::bpf_xdp_query_opts { sz: size_of::<sys::bpf_xdp_query_opts>() as _, ..Default::default() };
-    // SAFETY: a live, zeroed option struct with its size set.
-    let status = unsafe { sys::bpf_xdp_query(device.ifindex as i32, 0, &mut query) };
-    if status < 0 {
-        return Err(Error::kernel(
-            format!("asking which XDP program is on {}", device.name),
-            std::io::Error::from_raw_os_error(-status),
-        ));
-    }
-    let attached = [
-        (query.drv_prog_id, XdpMode::Native),
-        (query.skb_prog_id, XdpMode::Generic),
-        (query.hw_prog_id, XdpMode::Offloaded),
-    ];
-    let Some((id, mode)) = attached.into_iter().find(|(id, _)| *id != 0) else {
-        return Ok(OnDevice::Nothing);
-    };
-    match program_name(id)? {
-        None => Ok(OnDevice::Nothing), // ended since the query
-        Some(program) if program == PROGRAM_NAME => Ok(OnDevice::Ours { program: id, mode }),
-        Some(program) => {
-            Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
-        }
-    }
-}
-
-/// The name of a program, `None` if it is gone.
-fn program_name(id: u32) -> Result<Option<String>> {
-    let Some(fd) = by_id(id, sys::bpf_prog_get_fd_by_id, "program")? else {
+/// Joins the running instance; `None` if it ended meanwhile.
+fn join(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
+    let Some(link) = attach::link_of(program)? else { return Ok(None) };
+    let Some(program) = attach::by_id(program, sys::bpf_prog_get_fd_by_id, "program")? else {
         return Ok(None);
     };
-    let (info, _) = program_info(&fd)?;
-    // SAFETY: the kernel ends the name with a zero within the array (BPF_OBJ_NAME_LEN).
-    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-    Ok(Some(name.to_string_lossy().into_owned()))
-}
-
-/// Opens a BPF object by id, `None` if it is gone.
-fn by_id(id: u32, open: unsafe extern "C" fn(u32) -> i32, what: &str) -> Result<Option<OwnedFd>> {
-    // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
-    match unsafe { open(id) } {
-        // SAFETY: just opened, owned by nobody else.
-        fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        error if error == -libc::ENOENT => Ok(None),
-        error => Err(Error::kernel(
-            format!("opening BPF {what} {id} of a running Wirelane"),
-            std::io::Error::from_raw_os_error(-error),
-        )),
-    }
-}
-
-/// A program's description and the ids of its maps.
-fn program_info(fd: &OwnedFd) -> Result<(sys::bpf_prog_info, Vec<u32>)> {
-    let mut maps = vec![0u32; 64];
-    let mut info = sys::bpf_prog_info {
-        nr_map_ids: maps.len() as u32,
-        map_ids: maps.as_mut_ptr().addr() as u64,
-        ..Default::default()
-    };
-    let mut len = size_of::<sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` and the array it points to are live and of the sizes stated.
-    let status = unsafe { sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
-    if status < 0 {
-        return Err(Error::kernel(
-            "reading a BPF program's description",
-            std::io::Error::from_raw_os_error(-status),
-        ));
-    }
-    maps.truncate(info.nr_map_ids as usize);
-    Ok((info, maps))
-}
-
-/// Joins the running instance; `None` if it ended meanwhile.
-fn join(device: &Device, program: u32, mode: XdpMode) -> Result<Option<Instance>> {
-    let Some(link) = link_of(program)? else { return Ok(None) };
-    let Some(program) = by_id(program, sys::bpf_prog_get_fd_by_id, "program")? else { return Ok(None) };
-    let (_, ids) = program_info(&program)?;
+    let (_, ids) = attach::program_info(&program)?;
     let mut maps = Vec::new();
     for id in ids {
         match MapHandle::from_map_id(id) {
@@ -209,35 +149,7 @@ fn join(device: &Device, program: u32, mode: XdpMode) -> Result<Option<Instance>
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
     };
-    maps.share(device, mode, link).map(Some)
-}
-
-/// The link that holds this program on its device; `None` if there is none (any more).
-fn link_of(program: u32) -> Result<Option<OwnedFd>> {
-    for link in libbpf_rs::query::LinkInfoIter::default() {
-        if link.prog_id == program {
-            return by_id(link.id, sys::bpf_link_get_fd_by_id, "link");
-        }
-    }
-    Ok(None)
-}
-
-/// Loads the program and puts it on the device; `None` if another process was faster.
-fn create(device: &Device, mode: Option<XdpMode>) -> Result<Option<Instance>> {
-    match mode {
-        Some(mode) => load(device, mode),
-        None => match load(device, XdpMode::Native) {
-            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                tracing::warn!(
-                    "{}: its driver ({}) has no native XDP: capturing under generic XDP, which is slower",
-                    device.name,
-                    driver(device)
-                );
-                load(device, XdpMode::Generic)
-            }
-            result => result,
-        },
-    }
+    maps.share(device, hook, link).map(Some)
 }
 
 fn driver(device: &Device) -> &str {
@@ -250,14 +162,20 @@ fn shares_queues(driver: &str) -> bool {
     matches!(driver, "tun" | "tap")
 }
 
-fn load(device: &Device, mode: XdpMode) -> Result<Option<Instance>> {
-    let queues = device.max_rx_queues.max(1) as usize;
-    let per_cpu = mode == XdpMode::Generic || shares_queues(driver(device));
+/// Loads the program of this hook and attaches it; `None` if another process was faster.
+fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
+    // On the way out there are no RX queues: all packets count as of queue 0.
+    let queues = if hook == Hook::Egress { 1 } else { device.max_rx_queues.max(1) as usize };
+    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(driver(device));
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
     let seed = random_seed();
 
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
+        // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
+        tracing::debug!("libbpf {level:?}: {}", message.trim_end());
+    })));
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default()
@@ -268,6 +186,21 @@ fn load(device: &Device, mode: XdpMode) -> Result<Option<Instance>> {
         rodata.wl_config.queues = queues as u32;
         rodata.wl_config.per_cpu = per_cpu.into();
         rodata.wl_config.seed = seed;
+        rodata.wl_config.link = device.link_type as u32;
+    }
+    // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
+    let metadata =
+        hook == Hook::Xdp(XdpMode::Native) && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag);
+    let progs = &mut open.progs;
+    match hook {
+        Hook::Xdp(_) if metadata => {
+            progs.wirelane_xdp_md.set_autoload(true);
+            progs.wirelane_xdp_md.set_ifindex(device.ifindex);
+            progs.wirelane_xdp_md.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
+        }
+        Hook::Xdp(_) => progs.wirelane_xdp.set_autoload(true),
+        Hook::Ingress => progs.wirelane_in.set_autoload(true),
+        Hook::Egress => progs.wirelane_out.set_autoload(true),
     }
     let sized = |result: libbpf_rs::Result<()>| result.map_err(|e| Error::bpf(doing("sizing the maps"), e));
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
@@ -276,7 +209,12 @@ fn load(device: &Device, mode: XdpMode) -> Result<Option<Instance>> {
     let skel =
         open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
 
-    let program = skel.progs.wirelane_xdp.as_fd();
+    let program = match hook {
+        Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
+        Hook::Xdp(_) => skel.progs.wirelane_xdp.as_fd(),
+        Hook::Ingress => skel.progs.wirelane_in.as_fd(),
+        Hook::Egress => skel.progs.wirelane_out.as_fd(),
+    };
     // The owners' map is not looked at by the program: bound to it, it is found by whoever finds the program.
     // SAFETY: two live descriptors, no options.
     let status = unsafe {
@@ -307,34 +245,16 @@ fn load(device: &Device, mode: XdpMode) -> Result<Option<Instance>> {
         pad: [0; 3],
     };
     maps.describe(&state)?;
-    match attach(program.as_raw_fd(), device, mode)? {
-        Some(link) => maps.share(device, mode, link).map(Some),
-        None => Ok(None),
+    let Some(link) = attach::attach(program, device, hook)? else { return Ok(None) };
+    if matches!(hook, Hook::Ingress | Hook::Egress)
+        && let Found::Ours { program: first, .. } = attach::look(device, hook)?
+        && attach::link_of(first)?.is_some()
+        && first != attach::program_id(program)?
+    {
+        // tc takes any number of programs: of two processes that came at once, the one behind joins the other.
+        return Ok(None);
     }
-}
-
-/// Puts the program on the device by a link; `None` if the place was taken meanwhile.
-fn attach(program: i32, device: &Device, mode: XdpMode) -> Result<Option<OwnedFd>> {
-    let opts = sys::bpf_link_create_opts {
-        sz: size_of::<sys::bpf_link_create_opts>() as _,
-        flags: match mode {
-            XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
-            XdpMode::Generic => sys::XDP_FLAGS_SKB_MODE,
-            XdpMode::Offloaded => sys::XDP_FLAGS_HW_MODE,
-        },
-        ..Default::default()
-    };
-    // SAFETY: a live program descriptor and a live option struct with its size set.
-    let fd = unsafe { sys::bpf_link_create(program, device.ifindex as i32, sys::BPF_XDP, &opts) };
-    match fd {
-        // SAFETY: just created, owned by nobody else.
-        fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        error if error == -libc::EBUSY || error == -libc::EEXIST => Ok(None),
-        error => Err(Error::kernel(
-            format!("attaching the capture program to {} under {mode} XDP", device.name),
-            std::io::Error::from_raw_os_error(-error),
-        )),
-    }
+    maps.share(device, hook, link).map(Some)
 }
 
 /// The maps by their file descriptors.
@@ -361,7 +281,7 @@ impl Maps {
     }
 
     /// Maps the shared parts into this process.
-    fn share(self, device: &Device, mode: XdpMode, link: OwnedFd) -> Result<Instance> {
+    fn share(self, device: &Device, hook: Hook, link: OwnedFd) -> Result<Instance> {
         let share = |map: &MapHandle, len: usize| {
             Mapping::new(map.as_fd(), 0, len, true).map_err(|e| {
                 Error::kernel(format!("mapping '{}' of {}", map.name().to_string_lossy(), device.name), e)
@@ -384,7 +304,7 @@ impl Maps {
         let slots = if per_cpu { lanes * queues } else { queues };
         Ok(Instance {
             ifindex: device.ifindex,
-            mode,
+            hook,
             lanes,
             queues,
             per_cpu,

@@ -1,6 +1,7 @@
 //! The `ring` engine: from the capture program's rings, in place.
 //!
 //! ```text
+//!  attach.rs     the hooks of a device: what hangs there, and how ours gets there
 //!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
@@ -9,6 +10,7 @@
 //!  memory.rs     mappings: where the unsafe code is
 //! ```
 
+pub(crate) mod attach;
 pub(crate) mod bell;
 pub(crate) mod group;
 pub(crate) mod instance;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What every capture hook does with a packet once it knows its length, lane and queue: parse it once, and
+ * offer it to each active group. Hooks differ in how bytes are copied out of the packet, and in nothing else.
+ */
+#ifndef WL_OFFER_H
+#define WL_OFFER_H
+
+#include "instance.h"
+#include "maps.h"
+#include "ring.h"
+#include "packet/parse.h"
+#include "packet/hash.h"
+#include "packet/record.h"
+#include "packet/steer.h"
+
+/* How a hook hands over its packet; a constant in every caller. */
+enum wl_hook {
+	WL_HOOK_XDP, /* struct xdp_md */
+	WL_HOOK_SKB, /* struct __sk_buff: tc */
+};
+
+/* The packet at hand. */
+struct wl_packet {
+	struct wl_parsed *parsed;
+	__u64 ts_ns;
+	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
+	__u32 lane;
+	__u32 queue;
+	__u32 flags;	/* WL_REC_* */
+	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
+	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
+};
+
+#define WL_MACS	    12 /* bytes before a VLAN tag */
+#define WL_VLAN_TAG 4
+
+static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
+{
+	/* The verifier must see the bound on the very register that the helper gets. */
+	barrier_var(len);
+	if (len == 0 || len > WL_MAX_SNAP)
+		return -1;
+	if (hook == WL_HOOK_XDP)
+		return bpf_xdp_load_bytes(ctx, offset, to, len);
+	return bpf_skb_load_bytes(ctx, offset, to, len);
+}
+
+/* The first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
+static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+					   __u8 *room, __u32 cap_len)
+{
+	long error;
+
+	if (!packet->vlan)
+		return wl_load(ctx, hook, 0, room, cap_len);
+	/* A little more than cap_len may be written: there is room, and the record says where it ends. */
+	error = wl_load(ctx, hook, 0, room, WL_MACS);
+	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
+	if (!error && cap_len > WL_MACS + WL_VLAN_TAG)
+		error = wl_load(ctx, hook, WL_MACS, room + WL_MACS + WL_VLAN_TAG,
+				cap_len - WL_MACS - WL_VLAN_TAG);
+	return error;
+}
+
+/* Copies the packet into the ring of one worker. False: no room. */
+static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+				    const struct wl_group *group, __u32 g, __u32 worker,
+				    const struct wl_ip *chosen, __u32 hash)
+{
+	__u32 cap_len = packet->wire_len, size, ring_index, key;
+	struct wl_record *record;
+	struct wl_ring *ring;
+	void *data;
+	__u8 *room;
+
+	key = (g * wl_config.lanes + packet->lane) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	if (!ring || !data)
+		return false;
+	if (cap_len > group->snap_len)
+		cap_len = group->snap_len;
+	if (cap_len > WL_MAX_SNAP)
+		cap_len = WL_MAX_SNAP;
+	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
+	ring_index = packet->lane * group->workers + worker;
+
+	room = wl_ring_reserve(ring, data, ring_index, group->segments, size);
+	if (!room) {
+		ring->lost++;
+		return false;
+	}
+	record = (struct wl_record *)room;
+	record->ts_ns = packet->ts_ns;
+	record->cap_len = cap_len;
+	record->wire_len = packet->wire_len;
+	record->rule_id = 0;
+	record->queue = packet->queue;
+	record->kind = WL_RECORD_PACKET;
+	wl_fill_record(record, packet->parsed, chosen, hash);
+	record->flags |= packet->flags | (cap_len < packet->wire_len ? WL_REC_SNAPPED : 0);
+	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
+		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
+		ring->lost++;
+		return false;
+	}
+	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size);
+	return true;
+}
+
+/* Offers the packet to one group. True: the group takes it from the host stack. */
+static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 g)
+{
+	__u32 key, slot, slots, queue = packet->queue, hash, worker;
+	const struct wl_ip *chosen;
+	struct wl_group *group;
+	struct wl_tally *tally;
+
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	if (!group || !(group->queues[(queue >> 6) & (WL_MAX_QUEUES / 64 - 1)] & (1ULL << (queue & 63))))
+		return false;
+
+	slot = wl_config.per_cpu ? packet->lane * wl_config.queues + queue : queue;
+	slots = wl_config.per_cpu ? wl_config.lanes * wl_config.queues : wl_config.queues;
+	key = g * slots + slot;
+	tally = bpf_map_lookup_elem(&wl_tallies, &key);
+	if (!tally)
+		return false;
+	tally->seen++;
+	tally->seen_bytes += packet->wire_len;
+
+	chosen = wl_choose(packet->parsed, !!(group->flags & WL_GROUP_INNER));
+	hash = wl_packet_hash(packet->parsed, chosen, wl_config.seed);
+	worker = wl_steer(group->steering, group->buckets, hash, queue, group->workers);
+	if (worker < WL_MAX_WORKERS && wl_copy(ctx, hook, packet, group, g, worker, chosen, hash))
+		tally->delivered++;
+	else
+		tally->lost++;
+	return group->flags & WL_GROUP_TAKE;
+}
+
+/*
+ * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
+ * wire_len, flags and vlan are the caller's. True: a group takes it from the host stack.
+ */
+static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet, const void *data,
+				     const void *data_end)
+{
+	struct wl_instance *instance;
+	struct wl_lane *lane;
+	bool taken = false;
+	__u32 key = 0, g;
+	__u64 active;
+
+	instance = bpf_map_lookup_elem(&wl_instance, &key);
+	if (!instance)
+		return false;
+	lane = bpf_map_lookup_elem(&wl_lanes, &packet->lane);
+	if (!lane || packet->queue >= wl_config.queues) {
+		__sync_fetch_and_add(&instance->stray, 1);
+		return false;
+	}
+	lane->seen++;
+	lane->seen_bytes += packet->wire_len;
+
+	active = *(volatile __u64 *)&instance->active;
+	if (!active)
+		return false;
+	packet->ts_ns = bpf_ktime_get_ns();
+	packet->parsed = &lane->parsed;
+	wl_parse(data, data_end, wl_config.link, WL_PARSE_TUNNELS, &lane->parsed);
+	if (packet->vlan)
+		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
+
+	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
+		if (active & 1)
+			taken |= wl_offer_to(ctx, hook, packet, g);
+	}
+	return taken;
+}
+
+#endif
