@@ -1,6 +1,10 @@
 //! Tables for people: the first column to the left, numbers to the right.
 
+use std::borrow::Cow;
 use std::fmt;
+
+/// Columns of the terminal that a table keeps to where it can: a wider one draws its columns closer.
+const WIDTH: usize = 100;
 
 /// Rows of text under a header.
 pub struct Table<const N: usize> {
@@ -27,17 +31,23 @@ impl<const N: usize> fmt::Display for Table<N> {
                 *width = cell.chars().count().max(*width);
             }
         }
+        let gap = if widths.iter().sum::<usize>() + 2 * (N - 1) > WIDTH { 1 } else { 2 };
         for row in &self.rows {
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
                 match column {
                     0 => write!(f, "{cell:<width$}")?,
-                    _ => write!(f, "  {cell:>width$}")?,
+                    _ => write!(f, "{:gap$}{cell:>width$}", "")?,
                 }
             }
             writeln!(f)?;
         }
         Ok(())
     }
+}
+
+/// A name that came from elsewhere, without bytes that a terminal would act on.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) { Cow::Owned(text.escape_debug().to_string()) } else { text.into() }
 }
 
 /// A whole number with its thousands apart: `1,234,567`.
@@ -99,6 +109,24 @@ mod tests {
         ] {
             assert_eq!(rate(n), text);
         }
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(printable("eth\u{1b}[2J"), "eth\\u{1b}[2J");
+        assert_eq!(printable("eth1"), "eth1");
+    }
+
+    #[test]
+    fn columns_of_a_wide_table_are_closer() {
+        let wide = |width: usize| {
+            let mut table = Table::new(["a", "b", "c"]);
+            table.row(["x".repeat(width), "1".into(), "2".into()]);
+            table.to_string().lines().last().unwrap().len()
+        };
+        // Two columns of one character and the gaps beside the first column.
+        assert_eq!(wide(94), 100);
+        assert_eq!(wide(95), 99);
     }
 
     #[test]

@@ -105,16 +105,7 @@ impl Builder {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
-        privilege::require(
-            &[
-                Capability::Bpf,
-                Capability::NetAdmin,
-                Capability::NetRaw,
-                Capability::SysAdmin,
-                Capability::Perfmon,
-            ],
-            "capturing with the ring engine",
-        )?;
+        privilege::require(&Capability::CAPTURE, "capturing from a device")?;
         Capture::live(&self.0, selected)
     }
 }
