@@ -26,9 +26,10 @@ pub struct Args {
     steering: SteeringArg,
 }
 
-const HELP: &str = "\
+/// What follows the options in the long help.
+pub const HELP: &str = "\
 Columns of the ledger, in packets:
-  seen       reached the device's hook in the kernel, on an RX queue that was asked for
+  seen       reached the hook in the kernel, on an RX queue that was asked for
   filtered   rejected by a filter (none yet: filters are not built)
   absorbed   taken by analysis in the kernel (none yet)
   shed       refused by congestion control (none yet)
@@ -36,17 +37,17 @@ Columns of the ledger, in packets:
   delivered  written to a ring
   analysed   taken out of it and counted
   in flight  written, not yet taken out
-  missed     dropped by the card before anybody saw them, where it tells; not part of seen
+  missed     dropped by the card, where it tells; these are not part of seen
   bytes      of what was analysed, as on the wire, without FCS
-It always holds that seen = filtered + absorbed + shed + lost + delivered, and that
-delivered = analysed + in flight.
+It always holds that seen = filtered + absorbed + shed + lost + delivered,
+and that delivered = analysed + in flight.
 
 Examples:
-  wirelane count -i eth1                       every RX queue of eth1, until Ctrl-C
-  wirelane count -i eth1@2                     one RX queue
-  wirelane count -i eth1,eth2 --duration 10    two devices, for ten seconds
+  wirelane count -i eth1                     every RX queue, until Ctrl-C
+  wirelane count -i eth1@2                   one RX queue
+  wirelane count -i eth1,eth2 --duration 10  two devices, for ten seconds
   wirelane count -i eth1 --workers 2 --cores 2,3
-  wirelane count -r capture.pcapng             a file instead of a device
+  wirelane count -r capture.pcapng           a file instead of a device
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 

@@ -27,14 +27,15 @@ pub struct Args {
     pub json: bool,
 }
 
-const HELP: &str = "\
+/// What follows the options in the long help.
+pub const HELP: &str = "\
 Columns of the table:
   STATE      up, no link, or down
   SPEED      of the link, in bits a second
   NUMA       memory node that the card is closest to
   RX QUEUES  as -i takes them: eth1@0-3 are the RX queues 0 to 3 of eth1
-  XDP        what the driver can: 'native' captures fastest, '0-copy' is AF_XDP zero copy,
-             'generic' works with every driver; 'in use' where a program is attached
+  XDP        what the driver can: 'native' captures fastest, '0-copy' is AF_XDP
+             zero copy, 'generic' works with every driver; or what is in use
   IRQS       number of interrupts
 
 Examples:

@@ -78,3 +78,22 @@ fn message(error: &anyhow::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_80_columns() {
+        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP] {
+            let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{long:#?}");
+        }
+    }
+}

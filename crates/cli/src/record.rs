@@ -41,14 +41,15 @@ pub struct Args {
 
 const RECORDING: &str = "The recording";
 
-const HELP: &str = "\
+/// What follows the options in the long help.
+pub const HELP: &str = "\
 Examples:
   wirelane record -i eth1 -w eth1.pcapng
   wirelane record -i eth1@0-3 -w headers.pcapng --snap-length 128 --duration 60
   wirelane record -i eth1 -w - | tcpdump -nn -r -
   wirelane record -r capture.pcap -w capture.pcapng
 
-The file belongs to the user who runs the command and is readable by nobody else.
+The file belongs to who runs the command, and nobody else can read it.
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 /// Values of --format.

@@ -129,14 +129,16 @@ const HOW: &str = "How to send";
 const STOP: &str = "When to stop (otherwise at Ctrl-C)";
 const REPLAY: &str = "Replay of a capture, instead of numbered packets";
 
-const HELP: &str = "\
-The report: 'offered' were handed to the kernel; 'sent' and 'dropped' are the device's own counts.
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+In the report, 'offered' packets were handed to the kernel; 'sent' and 'dropped'
+are the device's own counts.
 
 Examples:
-  wirelane send -i eth1 --rate 1M --duration 10     60-byte frames to 4096 destinations
-  wirelane send -i eth1 --packets 1000000           as fast as possible
+  wirelane send -i eth1 --rate 1M --duration 10   to 4096 destinations in turn
+  wirelane send -i eth1 --packets 1000000         as fast as possible
   wirelane send -i eth1 --size imix --flows 100000 --rate 200k
-  wirelane send -i eth1 --replay capture.pcapng     as recorded
+  wirelane send -i eth1 --replay capture.pcapng   as recorded
   wirelane send -i eth1 --replay capture.pcapng --speed 10x --loop 3
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
