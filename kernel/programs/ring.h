@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The ring between one lane and one worker: the writer's half. The reader's half is
- * crates/wirelane/src/engine/ring/reader.rs.
+ * crates/wirelane/src/engine/ring/reader.rs. A change here is made in its model too, in model/mod.rs beside it,
+ * which proves the two under loom.
  *
  * Positions are counts of bytes ever written (64 bit, they never wrap in practice). Position p lies in
  * segment (p >> WL_SEGMENT_SHIFT) mod segments at offset p mod WL_SEGMENT; what crosses the end of a segment
