@@ -14,6 +14,7 @@ use wirelane_export::{Output, OutputOptions};
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler};
 use crate::source::{SourceArgs, SteeringArg};
+use crate::table::amount;
 
 /// Record packets to a pcapng or pcap file
 ///
@@ -101,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     report.last(&outcome.ledger, outcome.elapsed)?;
     if !args.source.json {
-        report.say(&format!("{recorded} packets recorded to {}\n", args.write.display()))?;
+        report.say(&format!("{} packets recorded to {}\n", amount(recorded), args.write.display()))?;
     }
     failure.map_or(Ok(()), Err)
 }

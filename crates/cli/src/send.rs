@@ -18,7 +18,7 @@ use wirelane::send::{
 use wirelane::{FileOptions, FileSource};
 
 use crate::source::{OUTPUT, seconds};
-use crate::table::{amount, rate};
+use crate::table::{amount, rate, wrap};
 
 /// Send numbered packets, or replay a capture
 ///
@@ -356,7 +356,7 @@ struct Lines(String);
 
 impl Lines {
     fn line(&mut self, name: &str, text: impl Display) {
-        self.0 += &format!("{name:<11}  {text}\n");
+        self.0 += &format!("{name:<11}  {}\n", wrap(&text.to_string(), 13));
     }
 
     fn device(&mut self, sent: u64, dropped: u64, unaccounted: u64, others: u64) {
@@ -383,6 +383,11 @@ impl Lines {
     }
 }
 
+/// Packets a second where the exact number matters.
+fn whole(pps: f64) -> String {
+    amount(pps.round() as u64)
+}
+
 fn print_report(report: &Report) -> Result<()> {
     let mut lines = Lines::default();
     lines.line("device", &report.device);
@@ -390,7 +395,8 @@ fn print_report(report: &Report) -> Result<()> {
         Some(reason) => lines.line("method", format!("{} ({reason})", report.method)),
         None => lines.line("method", report.method),
     }
-    let mut asked = report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{pps} packets/s"));
+    let mut asked =
+        report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{} packets/s", whole(pps)));
     if let Some(packets) = report.asked_packets {
         asked += &format!(", {} packets", amount(packets));
     }
@@ -413,9 +419,9 @@ fn print_report(report: &Report) -> Result<()> {
         lines.line(
             "fell short",
             format!(
-                "{} packets/s were asked for, {:.0} were reached",
-                report.asked_pps.unwrap_or(0.0),
-                report.pps
+                "{} packets/s were asked for, {} were reached",
+                whole(report.asked_pps.unwrap_or(0.0)),
+                whole(report.pps)
             ),
         );
     }

@@ -111,7 +111,7 @@ fn a_rate_out_of_reach_is_said() {
     let output = space.wirelane("-i wltx --method socket --rate 500M --duration 0.3").output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("fell short   500000000 packets/s were asked for"), "{text}");
+    assert!(text.contains("fell short   500,000,000 packets/s were asked for"), "{text}");
 }
 
 #[test]

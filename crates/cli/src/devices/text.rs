@@ -4,10 +4,7 @@ use std::fmt::Write;
 
 use wirelane::device::{Device, Feature, KernelFeatures};
 
-use crate::table::printable;
-
-/// Columns that the output keeps to, unless a name is too long for it.
-const WIDTH: usize = 80;
+use crate::table::{printable, wrap};
 
 /// Whether to use colour.
 #[derive(Clone, Copy, Debug)]
@@ -157,25 +154,6 @@ pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
         let _ = writeln!(text, "{}", wrap(&note, 2 + width + 2 + 5));
     }
     text
-}
-
-/// Breaks a text into lines that end before column 80, the first of which starts at `indent`.
-pub(super) fn wrap(text: &str, indent: usize) -> String {
-    let mut wrapped = String::new();
-    let mut column = indent;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            let _ = write!(wrapped, "\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            wrapped.push(' ');
-            column += 1;
-        }
-        wrapped.push_str(word);
-        column += length;
-    }
-    wrapped
 }
 
 #[cfg(test)]
