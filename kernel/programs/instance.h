@@ -94,11 +94,13 @@ struct wl_ring {
 	__u64 pad2[7];
 };
 
+#define WL_AWAKE (~0ULL)
+
 /* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
 struct wl_reader {
 	__u64 tail; /* everything before this position may be overwritten */
 	__u64 pad[7];
-	__u64 wake_at; /* ring the bell once head has come this far; ~0: awake */
+	__u64 wake_at; /* ring the bell once head has come this far; WL_AWAKE: not asleep */
 	__u64 pad2[7];
 };
 

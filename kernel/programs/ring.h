@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The ring between one lane and one worker: the writer's half. The reader's half is
- * crates/wirelane/src/engine/ring/reader.rs.
+ * crates/wirelane/src/engine/ring/reader.rs. A change here is made in its model too, in model/mod.rs beside
+ * it, which proves the two under loom.
  *
  * Positions are counts of bytes ever written (64 bit, they never wrap in practice). Position p lies in
  * segment (p >> WL_SEGMENT_SHIFT) mod segments at offset p mod WL_SEGMENT; what crosses the end of a segment
@@ -31,8 +32,6 @@
 #define WL_RING_H
 
 #include "maps.h"
-
-#define WL_AWAKE (~0ULL)
 
 /* A record is published at once if none was for as long: it wakes a worker at most as often. */
 #define WL_PUBLISH_NS 1000000
