@@ -6,6 +6,7 @@
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
 //! ForeignXdp somebody else's program on a device
 //! process    descriptors and CPU time of a process
+//! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! ```
 //!
@@ -16,6 +17,7 @@ mod bpf;
 mod child;
 mod foreign;
 mod lab;
+pub mod numbers;
 mod paths;
 mod process;
 mod sys;
