@@ -175,10 +175,8 @@ impl Membership {
                 ),
             });
         }
-        let place = Place::take_any(instance)?.ok_or_else(|| Error::TooManyGroups {
-            device: device.to_owned(),
-            limit: MAX_GROUPS as u32,
-        })?;
+        let place = Place::take_any(instance)?
+            .ok_or_else(|| Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 })?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());
