@@ -5,6 +5,7 @@
 //! bell or a time-out is up. The watermark adapts so that the bell rings about a thousand times a second at
 //! most; the time-out bounds how long a lone packet can wait.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,10 +27,19 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const MOST_SPINS: u32 = 1 << 11;
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
-/// Smallest watermark: below it, publication of the head (every few KiB) is the limit anyway.
+/// Smallest watermark (not of an immediate capture): below it, publication of the head (every few KiB) is the limit anyway.
 const LOWEST_WATERMARK: u64 = 4096;
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
+
+/// Stands for a wait that is too long to be added to a time.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
+
+/// The bounds of a worker's watermark, in unread bytes of one ring: at most a quarter of a ring. `immediate`: every
+/// record rings.
+pub(crate) fn watermarks(ring_size: u64, immediate: bool) -> RangeInclusive<u64> {
+    if immediate { 1..=1 } else { LOWEST_WATERMARK..=(ring_size / 4).max(LOWEST_WATERMARK) }
+}
 
 /// What a worker and its capture tell each other.
 #[derive(Debug, Default)]
@@ -65,18 +75,18 @@ pub(crate) struct RingSource {
     spins: u32,
     sleep: Duration,
     watermark: u64,
-    highest_watermark: u64,
+    watermarks: RangeInclusive<u64>,
     last_wake: Instant,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings. `ring_size` bounds the watermark: a quarter of it.
+    /// A source over these rings. The watermark moves between bounds of [`watermarks`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
-        ring_size: u64,
+        watermarks: RangeInclusive<u64>,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -89,8 +99,8 @@ impl RingSource {
             round: 0,
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
-            watermark: LOWEST_WATERMARK,
-            highest_watermark: (ring_size / 4).max(LOWEST_WATERMARK),
+            watermark: *watermarks.start(),
+            watermarks,
             last_wake: Instant::now(),
         }
     }
@@ -162,22 +172,23 @@ impl RingSource {
             true
         } else {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
-            bell::sleep(&self.bells, &mut self.polls, time)
-                .map_err(|e| Error::kernel("waiting for packets", e))?
+            let rang = bell::sleep(&self.bells, &mut self.polls, time)
+                .map_err(|e| Error::kernel("waiting for packets", e))?;
+            self.shared.wakes.fetch_add(rang.into(), Ordering::Relaxed);
+            rang
         };
         for lane in &self.lanes {
             lane.reader.disarm();
         }
         if rang {
-            self.shared.wakes.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                self.watermark = (self.watermark * 2).min(self.highest_watermark);
+                self.watermark = (self.watermark * 2).min(*self.watermarks.end());
             }
         } else {
-            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+            self.watermark = (self.watermark / 2).max(*self.watermarks.start());
         }
         Ok(self.find(true))
     }
@@ -189,7 +200,11 @@ impl Source for RingSource {
         self.round = self.round.wrapping_add(1);
         let found = match self.find(self.round.is_multiple_of(PEEK_EVERY)) {
             Some(found) => Some(found),
-            None => self.wait(Instant::now() + wait)?,
+            None => {
+                let now = Instant::now();
+                // "For ever" is more than an Instant holds.
+                self.wait(now.checked_add(wait).unwrap_or(now + FOR_EVER))?
+            }
         };
         match found {
             Some((lane, unread)) => {
