@@ -90,7 +90,8 @@ impl Bench for Guest {
     /// Asks the host to send, and waits until it has.
     fn send(&self, packets: u64, _method: &str) {
         let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
-        writeln!(line, "send {packets}").unwrap();
+        // libtest has begun a line of its own there.
+        write!(line, "\nsend {packets}\n").unwrap();
         let mut answer = String::new();
         BufReader::new(line).read_line(&mut answer).unwrap();
         assert_eq!(answer.trim(), format!("sent {packets}"), "the host's answer");
