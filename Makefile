@@ -20,8 +20,8 @@ build: setup ## build the wirelane program: target/release/wirelane
 test: setup ## run every check and every test (with root or sudo)
 	@scripts/test
 
-demo: build ## capture real traffic between network namespaces and compare the counts
-	@scripts/demo
+demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
+	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
 install: ## install the built program to PREFIX (/usr/local)
 	@test -x target/release/wirelane || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }

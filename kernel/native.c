@@ -10,6 +10,7 @@
 #include "packet/parse.h"
 #include "packet/record.h"
 #include "packet/steer.h"
+#include "programs/instance.h"
 
 /* A field of a shared struct; the table ends with a field without a name. */
 struct wl_native_field {
@@ -18,12 +19,19 @@ struct wl_native_field {
 	__u32 size;
 };
 
+/* A number that both sides must agree on; the table ends the same way. */
+struct wl_native_constant {
+	const char *name;
+	__u64 value;
+};
+
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
 __u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed);
 __u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed);
 void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
 const struct wl_native_field *wl_native_layout(void);
+const struct wl_native_constant *wl_native_constants(void);
 
 /* *out must be zero: wl_parse() leaves alone what its flags do not declare valid. */
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
@@ -111,8 +119,85 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_record, proto),
 	    FIELD(wl_record, kind),
 	    FIELD(wl_record, link),
+	    WHOLE(wl_instance),
+	    FIELD(wl_instance, active),
+	    FIELD(wl_instance, stray),
+	    FIELD(wl_instance, version),
+	    FIELD(wl_instance, lanes),
+	    FIELD(wl_instance, queues),
+	    FIELD(wl_instance, ifindex),
+	    FIELD(wl_instance, per_cpu),
+	    FIELD(wl_instance, seed),
+	    FIELD(wl_instance, pad),
+	    WHOLE(wl_group),
+	    FIELD(wl_group, queues),
+	    FIELD(wl_group, snap_len),
+	    FIELD(wl_group, workers),
+	    FIELD(wl_group, segments),
+	    FIELD(wl_group, steering),
+	    FIELD(wl_group, flags),
+	    FIELD(wl_group, publish_every),
+	    FIELD(wl_group, owner_pid),
+	    FIELD(wl_group, pad),
+	    FIELD(wl_group, owner),
+	    FIELD(wl_group, joined_ns),
+	    FIELD(wl_group, pad2),
+	    FIELD(wl_group, buckets),
+	    WHOLE(wl_tally),
+	    FIELD(wl_tally, seen),
+	    FIELD(wl_tally, filtered),
+	    FIELD(wl_tally, absorbed),
+	    FIELD(wl_tally, shed),
+	    FIELD(wl_tally, lost),
+	    FIELD(wl_tally, delivered),
+	    FIELD(wl_tally, seen_bytes),
+	    FIELD(wl_tally, pad),
+	    WHOLE(wl_ring),
+	    FIELD(wl_ring, head),
+	    FIELD(wl_ring, cached_tail),
+	    FIELD(wl_ring, published),
+	    FIELD(wl_ring, rung_for),
+	    FIELD(wl_ring, delivered),
+	    FIELD(wl_ring, lost),
+	    FIELD(wl_ring, bells),
+	    FIELD(wl_ring, published_ns),
+	    FIELD(wl_ring, public_head),
+	    FIELD(wl_ring, pad2),
+	    WHOLE(wl_reader),
+	    FIELD(wl_reader, tail),
+	    FIELD(wl_reader, pad),
+	    FIELD(wl_reader, wake_at),
+	    FIELD(wl_reader, pad2),
 	    {NULL, 0, 0},
 	};
 
 	return fields;
+}
+
+#define CONSTANT(name) {#name, name}
+
+const struct wl_native_constant *wl_native_constants(void)
+{
+	static const struct wl_native_constant constants[] = {
+	    CONSTANT(WL_INTERFACE_VERSION),
+	    CONSTANT(WL_MAX_GROUPS),
+	    CONSTANT(WL_MAX_WORKERS),
+	    CONSTANT(WL_MAX_QUEUES),
+	    CONSTANT(WL_BUCKETS),
+	    CONSTANT(WL_SEGMENT_SHIFT),
+	    CONSTANT(WL_SEGMENT),
+	    CONSTANT(WL_SLACK),
+	    CONSTANT(WL_MAX_SNAP),
+	    CONSTANT(WL_READERS),
+	    CONSTANT(WL_AWAKE),
+	    CONSTANT(WL_RECORD_HEADER),
+	    CONSTANT(WL_GROUP_TAKE),
+	    CONSTANT(WL_GROUP_INNER),
+	    CONSTANT(WL_STEER_FLOW),
+	    CONSTANT(WL_STEER_QUEUE),
+	    {"sizeof(struct wl_segment)", sizeof(struct wl_segment)},
+	    {NULL, 0},
+	};
+
+	return constants;
 }

@@ -7,6 +7,7 @@
 //! ForeignXdp somebody else's program on a device
 //! kernel     which kernel this is
 //! process    descriptors and CPU time of a process
+//! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! ```
 //!
@@ -18,6 +19,7 @@ mod child;
 mod foreign;
 mod kernel;
 mod lab;
+pub mod numbers;
 mod paths;
 mod process;
 mod sys;

@@ -5,22 +5,51 @@ use wirelane::Record;
 
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler};
-use crate::source::{SourceArgs, SteeringArg};
+use crate::source::{self, SourceArgs, SteeringArg};
 
 /// Count packets and bytes per virtual device, and account for every packet
+///
+/// Shows a table at each interval, and the ledger at the end: a line for each virtual device (one RX queue of a
+/// device, eth1@2), for each worker where there are several, and for all together.
 #[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Threads that take packets
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Workers: threads that take packets out of the rings, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
     /// Which worker gets a packet
-    #[arg(long, value_enum, default_value_t = SteeringArg::Flow)]
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 }
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Columns of the ledger, in packets:
+  seen       reached the hook in the kernel, on an RX queue that was asked for
+  filtered   rejected by a filter (none yet: filters are not built)
+  absorbed   taken by analysis in the kernel (none yet)
+  shed       refused by congestion control (none yet)
+  lost       found no room in the ring: the worker did not keep up
+  delivered  written to a ring
+  analysed   taken out of it and counted
+  in flight  written, not yet taken out
+  missed     dropped by the card, where it tells; these are not part of seen
+  bytes      of what was analysed, as on the wire, without FCS
+It always holds that seen = filtered + absorbed + shed + lost + delivered,
+and that delivered = analysed + in flight.
+
+Examples:
+  wirelane count -i eth1                     every RX queue, until Ctrl-C
+  wirelane count -i eth1@2                   one RX queue
+  wirelane count -i eth1,eth2 --duration 10  two devices, for ten seconds
+  wirelane count -i eth1 --workers 2 --cores 2,3
+  wirelane count -r capture.pcapng           a file instead of a device
+
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 /// The worker's own tally is all there is to do.
 struct Counter;

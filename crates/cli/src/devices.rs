@@ -16,14 +16,32 @@ use text::Style;
 /// Without DEV: a table of all devices. With DEV: all that is known of it, and a line for each RX queue.
 /// Needs no privilege; names of XDP programs need CAP_SYS_ADMIN.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
 pub struct Args {
-    /// Devices or virtual devices to show in detail: eth1, eth1@2, eth1@0-3, or several with commas
+    /// Device to show in detail: eth1 with all of its RX queues, eth1@2 or eth1@0-3 with these; several with
+    /// commas or as further arguments
     #[arg(value_name = "DEV")]
     pub devices: Vec<String>,
-    /// Print one JSON object a line: one for each device, then one for the kernel
+    /// Print one JSON object a line: one for each device, and the last one, about the kernel, with "final": true
     #[arg(long)]
     pub json: bool,
 }
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Columns of the table:
+  STATE      up, no link, or down
+  SPEED      of the link, in bits a second
+  NUMA       memory node that the card is closest to
+  RX QUEUES  as -i takes them: eth1@0-3 are the RX queues 0 to 3 of eth1
+  XDP        what the driver can: 'native' captures fastest, '0-copy' is AF_XDP
+             zero copy, 'generic' works with every driver; or what is in use
+  IRQS       number of interrupts
+
+Examples:
+  wirelane devices
+  wirelane devices eth1
+  wirelane devices --json | jq -r 'select(.final | not) | .device'";
 
 /// The last line of the JSON output.
 #[derive(Serialize)]

@@ -13,15 +13,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Multi-core packet capture and traffic analysis for stock Linux
+/// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
-#[command(name = "wirelane", version, about, arg_required_else_help = true)]
+#[command(name = "wirelane", version, arg_required_else_help = true, after_help = HELP)]
 enum Command {
     Devices(devices::Args),
     Count(count::Args),
     Record(record::Args),
     Send(Box<send::Args>),
 }
+
+const HELP: &str = "\
+Start with:
+  wirelane devices              what there is to capture on
+  sudo wirelane count -i eth1   count on every RX queue of eth1, until Ctrl-C
+  wirelane count --help         all options, what the columns mean, examples
+
+WIRELANE_LOG=info (or debug) in the environment tells more, on standard error.";
 
 fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
@@ -46,8 +54,17 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nothing is left to do if standard error is closed.
             let _ = writeln!(io::stderr(), "wirelane: {}", message(&error));
-            ExitCode::FAILURE
+            ExitCode::from(status(&error))
         }
+    }
+}
+
+/// 2 where the command line makes no sense, as for clap's own errors, else 1.
+fn status(error: &anyhow::Error) -> u8 {
+    use wirelane::Error::{BadOption, BadSelector};
+    match error.downcast_ref() {
+        Some(BadOption { .. } | BadSelector { .. }) => 2,
+        _ => 1,
     }
 }
 
@@ -60,4 +77,23 @@ fn message(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_80_columns() {
+        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP] {
+            let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{long:#?}");
+        }
+    }
 }

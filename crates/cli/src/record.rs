@@ -14,32 +14,51 @@ use wirelane_export::{Output, OutputOptions};
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler};
 use crate::source::{SourceArgs, SteeringArg};
+use crate::table::amount;
 
-/// Record packets to a pcapng file, with one interface per RX queue and their drop counts
+/// Record packets to a pcapng or pcap file
+///
+/// A pcapng file gets one interface for each virtual device (one RX queue of a device, eth1@2), times in
+/// nanoseconds, and at its end how many packets each interface has seen and lost. Shows the same tables as
+/// 'wirelane count'; its --help explains the columns.
 #[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
 pub struct Args {
-    /// File to write; '-' is standard output, and what else is to be said goes to standard error then
-    #[arg(short, long, value_name = "FILE")]
+    /// File to write; '-' is standard output, and the tables go to standard error then
+    #[arg(short, long, value_name = "FILE", help_heading = RECORDING)]
     write: PathBuf,
 
-    /// File format; by the name of the file (.pcap) if left out, else pcapng
-    #[arg(long, value_enum)]
+    /// File format. Default: pcap where the file's name ends in .pcap, else pcapng
+    #[arg(long, value_enum, help_heading = RECORDING)]
     format: Option<Format>,
 
     /// Overwrite the file if it exists
-    #[arg(long)]
+    #[arg(long, help_heading = RECORDING)]
     overwrite: bool,
 
     #[command(flatten)]
     source: SourceArgs,
 }
 
+const RECORDING: &str = "The recording";
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Examples:
+  wirelane record -i eth1 -w eth1.pcapng
+  wirelane record -i eth1@0-3 -w headers.pcapng --snap-length 128 --duration 60
+  wirelane record -i eth1 -w - | tcpdump -nn -r -
+  wirelane record -r capture.pcap -w capture.pcapng
+
+The file belongs to who runs the command, and nobody else can read it.
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+
 /// Values of --format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// Interfaces, statistics, any mix of link types
+    /// Interfaces, their statistics, any mix of link types
     Pcapng,
-    /// Nanosecond pcap: one link type, packets only
+    /// Packets only, of one link type; times in nanoseconds
     Pcap,
 }
 
@@ -83,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     report.last(&outcome.ledger, outcome.elapsed)?;
     if !args.source.json {
-        report.say(&format!("{recorded} packets recorded to {}\n", args.write.display()))?;
+        report.say(&format!("{} packets recorded to {}\n", amount(recorded), args.write.display()))?;
     }
     failure.map_or(Ok(()), Err)
 }

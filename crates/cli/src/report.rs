@@ -9,7 +9,7 @@ use wirelane::ledger::Counters;
 use wirelane::{Capture, HookPoint, Ledger};
 
 use crate::session::Reporter;
-use crate::table::{Table, amount, rate};
+use crate::table::{Table, amount, printable, rate};
 
 /// Where a report goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +98,16 @@ impl Reporter for Report {
             .iter()
             .map(|device| match device.hook {
                 Some(HookPoint::TcEgress) => format!("{} (transmitted, tc egress)", device.name),
-                Some(hook) => format!("{} ({} RX queues, {hook})", device.name, device.queues.len()),
+                Some(hook) => match device.queues.len() {
+                    1 => format!("{} (1 RX queue, {hook})", device.name),
+                    queues => format!("{} ({queues} RX queues, {hook})", device.name),
+                },
                 None => device.name.clone(),
             })
             .collect();
-        self.say(&format!("engine {}: {}\n", self.engine, names.join(", ")))
+        // The interfaces of a file are not known before its packets.
+        let colon = if names.is_empty() { "" } else { ": " };
+        self.say(&format!("engine {}{colon}{}\n", self.engine, printable(&names.join(", "))))
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
@@ -113,7 +118,7 @@ impl Reporter for Report {
         } else {
             let mut table = Table::new(["", "packets", "pps", "bit/s", "filtered", "shed", "lost", "missed"]);
             let total = ("total".to_owned(), &since.total);
-            let lines = since.virtual_devices.iter().map(|line| (line.name(), &line.counters));
+            let lines = since.virtual_devices.iter().map(|line| (shown(&line.name()), &line.counters));
             for (name, counters) in lines.chain([total]) {
                 let (pps, bps) = speed(counters, duration);
                 table.row([
@@ -164,7 +169,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         ]);
     };
     for line in &ledger.virtual_devices {
-        row(line.name(), &line.counters);
+        row(shown(&line.name()), &line.counters);
     }
     if ledger.workers.len() > 1 {
         for line in &ledger.workers {
@@ -174,17 +179,23 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
     row("total".into(), &ledger.total);
     let (pps, bps) = speed(&ledger.total, elapsed);
     let missed = match ledger.total.nic_missed {
-        Some(missed) => format!(", {} missed by the card", amount(missed)),
+        Some(missed) => format!("{} missed by the card; ", amount(missed)),
         None => String::new(),
     };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s{missed}; {balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
         rate(bps),
     )
+}
+
+/// A virtual device as a table shows it. An interface of a file that names none has the file's path: its end is
+/// enough.
+fn shown(name: &str) -> String {
+    printable(name.rsplit('/').next().unwrap_or(name)).into_owned()
 }
 
 /// Packets and bits a second of what was analysed.

@@ -1,5 +1,6 @@
 //! `wirelane send`: numbered packets at a stated rate, or a capture replayed.
 
+use std::fmt::Display;
 use std::io::{Write, stdout};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -16,128 +17,157 @@ use wirelane::send::{
 };
 use wirelane::{FileOptions, FileSource};
 
+use crate::source::{OUTPUT, seconds};
+use crate::table::{amount, rate, wrap};
+
 /// Send numbered packets, or replay a capture
 ///
 /// Every packet carries its number, so that a receiver can account for each one: the twelve bytes behind the
 /// UDP or TCP header are "WLn1" and the number as a big-endian 64-bit integer. Sizes are those of Ethernet
 /// frames without FCS: 60 is the smallest.
 #[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
 pub struct Args {
     /// Device to send from
-    #[arg(short, value_name = "DEV")]
+    #[arg(short, long, value_name = "DEV")]
     interface: String,
 
-    /// Packets per second of all threads together (as in 250000, 250k, 1.4M); full speed where it is left out
-    #[arg(long, value_name = "PPS", value_parser = parse_rate)]
+    /// Packets per second of all threads together, as in 250000, 250k or 1.4M. Default: full speed
+    #[arg(long, value_name = "PPS", value_parser = parse_rate, help_heading = HOW)]
     rate: Option<f64>,
 
-    /// Bytes of a frame, several sizes that take turns (60,1514), or imix: 60, 566 and 1514 in 28:16:4; the
-    /// smallest that carries a number where it is left out: 60 for UDP, 66 for TCP
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes of a frame, several sizes that take turns (60,1514), or imix: 60, 566 and 1514 in 28:16:4. Default:
+    /// the smallest that carries a number, 60 for UDP and 66 for TCP
+    #[arg(long, value_name = "BYTES", help_heading = WHAT)]
     size: Option<Sizes>,
 
     /// Flows that take turns, packet by packet
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, help_heading = WHAT)]
     flows: u32,
 
-    /// End after as many packets
-    #[arg(long, value_name = "N")]
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N", help_heading = STOP)]
     packets: Option<u64>,
 
-    /// End after as many seconds
-    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    /// Stop after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOP)]
     duration: Option<Duration>,
 
-    /// What tells the flows apart: the destination address (one source, the traffic of the papers), the source
-    /// address, or the source port
-    #[arg(long, value_enum, default_value_t = PatternArg::Papers)]
+    /// What tells the flows apart
+    #[arg(long, value_enum, default_value_t = PatternArg::Papers, help_heading = WHAT)]
     pattern: PatternArg,
 
     /// Transport protocol
-    #[arg(long, value_enum, default_value_t = ProtoArg::Udp)]
+    #[arg(long, value_enum, default_value_t = ProtoArg::Udp, help_heading = WHAT)]
     proto: ProtoArg,
 
-    /// How packets get to the device: from inside the kernel (XDP live frames), through a packet socket, or
-    /// what is best of these
-    #[arg(long, value_enum, default_value_t = MethodArg::Auto)]
+    /// How packets get to the device
+    #[arg(long, value_enum, default_value_t = MethodArg::Auto, help_heading = HOW)]
     method: MethodArg,
 
-    /// Threads that send, each on a CPU of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Threads that send, each on a core of its own
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = HOW)]
     threads: usize,
 
-    /// CPUs to send from, as in 1,3: one thread each
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "threads")]
+    /// Cores to send from, as in 1,3: one thread each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "threads", help_heading = HOW)]
     cores: Vec<usize>,
 
-    /// Source MAC address; the device's own where it is left out
-    #[arg(long, value_name = "MAC")]
+    /// Source MAC address. Default: the device's own
+    #[arg(long, value_name = "MAC", help_heading = WHAT)]
     src_mac: Option<MacAddr>,
 
     /// Destination MAC address
-    #[arg(long, value_name = "MAC", default_value_t = Traffic::default().dst_mac)]
+    #[arg(long, value_name = "MAC", default_value_t = Traffic::default().dst_mac, help_heading = WHAT)]
     dst_mac: MacAddr,
 
     /// Source address, or the first of them
-    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().src)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().src, help_heading = WHAT)]
     src: Ipv4Addr,
 
     /// Destination address, or the first of them
-    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().dst)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().dst, help_heading = WHAT)]
     dst: Ipv4Addr,
 
     /// Source port, or the first of them
-    #[arg(long, value_name = "PORT", default_value_t = Traffic::default().src_port)]
+    #[arg(long, value_name = "PORT", default_value_t = Traffic::default().src_port, help_heading = WHAT)]
     src_port: u16,
 
     /// Destination port
-    #[arg(long, value_name = "PORT", default_value_t = Traffic::default().dst_port)]
+    #[arg(long, value_name = "PORT", default_value_t = Traffic::default().dst_port, help_heading = WHAT)]
     dst_port: u16,
 
     /// Put an 802.1Q tag with this VLAN id into every frame
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = WHAT)]
     vlan: Option<u16>,
 
-    /// Send the frames of this capture (pcap or pcapng) instead of numbered packets
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "size", "flows", "packets", "duration",
+    /// Send the frames of this pcap or pcapng file instead of numbered packets; '-' is standard input
+    #[arg(short = 'r', long, visible_alias = "read", value_name = "FILE", help_heading = REPLAY, conflicts_with_all = ["rate", "size", "flows", "packets", "duration",
         "pattern", "proto", "method", "threads", "cores", "src_mac", "dst_mac", "src", "dst", "src_port",
         "dst_port", "vlan", "interval"])]
     replay: Option<PathBuf>,
 
     /// Speed of the replay: recorded, a factor such as 10x or 0.5x, or max
-    #[arg(long, value_name = "SPEED", requires = "replay", default_value = "recorded")]
+    #[arg(long, value_name = "SPEED", requires = "replay", default_value = "recorded", help_heading = REPLAY)]
     speed: Speed,
 
     /// How many times to replay the capture
-    #[arg(long = "loop", value_name = "N", requires = "replay", default_value_t = 1)]
+    #[arg(long = "loop", value_name = "N", requires = "replay", default_value_t = 1, help_heading = REPLAY)]
     passes: u64,
 
-    /// Seconds between two lines of progress
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    /// Seconds from one report of progress to the next
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = OUTPUT)]
     interval: Duration,
 
-    /// One JSON object a line, the last one with "final": true
-    #[arg(long)]
+    /// Print one JSON object a line: one per interval, and the last one with "final": true
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
+const WHAT: &str = "What to send";
+const HOW: &str = "How to send";
+const STOP: &str = "When to stop (otherwise at Ctrl-C)";
+const REPLAY: &str = "Replay of a capture, instead of numbered packets";
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+In the report, 'offered' packets were handed to the kernel; 'sent' and 'dropped'
+are the device's own counts.
+
+Examples:
+  wirelane send -i eth1 --rate 1M --duration 10   to 4096 destinations in turn
+  wirelane send -i eth1 --packets 1000000         as fast as possible
+  wirelane send -i eth1 --size imix --flows 100000 --rate 200k
+  wirelane send -i eth1 --replay capture.pcapng   as recorded
+  wirelane send -i eth1 --replay capture.pcapng --speed 10x --loop 3
+
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum PatternArg {
+    /// The destination address: one source, the traffic of the published measurements
     Papers,
+    /// The source address
     Sources,
+    /// The source port
     Ports,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ProtoArg {
+    /// UDP
     Udp,
+    /// TCP segments that belong to no connection
     Tcp,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum MethodArg {
+    /// 'kernel' where it works and the rate is worth it, else 'socket'; the report says which and why
     Auto,
+    /// From inside the kernel, as XDP live frames
     Kernel,
+    /// Through a packet socket
     Socket,
 }
 
@@ -191,11 +221,6 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     digits.parse::<f64>().map(|rate| rate * factor).map_err(|_| wrong())
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time; give seconds, as in 10 or 0.5");
-    text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(wrong)
-}
-
 /// Runs the command until it is done or a signal ends it.
 pub fn run(args: Args) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -210,9 +235,11 @@ pub fn run(args: Args) -> Result<()> {
 
 fn run_generator(args: &Args, stop: &AtomicBool) -> Result<()> {
     let plan = plan(args)?;
+    let mut elapsed_s = 0.0;
     let report = generate(&plan, stop, |interval| {
+        elapsed_s += interval.duration_s;
         // A reader that has gone away is noticed at the end; the traffic does not depend on it.
-        let _ = if args.json { print_json(interval, false) } else { print_interval(interval) };
+        let _ = if args.json { print_json(interval, false) } else { print_interval(interval, elapsed_s) };
     })?;
     if args.json { print_json(&report, true) } else { print_report(&report) }
 }
@@ -303,83 +330,109 @@ fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush()).context("writing to standard output")
 }
 
-fn print_interval(interval: &Interval) -> Result<()> {
-    writeln!(
-        stdout(),
-        "{:>4}  offered {:>12}  sent {:>12}  dropped {:>10}  {:>9.3} Mpps  {:>9.3} Gbit/s",
-        interval.interval,
-        interval.offered,
-        interval.sent,
-        interval.dropped,
-        interval.pps / 1e6,
-        interval.bps / 1e9
-    )
-    .context("writing to standard output")
-}
-
-fn print_report(report: &Report) -> Result<()> {
-    let mut text = format!("device    {}\nmethod    {}", report.device, report.method);
-    if let Some(reason) = &report.method_reason {
-        text += &format!(" ({reason})");
-    }
-    let rate = report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{pps} packets/s"));
-    text += &format!("\nasked     {rate}");
-    if let Some(packets) = report.asked_packets {
-        text += &format!(", {packets} packets");
-    }
-    if let Some(seconds) = report.asked_duration_s {
-        text += &format!(", {seconds} s");
-    }
-    text += &format!("\noffered   {} packets, {} bytes", report.offered, report.bytes);
-    if let (Some(first), Some(last)) = (report.first_sequence, report.last_sequence) {
-        text += &format!(", numbers {first} to {last}");
+/// A line of progress, the first one under its header.
+fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
+    let mut text = String::new();
+    if interval.interval == 1 {
+        text = format!(
+            "{:>9}  {:>14}  {:>14}  {:>11}  {:>8}  {:>8}\n",
+            "seconds", "offered", "sent", "dropped", "pps", "bit/s"
+        );
     }
     text += &format!(
-        "\nsent      {}\ndropped   {}\nin        {:.3} s: {:.3} Mpps, {:.3} Gbit/s",
-        report.sent,
-        report.dropped,
-        report.duration_s,
-        report.pps / 1e6,
-        report.bps / 1e9
+        "{elapsed_s:>9.1}  {:>14}  {:>14}  {:>11}  {:>8}  {:>8}",
+        amount(interval.offered),
+        amount(interval.sent),
+        amount(interval.dropped),
+        rate(interval.pps),
+        rate(interval.bps)
     );
-    if report.unaccounted > 0 {
-        text += &format!(
-            "\nunaccounted {}: offered, but neither sent nor dropped by the device",
-            report.unaccounted
-        );
-    }
-    if report.others > 0 {
-        text +=
-            &format!("\nothers    {}: packets of other senders, counted by the device too", report.others);
-    }
-    if report.refused > 0 {
-        text += &format!("\nrefused   {} times: no room in the device, tried again", report.refused);
-    }
-    if report.fell_short {
-        text += &format!(
-            "\nfell short: {} packets/s were asked for, {:.0} were reached",
-            report.asked_pps.unwrap_or(0.0),
-            report.pps
-        );
-    }
     writeln!(stdout(), "{text}").context("writing to standard output")
 }
 
+/// Lines of a report: a name, and what there is to say.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, name: &str, text: impl Display) {
+        self.0 += &format!("{name:<11}  {}\n", wrap(&text.to_string(), 13));
+    }
+
+    fn device(&mut self, sent: u64, dropped: u64, unaccounted: u64, others: u64) {
+        self.line("sent", amount(sent));
+        self.line("dropped", amount(dropped));
+        if unaccounted > 0 {
+            let what = "offered, but neither sent nor dropped by the device";
+            self.line("unaccounted", format!("{}: {what}", amount(unaccounted)));
+        }
+        if others > 0 {
+            self.line(
+                "others",
+                format!("{}: other senders' packets, counted by the device too", amount(others)),
+            );
+        }
+    }
+
+    fn speed(&mut self, duration_s: f64, pps: f64, bps: f64) {
+        self.line("took", format!("{duration_s:.3} s: {} packets/s, {} bit/s", rate(pps), rate(bps)));
+    }
+
+    fn print(self) -> Result<()> {
+        stdout().write_all(self.0.as_bytes()).context("writing to standard output")
+    }
+}
+
+/// Packets a second where the exact number matters.
+fn whole(pps: f64) -> String {
+    amount(pps.round() as u64)
+}
+
+fn print_report(report: &Report) -> Result<()> {
+    let mut lines = Lines::default();
+    lines.line("device", &report.device);
+    match &report.method_reason {
+        Some(reason) => lines.line("method", format!("{} ({reason})", report.method)),
+        None => lines.line("method", report.method),
+    }
+    let mut asked =
+        report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{} packets/s", whole(pps)));
+    if let Some(packets) = report.asked_packets {
+        asked += &format!(", {} packets", amount(packets));
+    }
+    if let Some(seconds) = report.asked_duration_s {
+        asked += &format!(", {seconds} s");
+    }
+    lines.line("asked", asked);
+    let mut offered = format!("{} packets, {} bytes", amount(report.offered), amount(report.bytes));
+    if let (Some(first), Some(last)) = (report.first_sequence, report.last_sequence) {
+        offered += &format!(", numbers {first} to {last}");
+    }
+    lines.line("offered", offered);
+    lines.device(report.sent, report.dropped, report.unaccounted, report.others);
+    if report.refused > 0 {
+        lines
+            .line("refused", format!("{} times: no room in the device, tried again", amount(report.refused)));
+    }
+    lines.speed(report.duration_s, report.pps, report.bps);
+    if report.fell_short {
+        lines.line(
+            "fell short",
+            format!(
+                "{} packets/s were asked for, {} were reached",
+                whole(report.asked_pps.unwrap_or(0.0)),
+                whole(report.pps)
+            ),
+        );
+    }
+    lines.print()
+}
+
 fn print_replay(report: &ReplayReport) -> Result<()> {
-    let mut text = format!(
-        "device    {}\nread      {} frames, {} passes\noffered   {} frames, {} bytes\nsent      {}\ndropped   {}\n\
-         in        {:.3} s: {:.3} Mpps, {:.3} Gbit/s",
-        report.device,
-        report.read,
-        report.passes,
-        report.offered,
-        report.bytes,
-        report.sent,
-        report.dropped,
-        report.duration_s,
-        report.pps / 1e6,
-        report.bps / 1e9
-    );
+    let mut lines = Lines::default();
+    lines.line("device", &report.device);
+    let passes = if report.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", report.passes) };
+    lines.line("read", format!("{} frames in {passes}", amount(report.read)));
     let left_out = [
         (report.too_large, "larger than the device's MTU allows; raise it with: ip link set DEV mtu N"),
         (report.too_short, "shorter than an Ethernet header"),
@@ -387,23 +440,20 @@ fn print_replay(report: &ReplayReport) -> Result<()> {
         (report.cut, "captured in part only"),
     ];
     for (count, reason) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-        text += &format!("\nleft out  {count}: {reason}");
+        lines.line("left out", format!("{}: {reason}", amount(count)));
     }
-    if report.unaccounted > 0 {
-        text += &format!(
-            "\nunaccounted {}: offered, but neither sent nor dropped by the device",
-            report.unaccounted
-        );
-    }
-    if report.others > 0 {
-        text +=
-            &format!("\nothers    {}: packets of other senders, counted by the device too", report.others);
-    }
+    lines.line("offered", format!("{} frames, {} bytes", amount(report.offered), amount(report.bytes)));
+    lines.device(report.sent, report.dropped, report.unaccounted, report.others);
+    lines.speed(report.duration_s, report.pps, report.bps);
     if report.fell_short {
-        text += &format!(
-            "\nfell short: {} frames were more than 1 ms late, up to {:.3} s",
-            report.late, report.most_late_s
+        lines.line(
+            "fell short",
+            format!(
+                "{} frames were more than 1 ms late, up to {:.3} s",
+                amount(report.late),
+                report.most_late_s
+            ),
         );
     }
-    writeln!(stdout(), "{text}").context("writing to standard output")
+    lines.print()
 }

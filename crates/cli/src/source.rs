@@ -3,93 +3,106 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Steering};
+use anyhow::Result;
+use wirelane::{Builder, Capture, Direction, Error, HookChoice, Selector, Steering};
+
+/// Headings of the help, the same in every command.
+pub const SOURCE: &str = "Where packets come from";
+/// See [`SOURCE`].
+pub const CAPTURE: &str = "How to capture";
+/// See [`SOURCE`].
+pub const STOP: &str = "When to stop (otherwise at Ctrl-C, or at the end of the file)";
+/// See [`SOURCE`].
+pub const OUTPUT: &str = "What to print";
 
 /// Where packets come from, and when to stop.
 #[derive(clap::Args, Debug)]
 pub struct SourceArgs {
-    /// Device or virtual device to capture on: eth1, eth1@2, eth1@0-3; repeat it or write a comma list
-    #[arg(short, long = "interface", value_name = "DEV", required_unless_present = "read")]
+    /// Device to capture on: eth1 is all of its RX queues, eth1@2 or eth1@0-3 only these; several with commas or
+    /// by repeating the option
+    #[arg(short, long = "interface", value_name = "DEV", help_heading = SOURCE)]
     pub interface: Vec<String>,
 
-    /// Read packets from a pcap or pcapng file instead ('-' is standard input); needs no privilege
-    #[arg(short, long, value_name = "FILE", conflicts_with = "interface")]
+    /// Read packets from a pcap or pcapng file instead; '-' is standard input. Needs no privilege
+    #[arg(short, long, value_name = "FILE", conflicts_with = "interface", help_heading = SOURCE)]
     pub read: Option<PathBuf>,
 
     /// How packets reach this program
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto, help_heading = CAPTURE)]
     pub engine: EngineArg,
 
     /// Where the ring engine takes packets from the kernel
-    #[arg(long, value_enum, default_value_t = HookArg::Auto)]
+    #[arg(long, value_enum, default_value_t = HookArg::Auto, help_heading = CAPTURE)]
     pub hook: HookArg,
 
     /// Which packets to capture
-    #[arg(long, value_enum, default_value_t = DirectionArg::Rx)]
+    #[arg(long, value_enum, default_value_t = DirectionArg::Rx, help_heading = CAPTURE)]
     pub direction: DirectionArg,
 
-    /// Keep at most this many bytes of each packet; 0: all of them
-    #[arg(short, long, value_name = "BYTES", default_value_t = 0)]
+    /// Keep at most this many bytes of each packet; 0 keeps all of them
+    #[arg(short, long, value_name = "BYTES", default_value_t = 0, help_heading = CAPTURE)]
     pub snap_length: usize,
 
-    /// Size of each ring in MiB, a power of two; there is one ring per lane and worker
-    #[arg(long, value_name = "MIB")]
+    /// Size of each ring in MiB, a power of two up to 1024. There is one ring per RX queue and worker. Default: 4, or
+    /// less where there are more than 64 rings
+    #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
-    /// Cores to pin the workers to, in turn
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Cores to run the workers on, as in 1,3: one worker each, in turn. Default: wherever there is time
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = CAPTURE)]
     pub cores: Vec<usize>,
 
-    /// Keep captured packets from the host's network stack
-    #[arg(long)]
+    /// Keep captured packets from the host's network stack. Without it they go on to it as always
+    #[arg(long, help_heading = CAPTURE)]
     pub take: bool,
 
     /// Show every packet at once instead of in batches: least delay, lower rate
-    #[arg(long)]
+    #[arg(long, help_heading = CAPTURE)]
     pub immediate: bool,
 
-    /// Leave the device out of promiscuous mode
-    #[arg(short = 'p', long)]
+    /// Do not put the device into promiscuous mode
+    #[arg(short = 'p', long, help_heading = CAPTURE)]
     pub no_promiscuous: bool,
 
-    /// Steer by the headers inside tunnels
-    #[arg(long)]
+    /// Look at the headers inside tunnels, not at the outer ones, to choose the worker
+    #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
 
-    /// Stop after as many seconds
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    /// Stop after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOP)]
     pub duration: Option<Duration>,
 
-    /// Stop after as many packets
-    #[arg(short = 'c', long, value_name = "N")]
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N", help_heading = STOP)]
     pub packets: Option<u64>,
 
-    /// Seconds between two lines of progress
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "1")]
+    /// Seconds from one report of progress to the next
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", help_heading = OUTPUT)]
     pub interval: Duration,
 
-    /// One JSON object a line: ready, one per interval, and the last one with "final": true
-    #[arg(long)]
+    /// Print one JSON object a line: {"ready": true, ...}, one per interval, and the last one with "final": true
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 
-    /// tcpdump filter expression
-    #[arg(trailing_var_arg = true, value_name = "EXPRESSION")]
+    /// tcpdump filter expression. Not in the help, for it does not work yet: it is taken to say so
+    #[arg(trailing_var_arg = true, value_name = "EXPRESSION", hide = true)]
     pub filter: Vec<String>,
 }
 
 /// Values of --engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineArg {
-    /// The best that works; says which
+    /// 'file' with -r, else 'ring'
     Auto,
-    /// Wirelane's own single-copy rings, filled by an XDP program
+    /// Wirelane's own rings, filled by a program in the kernel
     Ring,
-    /// AF_XDP
+    /// AF_XDP, not built yet
+    #[value(hide = true)]
     Xsk,
-    /// AF_PACKET
+    /// AF_PACKET, not built yet
+    #[value(hide = true)]
     Packet,
-    /// A capture file
+    /// The capture file that -r names
     File,
 }
 
@@ -127,35 +140,53 @@ pub enum SteeringArg {
 }
 
 /// A positive number of seconds, fractions allowed.
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
-        Ok(_) => Err("a number of seconds between 0 and 1000000000 is wanted".into()),
-        Err(_) => Err("not a number of seconds".into()),
+        _ => Err("give seconds, as in 10 or 0.5".into()),
     }
+}
+
+/// A usage error.
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
 }
 
 impl SourceArgs {
     /// Starts the capture with this many workers.
     pub fn open(&self, workers: usize, steering: SteeringArg) -> Result<Capture> {
-        ensure!(
-            self.filter.is_empty(),
-            "filter expressions are not built yet: leave out '{}', or filter a recording with tcpdump -r",
-            self.filter.join(" ")
-        );
+        if !self.filter.is_empty() {
+            let reason = format!(
+                "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
+                 with tcpdump -r",
+                self.filter.join(" ")
+            );
+            return Err(wrong("filter", reason));
+        }
         match (self.engine, &self.read) {
             (EngineArg::Xsk | EngineArg::Packet, _) => {
-                bail!("--engine: only 'ring' and 'file' are built yet; leave the option out")
+                return Err(wrong("--engine", "only 'ring' and 'file' are built yet; leave the option out"));
             }
-            (EngineArg::File, None) => bail!("--engine file: name the file with -r"),
+            (EngineArg::File, None) => return Err(wrong("--engine", "'file' reads a file: name it with -r")),
             (EngineArg::Ring, Some(_)) => {
-                bail!("--engine ring: captures from devices; a file is read by 'file'")
+                return Err(wrong(
+                    "--engine",
+                    "'ring' captures from devices; leave the option out to read a file",
+                ));
             }
             _ => {}
         }
         if let Some(path) = &self.read {
-            ensure!(workers == 1, "--workers: a file is read by one worker");
+            if workers != 1 {
+                return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
+            }
             return Ok(Capture::open_file(path)?);
+        }
+        if self.interface.is_empty() {
+            return Err(wrong(
+                "-i",
+                "name a device ('wirelane devices' lists them), or a file to read with -r",
+            ));
         }
         let mut selectors = Vec::new();
         for list in &self.interface {
@@ -164,7 +195,9 @@ impl SourceArgs {
         let ring_size = match self.ring_size {
             None => 0,
             Some(mib @ 1..=1024) if mib.is_power_of_two() => mib << 20,
-            Some(mib) => bail!("--ring-size: {mib} is not a power of two between 1 and 1024"),
+            Some(mib) => {
+                return Err(wrong("--ring-size", format!("{mib} is not a power of two between 1 and 1024")));
+            }
         };
         let builder = Builder::new(selectors)
             .snap_len(self.snap_length)

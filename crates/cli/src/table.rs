@@ -1,6 +1,13 @@
 //! Tables for people: the first column to the left, numbers to the right.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+/// Columns of the terminal that a table keeps to where it can: a wider one draws its columns closer.
+const WIDTH: usize = 100;
+
+/// Columns that running text keeps to, unless a word is too long for it.
+const TEXT_WIDTH: usize = 80;
 
 /// Rows of text under a header.
 pub struct Table<const N: usize> {
@@ -27,17 +34,42 @@ impl<const N: usize> fmt::Display for Table<N> {
                 *width = cell.chars().count().max(*width);
             }
         }
+        let gap = if widths.iter().sum::<usize>() + 2 * (N - 1) > WIDTH { 1 } else { 2 };
         for row in &self.rows {
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
                 match column {
                     0 => write!(f, "{cell:<width$}")?,
-                    _ => write!(f, "  {cell:>width$}")?,
+                    _ => write!(f, "{:gap$}{cell:>width$}", "")?,
                 }
             }
             writeln!(f)?;
         }
         Ok(())
     }
+}
+
+/// Breaks a text into lines that end before column 80, the first of which starts at `indent`.
+pub fn wrap(text: &str, indent: usize) -> String {
+    let mut wrapped = String::new();
+    let mut column = indent;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > TEXT_WIDTH {
+            let _ = write!(wrapped, "\n{:indent$}", "");
+            column = indent;
+        } else if column > indent {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += length;
+    }
+    wrapped
+}
+
+/// A name that came from elsewhere, without bytes that a terminal would act on.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) { Cow::Owned(text.escape_debug().to_string()) } else { text.into() }
 }
 
 /// A whole number with its thousands apart: `1,234,567`.
@@ -53,18 +85,20 @@ pub fn amount(n: u64) -> String {
     text
 }
 
-/// A rate in four characters or so: `999`, `12.3k`, `1.49M`, `100G`.
+/// A rate in three digits: `999`, `12.3k`, `1.49M`, `100G`.
 pub fn rate(per_second: f64) -> String {
-    let (value, unit) = match per_second {
-        v if v < 1e3 => (v, ""),
-        v if v < 1e6 => (v / 1e3, "k"),
-        v if v < 1e9 => (v / 1e6, "M"),
-        v => (v / 1e9, "G"),
-    };
-    let decimals = if unit.is_empty() && value.fract() == 0.0 {
-        0
-    } else {
-        2 - (value.max(1.0).log10() as usize).min(2)
+    let (mut value, mut unit) = (per_second, "");
+    for larger in ["k", "M", "G"] {
+        // What would be rounded to 1000 is one of the next unit.
+        if value >= 999.5 {
+            (value, unit) = (value / 1e3, larger);
+        }
+    }
+    let decimals = match value {
+        v if unit.is_empty() && v.fract() == 0.0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
     };
     format!("{value:.decimals$}{unit}")
 }
@@ -91,14 +125,38 @@ mod tests {
         for (n, text) in [
             (0.0, "0"),
             (12.0, "12"),
+            (0.25, "0.25"),
             (999.4, "999"),
+            (999.7, "1.00k"),
+            (9_999.9, "10.0k"),
+            (99_993.0, "100k"),
+            (999_999.0, "1.00M"),
             (1000.0, "1.00k"),
             (12_345.0, "12.3k"),
             (1_488_095.0, "1.49M"),
             (1e11, "100G"),
+            (2e12, "2000G"),
         ] {
             assert_eq!(rate(n), text);
         }
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(printable("eth\u{1b}[2J"), "eth\\u{1b}[2J");
+        assert_eq!(printable("eth1"), "eth1");
+    }
+
+    #[test]
+    fn columns_of_a_wide_table_are_closer() {
+        let wide = |width: usize| {
+            let mut table = Table::new(["a", "b", "c"]);
+            table.row(["x".repeat(width), "1".into(), "2".into()]);
+            table.to_string().lines().last().unwrap().len()
+        };
+        // Two columns of one character and the gaps beside the first column.
+        assert_eq!(wide(94), 100);
+        assert_eq!(wide(95), 99);
     }
 
     #[test]

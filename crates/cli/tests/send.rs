@@ -111,7 +111,7 @@ fn a_rate_out_of_reach_is_said() {
     let output = space.wirelane("-i wltx --method socket --rate 500M --duration 0.3").output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("fell short: 500000000 packets/s were asked for"), "{text}");
+    assert!(text.contains("fell short   500,000,000 packets/s were asked for"), "{text}");
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn wrong_usage_exits_with_2_and_other_errors_with_1() {
         ("-i wltx --speed 2x", 2, "--replay"),
         ("-i wltx --replay file.pcap --rate 5", 2, "cannot be used with"),
         ("-i eth99 --packets 1", 1, "eth99"),
-        ("-i wltx --size 59 --packets 1", 1, "60"),
-        ("-i wltx --proto tcp --size 60 --packets 1", 1, "66"),
-        ("-i wltx --size 3400 --packets 1", 1, "1514"),
+        ("-i wltx --size 59 --packets 1", 2, "60"),
+        ("-i wltx --proto tcp --size 60 --packets 1", 2, "66"),
+        ("-i wltx --size 3400 --packets 1", 2, "1514"),
         ("-i wltx --replay /no/such/file.pcap", 1, "/no/such/file.pcap"),
     ];
     for (arguments, status, message) in cases {

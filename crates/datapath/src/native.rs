@@ -42,6 +42,12 @@ struct RawField {
     size: u32,
 }
 
+#[repr(C)]
+struct RawConstant {
+    name: *const c_char,
+    value: u64,
+}
+
 unsafe extern "C" {
     fn wl_native_parse(data: *const u8, length: usize, link: u8, options: u32, out: *mut Parsed);
     fn wl_native_flow_hash(ip: *const Ip, seed: u32) -> u32;
@@ -49,6 +55,7 @@ unsafe extern "C" {
     fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
     fn wl_native_steer(steering: u32, buckets: *const u16, hash: u32, queue: u32, workers: u32) -> u32;
     fn wl_native_layout() -> *const RawField;
+    fn wl_native_constants() -> *const RawConstant;
 }
 
 /// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,
@@ -92,26 +99,42 @@ pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32
     unsafe { wl_native_steer(steering as u32, buckets.as_ptr(), hash, queue, workers) }
 }
 
-/// The shared structs as the C compiler laid them out, for comparing with [`crate::layout`].
+/// The shared structs as the C compiler laid them out, for comparing with [`crate::layout`] and
+/// [`crate::instance`].
 pub fn layout() -> Vec<Field> {
-    let mut fields = Vec::new();
-    // SAFETY: C returns a static table.
-    let mut field = unsafe { wl_native_layout() };
-    loop {
-        // SAFETY: the table ends with an entry whose name is null, and the loop stops there, so `field`
-        // points to an entry of it.
-        let RawField { name, offset, size } = unsafe { field.read() };
+    // SAFETY: C returns a static table that ends with an entry whose name is null.
+    let fields = unsafe { table(wl_native_layout(), |field| field.name) };
+    fields
+        .map(|(name, field)| Field { name, offset: field.offset as usize, size: field.size as usize })
+        .collect()
+}
+
+/// The constants of `kernel/` that Rust repeats, by their names in C, as the C compiler evaluates them.
+pub fn constants() -> Vec<(&'static str, u64)> {
+    // SAFETY: as in `layout`.
+    let constants = unsafe { table(wl_native_constants(), |constant| constant.name) };
+    constants.map(|(name, constant)| (name, constant.value)).collect()
+}
+
+/// The entries of a table of C's, with their names.
+///
+/// # Safety
+/// `entry` points to a static table whose last entry has a null name; all other names are static strings.
+unsafe fn table<T: 'static>(
+    mut entry: *const T,
+    name: impl Fn(&T) -> *const c_char,
+) -> impl Iterator<Item = (&'static str, &'static T)> {
+    std::iter::from_fn(move || {
+        // SAFETY: the table is static, and is not left: `entry` moves on only from an entry with a name.
+        let this: &'static T = unsafe { &*entry };
+        let name = name(this);
         if name.is_null() {
-            return fields;
+            return None;
         }
-        // SAFETY: names are string literals: static, and ended by a zero byte.
+        // SAFETY: names are string literals: static, and ended by a zero byte (the caller's part).
         let name = unsafe { CStr::from_ptr(name) };
-        fields.push(Field {
-            name: name.to_str().unwrap_or("(not UTF-8)"),
-            offset: offset as usize,
-            size: size as usize,
-        });
         // SAFETY: this entry was not the last one, so the next is within the table.
-        field = unsafe { field.add(1) };
-    }
+        entry = unsafe { entry.add(1) };
+        Some((name.to_str().unwrap_or("(not UTF-8)"), this))
+    })
 }

@@ -11,7 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Write(#[from] io::Error),
     /// An output file could not be opened.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be written: {source}")]
     Open {
         /// The file.
         path: PathBuf,
@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The output exists, and overwriting was not asked for.
-    #[error("{path} exists; give another name, or ask for it to be overwritten")]
+    #[error("{path} exists already; give another name, or ask for it to be overwritten (--overwrite)")]
     Exists {
         /// The file.
         path: PathBuf,

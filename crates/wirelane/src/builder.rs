@@ -98,23 +98,23 @@ impl Builder {
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
-    /// [`Error::MissingCapability`], [`Error::UnknownDevice`], [`Error::UnknownQueue`],
-    /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::TooManyGroups`], [`Error::BadOption`], or
-    /// what the kernel said ([`Error::Kernel`], [`Error::Bpf`]).
+    /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
+    /// [`TooManyGroups`], [`BadOption`], or what the kernel said ([`Kernel`], [`Bpf`]).
+    ///
+    /// [`MissingCapability`]: crate::Error::MissingCapability
+    /// [`UnknownDevice`]: crate::Error::UnknownDevice
+    /// [`UnknownQueue`]: crate::Error::UnknownQueue
+    /// [`ForeignProgram`]: crate::Error::ForeignProgram
+    /// [`OtherVersion`]: crate::Error::OtherVersion
+    /// [`TooManyGroups`]: crate::Error::TooManyGroups
+    /// [`BadOption`]: crate::Error::BadOption
+    /// [`Kernel`]: crate::Error::Kernel
+    /// [`Bpf`]: crate::Error::Bpf
     pub fn open(self) -> Result<Capture> {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
-        privilege::require(
-            &[
-                Capability::Bpf,
-                Capability::NetAdmin,
-                Capability::NetRaw,
-                Capability::SysAdmin,
-                Capability::Perfmon,
-            ],
-            "capturing with the ring engine",
-        )?;
+        privilege::require(&Capability::CAPTURE, "capturing from a device")?;
         Capture::live(&self.0, selected)
     }
 }

@@ -13,36 +13,7 @@ use crate::worker::Worker;
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
 ///
-/// # Examples
-/// Counts what arrives on two RX queues of `eth1` for a second:
-/// ```no_run
-/// use std::time::{Duration, Instant};
-/// use wirelane::{Builder, Selector};
-///
-/// let selectors = Selector::parse_list("eth1@0-1")?;
-/// let mut capture = Builder::new(selectors).workers(2).cores([0, 1]).snap_len(128).open()?;
-/// let end = Instant::now() + Duration::from_secs(1);
-/// std::thread::scope(|scope| {
-///     for mut worker in capture.workers() {
-///         scope.spawn(move || -> wirelane::Result<()> {
-///             worker.pin()?;
-///             let (mut packets, mut bytes) = (0u64, 0u64);
-///             while Instant::now() < end {
-///                 let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
-///                 for record in batch {
-///                     packets += 1;
-///                     bytes += u64::from(record.wire_len());
-///                 }
-///             }
-///             println!("worker {}: {packets} packets, {bytes} bytes", worker.index());
-///             Ok(())
-///         });
-///     }
-/// });
-/// let ledger = capture.close()?;
-/// println!("seen {} lost {} analysed {}", ledger.total.seen, ledger.total.lost, ledger.total.analysed);
-/// # Ok::<(), wirelane::Error>(())
-/// ```
+/// There is an example at the [front page](crate#example).
 #[derive(Debug)]
 pub struct Capture(Kind);
 

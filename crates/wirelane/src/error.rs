@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// The process lacks capabilities.
     #[error(
-        "missing {missing}: {action} needs it; run as root, or grant it: setcap {grant}+ep $(which wirelane)"
+        "missing {missing}: {action} needs that; run it with sudo, or grant it once: sudo setcap {grant}+ep $(which wirelane)"
     )]
     MissingCapability {
         /// The capabilities that are missing, as in `CAP_BPF, CAP_NET_ADMIN`.

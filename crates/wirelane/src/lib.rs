@@ -1,4 +1,46 @@
-//! Multi-core packet capture for stock Linux.
+//! Multi-core packet capture for stock Linux: every RX queue of a device, several applications on one device, and
+//! an account of every packet.
+//!
+//! # The problem
+//! A card spreads what it receives over several RX queues, and the kernel polls them on several cores. A capture
+//! that funnels them into one socket gives that away: the cores meet at one lock, and nobody can say at the end
+//! which packets were lost where. Kernel modules have solved this, and break at each new kernel.
+//!
+//! # The way of a packet
+//! ```text
+//! RX queue -> XDP or tc program: parse once -> for each group: steer -> ring (the only copy)  -> host stack
+//!                                                                        |
+//!                                        Worker::next_batch -> Batch -> Record, read in place
+//!                                                                        |
+//!                         Capture::ledger: seen = filtered + absorbed + shed + lost + delivered
+//! ```
+//! * A **virtual device** is one RX queue opened like a device: `eth1@2`. `eth1@0-3` are four, `eth1` is all of
+//!   them; [`Selector`] reads these names and [`Device`] says what there is.
+//! * A [`Builder`] starts a [`Capture`]: an eBPF program goes onto the device's hook, or the one that is there
+//!   already gets one more **group**. Groups of one process or of many each get their own copy, and one that ends,
+//!   however it ends, takes nothing from the others.
+//! * Between each **lane** (an RX queue, or a CPU under generic XDP and tc) and each [`Worker`] lies one **ring**
+//!   with one writer and one reader. The program copies the packet into it once; the worker reads it there.
+//!   Nothing on this way takes a lock, allocates, or makes a system call per packet.
+//! * **Steering** chooses the worker, by flow (both directions of a conversation meet) or by RX queue, so the number
+//!   of workers is free of the number of queues.
+//! * Packets go on to the host's stack as always, unless [`Builder::take`] keeps them from it.
+//! * The **[`Ledger`]** says where every packet went, for each virtual device and each worker. Its sums hold exactly
+//!   at every close, under any load. A worker that is too slow loses packets, and they are counted.
+//!
+//! A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
+//! and [`send`] makes numbered packets to measure all this with.
+//!
+//! # Example
+//! The file `examples/count.rs`; it needs root and runs with `cargo run --release --example count -- eth1`.
+//! ```no_run
+#![doc = include_str!("../examples/count.rs")]
+//! ```
+//!
+//! # What it needs
+//! Linux 6.1 or newer with type information (BTF), and for live capture root or the capabilities in
+//! [`privilege::Capability::CAPTURE`]. What is missing is named by the [`Error`].
+
 mod batch;
 mod builder;
 mod capture;

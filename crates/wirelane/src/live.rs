@@ -70,16 +70,18 @@ impl LiveCapture {
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, &device.name, &wish)?;
             let mut tallies = Vec::new();
-            for (worker, (lanes, bells)) in ends.iter_mut().enumerate() {
+            for (worker, (lanes, _)) in ends.iter_mut().enumerate() {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
                 for lane in lanes_of(&instance, &wish.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
                     lanes.push(LaneEnd { reader, memory, device: index as u16, tally: Arc::clone(&tally) });
                 }
-                let bell = Bell::new()?;
-                membership.hang(worker, &bell)?;
-                bells.push(bell);
                 tallies.push(tally);
+            }
+            let own: Vec<Bell> = (0..count).map(|_| Bell::new()).collect::<Result<_>>()?;
+            membership.hang(&own)?;
+            for ((_, bells), bell) in ends.iter_mut().zip(own) {
+                bells.push(bell);
             }
             let promiscuous = settings.promiscuous.then(|| Promiscuous::enter(device.ifindex)).transpose()?;
             let missed_before = monitor.statistics(device.ifindex)?.missed();

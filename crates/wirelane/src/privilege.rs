@@ -44,6 +44,15 @@ impl Capability {
         Capability::IpcLock,
     ];
 
+    /// Those that capturing from a device needs.
+    pub const CAPTURE: [Capability; 5] = [
+        Capability::Bpf,
+        Capability::NetAdmin,
+        Capability::NetRaw,
+        Capability::SysAdmin,
+        Capability::Perfmon,
+    ];
+
     /// The name as the kernel's documentation writes it: `CAP_BPF`.
     pub fn name(self) -> &'static str {
         match self {

@@ -101,6 +101,14 @@ impl Settings {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return bad("--workers", format!("{} is not between 1 and {MAX_WORKERS}", self.workers));
         }
+        let allowed = crate::send::allowed_cpus();
+        if let Some(core) = self.cores.iter().find(|core| !allowed.contains(core)) {
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            return bad(
+                "--cores",
+                format!("this process may not run on {core}, only on {}", allowed.join(",")),
+            );
+        }
         if self.snap_len > MAX_SNAP {
             return bad("--snap-length", format!("{} is more than {MAX_SNAP}, the longest", self.snap_len));
         }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use wirelane::device::{Device, Duplex, Irq, RxQueue, Selected, XdpFeatures};
 
-use super::text::{Style, printable, speed, state, wrap};
+use super::text::{Style, speed, state};
+use crate::table::{printable, wrap};
 
 /// Columns of the names on the left.
 const NAMES: usize = 15;

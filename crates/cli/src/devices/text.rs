@@ -1,12 +1,10 @@
 //! The table of all devices and the list of the kernel's features, for people, in 80 columns.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use wirelane::device::{Device, Feature, KernelFeatures};
 
-/// Columns that the output keeps to, unless a name is too long for it.
-const WIDTH: usize = 80;
+use crate::table::{printable, wrap};
 
 /// Whether to use colour.
 #[derive(Clone, Copy, Debug)]
@@ -150,36 +148,12 @@ pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
     } else {
         let _ = write!(text, "  {privileges:<width$}  {}   ", style.notice("no"));
         let note = format!(
-            "missing {}: run as root, or grant them with setcap",
+            "missing {}: run it with sudo, or grant them with setcap",
             kernel.missing_capabilities.join(", ")
         );
         let _ = writeln!(text, "{}", wrap(&note, 2 + width + 2 + 5));
     }
     text
-}
-
-/// Breaks a text into lines that end before column 80, the first of which starts at `indent`.
-pub(super) fn wrap(text: &str, indent: usize) -> String {
-    let mut wrapped = String::new();
-    let mut column = indent;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            let _ = write!(wrapped, "\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            wrapped.push(' ');
-            column += 1;
-        }
-        wrapped.push_str(word);
-        column += length;
-    }
-    wrapped
-}
-
-/// A name that came from elsewhere, without bytes that a terminal would act on.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) { Cow::Owned(text.escape_debug().to_string()) } else { text.into() }
 }
 
 #[cfg(test)]
@@ -234,11 +208,5 @@ mod tests {
             let name = line.split_whitespace().next().unwrap();
             assert!(line[column..].starts_with(&format!("{name}@0")), "{text}");
         }
-    }
-
-    #[test]
-    fn names_cannot_steer_a_terminal() {
-        assert_eq!(printable("eth\u{1b}[2J"), "eth\\u{1b}[2J");
-        assert_eq!(printable("eth1"), "eth1");
     }
 }

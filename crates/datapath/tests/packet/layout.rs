@@ -2,19 +2,23 @@
 
 use std::mem::offset_of;
 
-use wirelane_datapath::layout::{Ip, Parsed, RecordHeader};
-use wirelane_datapath::native::{Field, layout};
+use wirelane_datapath::instance::{self, Group, Instance, Reader, Ring, Tally, group_flags, steering};
+use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader};
+use wirelane_datapath::native::{self, Field, constants, layout};
 
 macro_rules! mirror {
     ($fields:ident, $c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
         $fields.push(Field { name: $c, offset: 0, size: size_of::<$rust>() });
-        let whole = <$rust>::default();
         $($fields.push(Field {
             name: concat!($c, ".", stringify!($field)),
             offset: offset_of!($rust, $field),
-            size: size_of_val(&whole.$field),
+            size: size_of_field(|whole: &$rust| &whole.$field),
         });)*
     };
+}
+
+fn size_of_field<T, F>(_: impl Fn(&T) -> &F) -> usize {
+    size_of::<F>()
 }
 
 #[test]
@@ -87,7 +91,53 @@ fn rust_and_c_agree_on_every_field() {
             link,
         }
     );
-    assert_eq!(rust, layout(), "left: crates/datapath/src/layout.rs, right: kernel/packet/types.h");
+    mirror!(
+        rust,
+        "wl_instance",
+        Instance { active, stray, version, lanes, queues, ifindex, per_cpu, seed, pad }
+    );
+    mirror!(
+        rust,
+        "wl_group",
+        Group {
+            queues,
+            snap_len,
+            workers,
+            segments,
+            steering,
+            flags,
+            publish_every,
+            owner_pid,
+            pad,
+            owner,
+            joined_ns,
+            pad2,
+            buckets
+        }
+    );
+    mirror!(rust, "wl_tally", Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, pad });
+    mirror!(
+        rust,
+        "wl_ring",
+        Ring {
+            head,
+            cached_tail,
+            published,
+            rung_for,
+            delivered,
+            lost,
+            bells,
+            published_ns,
+            public_head,
+            pad2
+        }
+    );
+    mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
+    assert_eq!(
+        rust,
+        layout(),
+        "left: crates/datapath/src/layout.rs and instance.rs, right: packet/types.h and programs/instance.h"
+    );
 }
 
 /// With every byte in a field of the table, a field that one side has and the other lacks cannot hide.
@@ -103,4 +153,45 @@ fn the_table_covers_every_byte() {
         }
         assert_eq!(next, whole.size, "{}: bytes at its end are in no field", whole.name);
     }
+}
+
+#[test]
+fn rust_and_c_agree_on_constants() {
+    let rust = [
+        ("WL_INTERFACE_VERSION", instance::INTERFACE_VERSION.into()),
+        ("WL_MAX_GROUPS", instance::MAX_GROUPS as u64),
+        ("WL_MAX_WORKERS", instance::MAX_WORKERS as u64),
+        ("WL_MAX_QUEUES", instance::MAX_QUEUES as u64),
+        ("WL_BUCKETS", instance::BUCKETS as u64),
+        ("WL_SEGMENT_SHIFT", instance::SEGMENT_SHIFT.into()),
+        ("WL_SEGMENT", instance::SEGMENT as u64),
+        ("WL_SLACK", instance::SLACK as u64),
+        ("WL_MAX_SNAP", instance::MAX_SNAP as u64),
+        ("WL_READERS", instance::MAX_READERS as u64),
+        ("WL_AWAKE", instance::AWAKE),
+        ("WL_RECORD_HEADER", RECORD_HEADER as u64),
+        ("WL_GROUP_TAKE", group_flags::TAKE.into()),
+        ("WL_GROUP_INNER", group_flags::INNER.into()),
+        ("WL_STEER_FLOW", steering::FLOW.into()),
+        ("WL_STEER_QUEUE", steering::QUEUE.into()),
+        ("sizeof(struct wl_segment)", instance::ELEMENT as u64),
+    ];
+    assert_eq!(rust.as_slice(), constants(), "left: Rust, right: C");
+    // The two that Rust has twice.
+    assert_eq!(native::BUCKETS, instance::BUCKETS);
+    assert_eq!(native::Steering::Flow as u32, steering::FLOW);
+    assert_eq!(native::Steering::Queue as u32, steering::QUEUE);
+}
+
+/// What lanes and workers write must not share a cache line: neither two rings nor the two sides of one.
+#[test]
+fn writers_have_cache_lines_of_their_own() {
+    const LINE: usize = 64;
+    for size in [size_of::<Ring>(), size_of::<Reader>(), size_of::<Tally>(), size_of::<Instance>()] {
+        assert_eq!(size % LINE, 0);
+    }
+    assert_eq!(offset_of!(Ring, public_head) % LINE, 0, "written rarely, read at every turn");
+    assert_eq!(offset_of!(Reader, wake_at) % LINE, 0);
+    // write_group() copies it word by word.
+    assert_eq!(size_of::<Group>() % 8, 0);
 }

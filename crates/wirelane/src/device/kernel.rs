@@ -57,7 +57,7 @@ impl KernelFeatures {
             unprivileged(read("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref()),
             user_namespace(&privileges),
         ];
-        let missing = privileges.missing(&NEEDED);
+        let missing = privileges.missing(&Capability::CAPTURE);
         Ok(KernelFeatures {
             release,
             features,
@@ -65,9 +65,6 @@ impl KernelFeatures {
         })
     }
 }
-
-/// What the capturing commands need, between them.
-const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capability::NetRaw];
 
 fn feature(
     feature: &'static str,

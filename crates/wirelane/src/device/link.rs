@@ -30,6 +30,7 @@ pub(crate) struct Link {
     /// Kind of a virtual device, as in `ip link add type KIND`.
     pub(super) kind: Option<String>,
     pub(super) rx_queues: u32,
+    pub(super) tx_queues: u32,
     pub(super) xdp: Vec<XdpProgram>,
     pub(super) statistics: Statistics,
 }
@@ -75,8 +76,13 @@ impl Link {
     }
 
     fn read(body: &[u8]) -> Option<Link> {
-        let mut link =
-            Link { ifindex: u32_at(body, 4)?, flags: u32_at(body, 8)?, rx_queues: 1, ..Link::default() };
+        let mut link = Link {
+            ifindex: u32_at(body, 4)?,
+            flags: u32_at(body, 8)?,
+            rx_queues: 1,
+            tx_queues: 1,
+            ..Link::default()
+        };
         // An interface's link-layer address is a MAC address only where this says so.
         link.hardware = u16_at(body, 2)?;
         let ethernet = link.hardware == libc::ARPHRD_ETHER;
@@ -87,6 +93,7 @@ impl Link {
                 libc::IFLA_ADDRESS if ethernet => link.mac = value.try_into().ok().map(MacAddress),
                 libc::IFLA_CARRIER => link.carrier = value.first().map(|up| *up != 0),
                 libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_at(value, 0)?,
+                libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0)?,
                 libc::IFLA_STATS64 => link.statistics = Statistics::read(value),
                 libc::IFLA_XDP => link.xdp = read_xdp(value),
                 libc::IFLA_LINKINFO => {

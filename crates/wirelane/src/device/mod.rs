@@ -155,6 +155,8 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// Its active RX queues, numbered from 0.
     pub rx_queues: Vec<RxQueue>,
+    /// The most TX queues that it can have.
+    pub max_tx_queues: u32,
     /// The most RX queues that it can have.
     pub max_rx_queues: u32,
     /// The XDP programs that are attached to it.
@@ -244,6 +246,7 @@ impl From<Link> for Device {
             duplex: None,
             numa_node: None,
             rx_queues: Vec::new(),
+            max_tx_queues: link.tx_queues,
             max_rx_queues: link.rx_queues,
             xdp: link.xdp,
             xdp_features: None,

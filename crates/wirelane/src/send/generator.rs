@@ -248,6 +248,10 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         }
         Method::Auto => match possible() {
             Ok(()) => Ok((true, Some("the fastest".into()))),
+            // Nobody asked for the option that the error names.
+            Err(Error::BadOption { reason, .. }) => {
+                Ok((false, Some(format!("live frames do not work here: {reason}"))))
+            }
             Err(error) => Ok((false, Some(format!("live frames do not work here: {error}")))),
         },
     }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What holds:
-//! * Packet `n` is the same bytes whichever method or thread sends it ([`pattern`]).
+//! * Packet `n` is the same bytes whichever method or thread sends it.
 //! * Each number is handed to the kernel at most once, and the numbers of one thread leave no gap.
 //! * The report tells three things apart: what was *asked*, what was *offered* (handed to the kernel), and
 //!   what the device says it *sent* and *dropped*. A generator that fell short of its rate says so.

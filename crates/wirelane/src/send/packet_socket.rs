@@ -27,8 +27,12 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket for sending from this device.
-    pub(super) fn open(interface: &Interface) -> Result<PacketSocket> {
+    /// Opens a socket for sending from this device, past the queueing discipline or, with `spread`, through it.
+    ///
+    /// Past it, the kernel sends everything on the TX queue of the sending CPU; through it, flows are spread over
+    /// the TX queues by their hash (net/packet/af_packet.c, `packet_pick_tx_queue`; net/core/dev.c,
+    /// `netdev_pick_tx`). On a veth the peer's RX queue is the TX queue's number.
+    pub(super) fn open(interface: &Interface, spread: bool) -> Result<PacketSocket> {
         require(&[CAP_NET_RAW], "sending raw frames")?;
         // Protocol 0: the socket receives nothing.
         // SAFETY: no memory is passed.
@@ -50,7 +54,9 @@ impl PacketSocket {
         if bound != 0 {
             return Err(Error::last_os(format!("binding a packet socket to {}", interface.name)));
         }
-        socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1_i32)?;
+        if !spread {
+            socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1_i32)?;
+        }
         // Beyond net.core.wmem_max where the privilege is there, up to it elsewhere.
         if socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
@@ -196,7 +202,7 @@ impl<'a> SocketSender<'a> {
         template: &'a Template,
         share: Share,
     ) -> Result<SocketSender<'a>> {
-        let socket = PacketSocket::open(interface)?;
+        let socket = PacketSocket::open(interface, several_tx_queues(interface)?)?;
         let mut frames = Frames::new(template.largest());
         for slot in 0..BATCH {
             template.prepare(frames.slot(slot));
@@ -217,4 +223,8 @@ impl<'a> SocketSender<'a> {
         self.next += taken as u64 * self.stride;
         Ok((taken as u64, refused))
     }
+}
+
+fn several_tx_queues(interface: &Interface) -> Result<bool> {
+    Ok(crate::device::Device::open(&interface.name)?.max_tx_queues > 1)
 }

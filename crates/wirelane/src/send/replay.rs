@@ -161,7 +161,8 @@ pub fn replay<R: FrameReader>(
         return Err(Error::BadOption { option: "--speed", reason });
     }
     let interface = Interface::find(&plan.device)?;
-    let socket = PacketSocket::open(&interface)?;
+    // One TX queue, so that frames keep their order.
+    let socket = PacketSocket::open(&interface, false)?;
     let meter = Meter::start(&interface)?;
     // Room for a VLAN tag: the kernel allows 4 bytes more where the frame has one.
     let mut outlet = Outlet {

@@ -74,11 +74,16 @@ impl Place {
     /// Ends what an earlier owner may have left running in this place.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
-        remove(&instance.data, self.group)?;
-        for worker in 0..MAX_WORKERS {
-            remove(&instance.bells, self.group * MAX_WORKERS + worker)?;
+        let mut left = Vec::new();
+        if is_there(&instance.data, self.group)? {
+            left.push((&instance.data, self.group));
         }
-        Ok(())
+        for bell in (0..MAX_WORKERS).map(|worker| self.group * MAX_WORKERS + worker) {
+            if is_there(&instance.bells, bell)? {
+                left.push((&instance.bells, bell));
+            }
+        }
+        at_once(left.into_iter(), |(map, key)| remove(map, key))
     }
 }
 
@@ -98,26 +103,41 @@ fn is_active(instance: &Instance, group: usize) -> bool {
     instance.state.word(offset_of!(layout::Instance, active)).load(Ordering::SeqCst) & (1 << group) != 0
 }
 
-/// Takes an entry out of an array of maps, where there is one. On return no program uses it any more.
+/// Does something to several entries of arrays of maps side by side: every change waits for all running programs,
+/// and those that wait at the same time wait for the same programs.
+fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
+    let change = &change;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = entries.map(|entry| scope.spawn(move || change(entry))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// Whether an array of maps has an entry here. Cheap, whereas a deletion waits even if there is nothing.
+fn is_there(map: &MapHandle, key: usize) -> Result<bool> {
+    let found = map.lookup(&(key as u32).to_ne_bytes(), MapFlags::ANY);
+    found.map(|found| found.is_some()).map_err(|e| Error::bpf("looking for a group's map", e))
+}
+
+/// Takes an entry out of an array of maps. On return no program uses it any more.
 fn remove(map: &MapHandle, key: usize) -> Result<()> {
-    let key = (key as u32).to_ne_bytes();
-    // A look-up is cheap; a deletion waits for every running program, even of an empty entry.
-    match map.lookup(&key, MapFlags::ANY) {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => match map.delete(&key) {
-            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(Error::bpf("removing a group's map", e))
-            }
-            _ => Ok(()),
-        },
-        Err(e) => Err(Error::bpf("looking for a group's map", e)),
+    match map.delete(&(key as u32).to_ne_bytes()) {
+        Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(Error::bpf("removing a group's map", e)),
+        _ => Ok(()),
     }
 }
 
 /// Clears the places of groups whose owners are gone. Returns how many there were.
 pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
-    for group in (0..MAX_GROUPS).filter(|&group| is_active(instance, group)) {
+    for group in 0..MAX_GROUPS {
+        // An owner may have been killed between handing over its rings and becoming active.
+        if !is_active(instance, group) && !is_there(&instance.data, group)? {
+            continue;
+        }
         // Taken only where the owner is gone; while we hold it, nobody else can join here.
         if let Some(place) = Place::take(instance, group)? {
             place.clear(instance)?;
@@ -183,13 +203,15 @@ impl Membership {
         })
     }
 
-    /// Hangs up a worker's bell.
-    pub(crate) fn hang(&self, worker: usize, bell: &Bell) -> Result<()> {
-        let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
-        self.instance
-            .bells
-            .update(&key, &bell.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| Error::bpf("hanging up a worker's bell", e))
+    /// Hangs up the bells of all workers, in their order.
+    pub(crate) fn hang(&self, bells: &[Bell]) -> Result<()> {
+        at_once(bells.iter().enumerate(), |(worker, bell)| {
+            let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
+            self.instance
+                .bells
+                .update(&key, &bell.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| Error::bpf("hanging up a worker's bell", e))
+        })
     }
 
     /// Lanes write to the group from now on.

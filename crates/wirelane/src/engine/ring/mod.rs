@@ -8,6 +8,7 @@
 //!  source.rs     a worker: all rings that lead to it; spin, sleep, wake
 //!  bell.rs       the wake-up
 //!  memory.rs     mappings: where the unsafe code is
+//!  model/        tests only: the ring protocol under loom
 //! ```
 
 pub(crate) mod attach;
@@ -15,5 +16,7 @@ pub(crate) mod bell;
 pub(crate) mod group;
 pub(crate) mod instance;
 pub(crate) mod memory;
+#[cfg(test)]
+mod model;
 pub(crate) mod reader;
 pub(crate) mod source;

@@ -3,7 +3,8 @@
 //! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
 //! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its
 //! bell or a time-out is up. The watermark adapts so that the bell rings about a thousand times a second at
-//! most; the time-out bounds how long a lone packet can wait.
+//! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
+//! publication); the time-out bounds how long the last packets of a burst can wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +27,10 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const MOST_SPINS: u32 = 1 << 11;
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
-/// Smallest watermark: below it, publication of the head (every few KiB) is the limit anyway.
-const LOWEST_WATERMARK: u64 = 4096;
+/// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
+const LOWEST_WATERMARK: u64 = 1;
+/// Watermark of one that is woken often; it doubles from here.
+const FIRST_WATERMARK: u64 = 4096;
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
 
@@ -90,7 +93,7 @@ impl RingSource {
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
             watermark: LOWEST_WATERMARK,
-            highest_watermark: (ring_size / 4).max(LOWEST_WATERMARK),
+            highest_watermark: (ring_size / 4).max(FIRST_WATERMARK),
             last_wake: Instant::now(),
         }
     }
@@ -174,7 +177,7 @@ impl RingSource {
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                self.watermark = (self.watermark * 2).min(self.highest_watermark);
+                self.watermark = (self.watermark * 2).clamp(FIRST_WATERMARK, self.highest_watermark);
             }
         } else {
             self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);

@@ -1,0 +1,77 @@
+//! Numbered packets: what the generator sent, against what a capture yielded.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use wirelane::send::numbered;
+use wirelane::{Record, Worker};
+
+use crate::{Child, Finished, Lab, wirelane_binary};
+
+/// How long anything in a test may take.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Starts the program in a namespace of the lab.
+pub fn wirelane(lab: &Lab, namespace: &str, words: &[&str]) -> Result<Child> {
+    let binary = wirelane_binary()?;
+    let binary = binary.to_str().context("the binary's path is UTF-8")?;
+    lab.spawn(namespace, &[&[binary], words].concat())
+}
+
+/// Starts a capturing command on the lab's receiver and waits until it captures.
+pub fn capture(lab: &Lab, words: &[&str]) -> Result<Child> {
+    let mut child = wirelane(lab, &lab.receiver().namespace, words)?;
+    child.wait_ready(LIMIT)?;
+    Ok(child)
+}
+
+/// Ends a capture by SIGTERM and gives its last object.
+pub fn finish(child: Child) -> Result<serde_json::Value> {
+    last_of(&child.terminate(LIMIT)?)
+}
+
+/// The last object of a command that ended well.
+pub fn last_of(finished: &Finished) -> Result<serde_json::Value> {
+    ensure!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
+    let last = finished.last_json()?;
+    ensure!(last["final"] == true, "not a last object: {last}");
+    Ok(last)
+}
+
+/// Sends numbered packets from the lab's sender through sockets; all of them must have been sent.
+pub fn send(lab: &Lab, packets: u64, options: &[&str]) -> Result<()> {
+    let number = packets.to_string();
+    let end = lab.sender();
+    let words = [&["send", "-i", &end.device, "--packets", &number, "--method", "socket", "--json"], options]
+        .concat();
+    let last = last_of(&wirelane(lab, &end.namespace, &words)?.finish(LIMIT)?)?;
+    ensure!(last["sent"] == packets, "the device sent {} of {packets}", last["sent"]);
+    Ok(())
+}
+
+/// A column of a JSON object of the ledger.
+pub fn column(object: &serde_json::Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or_else(|| panic!("no {name} in {object}"))
+}
+
+/// The number in a record of the generator's; `None` for any other packet.
+pub fn number_of(record: &Record<'_>) -> Option<u64> {
+    record.payload().and_then(numbered)
+}
+
+/// Reads until there is nothing more, calling `each` for every record; `None` of the worker or `quiet` without a
+/// record ends it.
+pub fn drain(worker: &mut Worker, quiet: Duration, mut each: impl FnMut(&Record<'_>)) -> Result<u64> {
+    let mut records = 0;
+    loop {
+        let Some(batch) = worker.next_batch(quiet)? else { return Ok(records) };
+        let before = records;
+        for record in batch {
+            each(&record);
+            records += 1;
+        }
+        if records == before {
+            return Ok(records);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wirelane_tests::{Child, Finished, Lab, Signal, repository, require_root, wirelane_binary};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A demo with a small flood, whose temporary files go to a folder of the test's own.
+struct Demo {
+    folder: TempDir,
+    // The demo's programs must not come into the way of a test that looks at the whole machine.
+    _lab: Lab,
+}
+
+impl Demo {
+    fn new() -> Demo {
+        Demo { folder: TempDir::new().unwrap(), _lab: Lab::new(1).unwrap() }
+    }
+
+    fn start(&self, wirelane: &Path, more: &[&str]) -> Child {
+        let mut command = Command::new(repository().join("scripts/demo"));
+        command.arg("--wirelane").arg(wirelane).args(["--packets", "20000"]).args(more);
+        Child::spawn(command.env("TMPDIR", self.folder.path())).unwrap()
+    }
+
+    fn run(&self, wirelane: &Path, more: &[&str]) -> Finished {
+        let demo = self.start(wirelane, more);
+        let pid = demo.pid();
+        let finished = demo.finish(LIMIT).unwrap();
+        self.assert_nothing_is_left(pid, &finished);
+        finished
+    }
+
+    fn assert_nothing_is_left(&self, pid: u32, finished: &Finished) {
+        let namespaces: Vec<String> = names("/run/netns".as_ref());
+        let ours = format!("wldemo-{pid}-");
+        assert!(namespaces.iter().all(|name| !name.starts_with(&ours)), "{namespaces:?} {}", finished.stderr);
+        let files: Vec<String> = names(self.folder.path());
+        assert!(files.iter().all(|name| !name.starts_with("wldemo")), "{files:?} {}", finished.stderr);
+    }
+
+    /// A program in the place of `wirelane` that adds to what one of the observers has seen.
+    fn liar(&self) -> PathBuf {
+        let path = self.folder.path().join("liar");
+        let wirelane = wirelane_binary().unwrap();
+        let script = format!(
+            "#!/bin/bash\ncase \"$*\" in *'count -i cap0@2'*)\n\
+             exec {0} \"$@\" > >(sed -u 's/\"seen\":/\"seen\":1/g') ;;\nesac\nexec {0} \"$@\"\n",
+            wirelane.display()
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn every_count_agrees_and_the_recording_is_kept_where_asked() {
+    if !require_root("every_count_agrees_and_the_recording_is_kept_where_asked") {
+        return;
+    }
+    let demo = Demo::new();
+    let kept = demo.folder.path().join("kept.pcapng");
+    let finished = demo.run(&wirelane_binary().unwrap(), &["--keep", kept.to_str().unwrap()]);
+    assert!(finished.status.success(), "{:#?} {}", finished.lines, finished.stderr);
+    let rows: Vec<&String> = finished.lines.iter().filter(|line| line.ends_with("  yes")).collect();
+    assert!(rows.len() >= 12, "{:#?}", finished.lines);
+    assert!(finished.lines.iter().any(|line| line.starts_with("Everything agrees")));
+    assert!(finished.lines.iter().all(|line| line.chars().count() <= 80), "{:#?}", finished.lines);
+    assert!(kept.metadata().unwrap().len() > 20_000 * 60);
+
+    // What exists is never overwritten, and that is said before anything is built.
+    let refused = demo.run(&wirelane_binary().unwrap(), &["--keep", kept.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_count_that_is_wrong_is_found() {
+    if !require_root("a_count_that_is_wrong_is_found") {
+        return;
+    }
+    let demo = Demo::new();
+    let finished = demo.run(&demo.liar(), &[]);
+    assert_eq!(finished.status.code(), Some(1), "{:#?} {}", finished.lines, finished.stderr);
+    let wrong: Vec<&String> = finished.lines.iter().filter(|line| line.contains("  NO: ")).collect();
+    assert_eq!(wrong.len(), 2, "{:#?}", finished.lines);
+    assert!(wrong[0].contains("cap0@2") && wrong[1].contains("together"), "{wrong:?}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing() {
+    if !require_root("a_demo_that_is_interrupted_leaves_nothing") {
+        return;
+    }
+    let demo = Demo::new();
+    for (signal, status) in [(Signal::Interrupt, 130), (Signal::Terminate, 143)] {
+        // A flood of a minute, so that it is under way when the signal comes.
+        let child = demo.start(&wirelane_binary().unwrap(), &["--packets", "60000", "--rate", "1000"]);
+        let pid = child.pid();
+        while !child.next_line(LIMIT).unwrap().unwrap().contains("a second") {}
+        std::thread::sleep(Duration::from_secs(1));
+        child.signal(signal).unwrap();
+        let finished = child.finish(Duration::from_secs(20)).unwrap();
+        assert_eq!(finished.status.code(), Some(status), "{}", finished.stderr);
+        demo.assert_nothing_is_left(pid, &finished);
+    }
+}

@@ -1,0 +1,184 @@
+//! Several processes on one device: each exact, whatever happens to the others, and nothing left behind.
+
+use std::time::{Duration, Instant};
+
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
+use wirelane_tests::{
+    Child, Lab, LabOptions, Signal, bpf_objects, open_descriptors, require_root, resident_bytes,
+    wait_for_bpf_objects,
+};
+
+fn alone(queues: u32) -> Lab {
+    Lab::with(&LabOptions { queues, alone: true, ..LabOptions::default() }).unwrap()
+}
+
+fn count(lab: &Lab, options: &[&str]) -> Child {
+    let device = lab.receiver().device.as_str();
+    capture(lab, &[&["count", "-i", device, "--json"], options].concat()).unwrap()
+}
+
+fn kill(child: Child) {
+    child.signal(Signal::Kill).unwrap();
+    assert!(!child.finish(LIMIT).unwrap().status.success());
+}
+
+#[test]
+fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
+    if !require_root("a_killed_process_disturbs_nobody_and_its_place_is_cleared") {
+        return;
+    }
+    let lab = alone(2);
+    let survivor = count(&lab, &[]);
+    let with_one = bpf_objects();
+    for _ in 0..3 {
+        let victim = count(&lab, &["--workers", "3"]);
+        send(&lab, 500, &[]).unwrap();
+        kill(victim);
+        send(&lab, 500, &[]).unwrap();
+        // Rings and bells of the dead are gone as soon as the survivor has looked.
+        assert_eq!(wait_for_bpf_objects(&with_one, Duration::from_secs(2)), with_one);
+    }
+    let last = finish(survivor).unwrap();
+    assert_eq!((column(&last, "analysed"), column(&last, "lost")), (3000, 0));
+}
+
+#[test]
+fn the_last_process_takes_everything_with_it_also_when_killed() {
+    if !require_root("the_last_process_takes_everything_with_it_also_when_killed") {
+        return;
+    }
+    let lab = alone(2);
+    let before = bpf_objects();
+    for (options, hook) in
+        [(["--hook", "native"], "xdp"), (["--hook", "generic"], "xdpgeneric"), (["--hook", "tc"], "")]
+    {
+        let victim = count(&lab, &[&options[..], &["--take", "--direction", "rx"]].concat());
+        let shown =
+            lab.exec(&lab.receiver().namespace, &["ip", "-d", "link", "show", &lab.receiver().device]);
+        assert!(shown.unwrap().contains(hook), "{hook}");
+        kill(victim);
+        assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+        // Traffic flows again, though the victim had taken it.
+        let (from, to) = (lab.sender(), lab.receiver());
+        let arrived = lab.enter(&to.namespace, || {
+            let sink = std::net::UdpSocket::bind((to.address, 4000)).unwrap();
+            sink.set_read_timeout(Some(LIMIT)).unwrap();
+            lab.enter(&from.namespace, || {
+                let source = std::net::UdpSocket::bind((from.address, 0)).unwrap();
+                source.send_to(b"through", (to.address, 4000)).unwrap();
+            })
+            .unwrap();
+            sink.recv(&mut [0; 16]).unwrap()
+        });
+        assert_eq!(arrived.unwrap(), 7);
+    }
+}
+
+#[test]
+fn joining_and_leaving_disturbs_nobody() {
+    if !require_root("joining_and_leaving_disturbs_nobody") {
+        return;
+    }
+    const SENT: u64 = 100_000;
+    let lab = Lab::new(4).unwrap();
+    let stays = count(&lab, &["--ring-size", "16"]);
+    let sender = lab.sender();
+    let packets = SENT.to_string();
+    let words = [
+        "send",
+        "-i",
+        &sender.device,
+        "--method",
+        "socket",
+        "--packets",
+        &packets,
+        "--rate",
+        "25k",
+        "--json",
+    ];
+    let mut load = wirelane(&lab, &sender.namespace, &words).unwrap();
+    let mut guests = 0;
+    while load.is_running().unwrap() {
+        let guest = count(&lab, &["--workers", "2"]);
+        std::thread::sleep(Duration::from_millis(30));
+        let last = finish(guest).unwrap();
+        assert_eq!(column(&last, "seen"), column(&last, "analysed") + column(&last, "lost"));
+        guests += 1;
+    }
+    assert!(load.finish(LIMIT).unwrap().status.success());
+    assert!(guests >= 3, "only {guests} guests came and went");
+    let last = finish(stays).unwrap();
+    assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT, 0));
+}
+
+#[test]
+fn a_seventeenth_group_is_refused() {
+    if !require_root("a_seventeenth_group_is_refused") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let mut children: Vec<Child> = (0..16).map(|_| count(&lab, &["--ring-size", "1"])).collect();
+    let device = lab.receiver().device.as_str();
+    let refused = || {
+        wirelane(&lab, &lab.receiver().namespace, &["count", "-i", device, "--json"])
+            .unwrap()
+            .finish(LIMIT)
+            .unwrap()
+    };
+    let finished = refused();
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("16 groups"), "{}", finished.stderr);
+    send(&lab, 1000, &[]).unwrap();
+    // The place of one that was killed can be taken at once.
+    kill(children.pop().unwrap());
+    children.push(count(&lab, &[]));
+    let counts: Vec<u64> =
+        children.into_iter().map(|child| column(&finish(child).unwrap(), "analysed")).collect();
+    assert_eq!(counts[..15], [1000; 15]);
+    assert_eq!(counts[15], 0, "it came after the packets");
+}
+
+#[test]
+fn two_hundred_starts_and_stops_leak_nothing() {
+    if !require_root("two_hundred_starts_and_stops_leak_nothing") {
+        return;
+    }
+    let lab = alone(2);
+    let before = bpf_objects();
+    let end = lab.receiver();
+    lab.enter(&end.namespace, || {
+        let own = std::process::id();
+        let mut start = (0, 0);
+        for cycle in 0..200 {
+            let selectors = wirelane::Selector::parse_list(&end.device).unwrap();
+            let mut capture = wirelane::Builder::new(selectors).workers(2).ring_size(1 << 20).open().unwrap();
+            let workers = capture.workers();
+            drop(workers);
+            let ledger = capture.close().unwrap();
+            assert!(ledger.balances());
+            if cycle == 20 {
+                start = (open_descriptors(own).unwrap(), resident_bytes(own).unwrap());
+            }
+        }
+        assert_eq!(open_descriptors(own).unwrap(), start.0, "file descriptors");
+        let grown = resident_bytes(own).unwrap().saturating_sub(start.1);
+        assert!(grown < 4 << 20, "{grown} bytes more after 180 cycles");
+    })
+    .unwrap();
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+#[test]
+fn an_idle_capture_costs_less_than_a_hundredth_of_a_core() {
+    if !require_root("an_idle_capture_costs_less_than_a_hundredth_of_a_core") {
+        return;
+    }
+    let lab = Lab::new(4).unwrap();
+    let child = count(&lab, &["--interval", "60"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let (start, cpu) = (Instant::now(), wirelane_tests::cpu_time(child.pid()).unwrap());
+    std::thread::sleep(Duration::from_secs(5));
+    let used = wirelane_tests::cpu_time(child.pid()).unwrap() - cpu;
+    assert!(used.as_secs_f64() < 0.01 * start.elapsed().as_secs_f64(), "{used:?} of CPU in 5 s");
+    finish(child).unwrap();
+}
