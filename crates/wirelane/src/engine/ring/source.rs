@@ -6,6 +6,7 @@
 //! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
 //! publication); the time-out bounds how long the last packets of a burst can wait.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,7 +25,10 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// First sleep after work: longer sleeps follow while nothing comes.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
-const MOST_SPINS: u32 = 1 << 11;
+const MOST_SPINS: u32 = 1 << 9;
+/// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
+/// the lane, and spinning keeps it from working.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
 /// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
@@ -33,6 +37,15 @@ const LOWEST_WATERMARK: u64 = 1;
 const FIRST_WATERMARK: u64 = 4096;
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
+
+/// Stands for a wait that is too long to be added to a time.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
+
+/// The bounds of a worker's watermark, in unread bytes of one ring: at most a quarter of a ring. `immediate`: every
+/// record rings.
+pub(crate) fn watermarks(ring_size: u64, immediate: bool) -> RangeInclusive<u64> {
+    if immediate { 1..=1 } else { LOWEST_WATERMARK..=(ring_size / 4).max(FIRST_WATERMARK) }
+}
 
 /// What a worker and its capture tell each other.
 #[derive(Debug, Default)]
@@ -68,18 +81,18 @@ pub(crate) struct RingSource {
     spins: u32,
     sleep: Duration,
     watermark: u64,
-    highest_watermark: u64,
+    watermarks: RangeInclusive<u64>,
     last_wake: Instant,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings. `ring_size` bounds the watermark: a quarter of it.
+    /// A source over these rings. The watermark moves between bounds of [`watermarks`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
-        ring_size: u64,
+        watermarks: RangeInclusive<u64>,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -92,8 +105,8 @@ impl RingSource {
             round: 0,
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
-            watermark: LOWEST_WATERMARK,
-            highest_watermark: (ring_size / 4).max(FIRST_WATERMARK),
+            watermark: *watermarks.start(),
+            watermarks,
             last_wake: Instant::now(),
         }
     }
@@ -126,10 +139,15 @@ impl RingSource {
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
+            let start = Instant::now();
             for spin in 0..self.spins {
                 if let Some(found) = self.find(false) {
-                    // Worth it: spin longer next time.
-                    self.spins = (self.spins * 2).min(MOST_SPINS);
+                    if start.elapsed() < LONGEST_SPIN {
+                        // Worth it: spin longer next time.
+                        self.spins = (self.spins * 2).min(MOST_SPINS);
+                    } else {
+                        self.spins = 1;
+                    }
                     return Ok(Some(found));
                 }
                 if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
@@ -137,7 +155,7 @@ impl RingSource {
                 }
                 std::hint::spin_loop();
             }
-            // In vain: on a core that we share with the lane, spinning even keeps the lane from working.
+            // In vain.
             self.spins = (self.spins / 2).max(1);
             if self.shared.closed.load(Ordering::Acquire) {
                 return Ok(self.find(true));
@@ -165,22 +183,24 @@ impl RingSource {
             true
         } else {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
-            bell::sleep(&self.bells, &mut self.polls, time)
-                .map_err(|e| Error::kernel("waiting for packets", e))?
+            let rang = bell::sleep(&self.bells, &mut self.polls, time)
+                .map_err(|e| Error::kernel("waiting for packets", e))?;
+            self.shared.wakes.fetch_add(rang.into(), Ordering::Relaxed);
+            rang
         };
         for lane in &self.lanes {
             lane.reader.disarm();
         }
         if rang {
-            self.shared.wakes.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                self.watermark = (self.watermark * 2).clamp(FIRST_WATERMARK, self.highest_watermark);
+                let more = (self.watermark * 2).max(FIRST_WATERMARK);
+                self.watermark = more.min(*self.watermarks.end());
             }
         } else {
-            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+            self.watermark = (self.watermark / 2).max(*self.watermarks.start());
         }
         Ok(self.find(true))
     }
@@ -188,11 +208,22 @@ impl RingSource {
 
 impl Source for RingSource {
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
+        if self.progress.is_damaged() {
+            // Neither a lane nor we write such a thing; but every root process can open our maps.
+            return Err(Error::kernel(
+                "reading a ring: what stands where a record must start is none; has another process written to it?",
+                std::io::ErrorKind::InvalidData.into(),
+            ));
+        }
         self.release();
         self.round = self.round.wrapping_add(1);
         let found = match self.find(self.round.is_multiple_of(PEEK_EVERY)) {
             Some(found) => Some(found),
-            None => self.wait(Instant::now() + wait)?,
+            None => {
+                let now = Instant::now();
+                // "For ever" is more than an Instant holds.
+                self.wait(now.checked_add(wait).unwrap_or(now + FOR_EVER))?
+            }
         };
         match found {
             Some((lane, unread)) => {
