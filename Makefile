@@ -6,10 +6,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help setup build test demo install clean
+.PHONY: help setup build test test-kernels demo install clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup: ## install what building, testing and the demo need (Debian and Ubuntu)
 	@scripts/setup
@@ -19,6 +19,10 @@ build: setup ## build the wirelane program: target/release/wirelane
 
 test: setup ## run every check and every test (with root or sudo)
 	@scripts/test
+
+test-kernels: setup ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
+	@scripts/setup kernels
+	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")

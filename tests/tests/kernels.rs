@@ -31,7 +31,9 @@ const FRAME: u64 = 60;
 trait Bench {
     fn wirelane(&self, words: &[&str]) -> Child;
     fn device(&self) -> &str;
-    fn send(&self, packets: u64, method: &str);
+    /// Sends numbered packets; gives how many the device took, which is fewer only inside the kernel, where a
+    /// full device refuses a frame.
+    fn send(&self, packets: u64, method: &str) -> u64;
 }
 
 /// A veth pair.
@@ -44,14 +46,16 @@ impl Bench for Lab {
         &self.receiver().device
     }
 
-    fn send(&self, packets: u64, method: &str) {
+    fn send(&self, packets: u64, method: &str) -> u64 {
         let end = self.sender();
         let number = packets.to_string();
         let words = ["send", "-i", &end.device, "--packets", &number, "--rate", "20k", "--json"];
         let words = [&words, ["--method", method].as_slice()].concat();
         let finished = start(self, &end.namespace, &words).finish(LIMIT).unwrap();
         assert!(finished.status.success(), "{}", finished.stderr);
-        assert_eq!(field(&finished.last_json().unwrap(), "sent"), packets, "{method}");
+        let sent = field(&finished.last_json().unwrap(), "sent");
+        assert!(sent == packets || method == "kernel" && (1..packets).contains(&sent), "{method}: {sent}");
+        sent
     }
 }
 
@@ -88,13 +92,14 @@ impl Bench for Guest {
     }
 
     /// Asks the host to send, and waits until it has.
-    fn send(&self, packets: u64, _method: &str) {
+    fn send(&self, packets: u64, _method: &str) -> u64 {
         let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
         // libtest has begun a line of its own there.
         write!(line, "\nsend {packets}\n").unwrap();
         let mut answer = String::new();
         BufReader::new(line).read_line(&mut answer).unwrap();
         assert_eq!(answer.trim(), format!("sent {packets}"), "the host's answer");
+        packets
     }
 }
 
@@ -111,29 +116,35 @@ fn account_for_every_packet(bench: &dyn Bench, hook: &str, method: &str) -> Valu
     let mut recorder = bench.wirelane(&[&recording, &options[..]].concat());
     recorder.wait_ready(LIMIT).unwrap();
 
-    bench.send(PACKETS, method);
-    // The recorder ends by itself with the last packet, so all of them have passed the hook.
-    let recorded = recorder.finish(LIMIT).unwrap();
+    let sent = bench.send(PACKETS, method);
+    let recorded = if sent == PACKETS {
+        // The recorder ends by itself with the last packet, so all of them have passed the hook.
+        recorder.finish(LIMIT).unwrap()
+    } else {
+        // Frames of the kernel's generator wait in the receiver's queue at most.
+        std::thread::sleep(Duration::from_secs(1));
+        recorder.terminate(LIMIT).unwrap()
+    };
     assert!(recorded.status.success(), "{hook} {method}: {}", recorded.stderr);
     let counted = counter.terminate(LIMIT).unwrap();
     assert!(counted.status.success(), "{hook} {method}: {}", counted.stderr);
 
     let last = counted.last_json().unwrap();
     for column in ["seen", "delivered", "analysed"] {
-        assert_eq!(field(&last, column), PACKETS, "{hook} {method}: {column} of {last}");
+        assert_eq!(field(&last, column), sent, "{hook} {method}: {column} of {last}");
     }
     for column in ["filtered", "absorbed", "shed", "lost"] {
         assert_eq!(field(&last, column), 0, "{hook} {method}: {column} of {last}");
     }
-    assert_eq!(field(&last, "bytes"), PACKETS * FRAME, "{hook} {method}");
+    assert_eq!(field(&last, "bytes"), sent * FRAME, "{hook} {method}");
     for parts in ["virtual_devices", "workers"] {
         let sum: u64 = last[parts].as_array().unwrap().iter().map(|part| field(part, "analysed")).sum();
-        assert_eq!(sum, PACKETS, "{hook} {method}: {parts} of {last}");
+        assert_eq!(sum, sent, "{hook} {method}: {parts} of {last}");
     }
     let numbers = numbers(&file);
     assert!(numbers.values().all(|times| *times == 1), "{hook} {method}: a packet was recorded twice");
-    assert_eq!(numbers.len() as u64, PACKETS, "{hook} {method}: packets missing from the recording");
-    assert_eq!(numbers.last_key_value().map(|(number, _)| *number), Some(PACKETS - 1), "{hook} {method}");
+    assert_eq!(numbers.len() as u64, sent, "{hook} {method}: packets missing from the recording");
+    assert!(numbers.keys().all(|number| *number < PACKETS), "{hook} {method}: a number that was not sent");
     last
 }
 
@@ -166,7 +177,7 @@ fn has_tcx(bench: &dyn Bench, test: &str) -> bool {
     let refused = bench.wirelane(&["count", "-i", bench.device(), "--hook", "tc"]).finish(LIMIT).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("6.6"), "{}", refused.stderr);
-    println!("left out: {test} by tc (needs Linux 6.6, and says so)");
+    println!("left out: {test} (needs Linux 6.6, and says so)");
     false
 }
 
@@ -183,7 +194,7 @@ fn spread_by_hash(lab: &Lab, queues: u32) {
 }
 
 fn veth(queues: u32, hook: &str) {
-    let test = format!("veth with {queues} queues");
+    let test = format!("veth with {queues} queues by {hook}");
     if !require_root(&test) {
         return;
     }

@@ -3,17 +3,20 @@
 //! between. Where this kernel is too old for one, the number is `-`. Anything else that does not load ends the
 //! run with the verifier's word. Needs root. `scripts/test-kernels` compares the lines with those on record.
 //!
+//! With arguments it loads the programs of these object files instead, as they are: `scripts/check-arm64`.
+//!
 //! Read-only data is set before the load and the verifier removes the branches that it rules out, so the
 //! default configuration alone would say little about what users load.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{OpenObject, PrintLevel, Program};
+use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 use wirelane_datapath::skel::generate::GenerateSkelBuilder;
@@ -22,7 +25,9 @@ use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
-/// Drivers offer the VLAN tag that they stripped (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
+/// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
+const BOUND: &str = "wirelane_xdp_md";
+/// Drivers answer that (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
 const VLAN_METADATA: (u32, u32) = (6, 8);
 
 fn main() -> Result<()> {
@@ -31,9 +36,14 @@ fn main() -> Result<()> {
     }
     // What the verifier says about a program that it refuses comes as a warning; nothing else is of use here.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| eprint_line(&message))));
-    capture()?;
-    generate()?;
-    parse_probe()
+    let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        capture()?;
+        generate()?;
+        parse_probe()
+    } else {
+        files.iter().try_for_each(|file| object_file(file))
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "a program for developers: standard error is where its errors go")]
@@ -59,24 +69,44 @@ fn measure<'object, B: SkelBuilder<'object>>(
     let Some(loaded) = skel.object().progs().find(|each| each.name() == OsStr::new(program)) else {
         bail!("{object} has no program {program}");
     };
+    println!("{object}/{program}\t{configuration}\t{}", walked(&loaded)?);
+    Ok(())
+}
+
+/// Instructions that the verifier walked: `verified_insns` of bpf_prog_info (include/uapi/linux/bpf.h, since
+/// Linux 5.16).
+fn walked(loaded: &Program<'_>) -> Result<u32> {
     let id = Program::id_from_fd(loaded.as_fd()).context("asking for a program's id")?;
-    // `verified_insns` of bpf_prog_info (include/uapi/linux/bpf.h, since Linux 5.16).
-    let walked = libbpf_rs::query::ProgInfoIter::default()
+    libbpf_rs::query::ProgInfoIter::default()
         .find(|info| info.id == id)
         .map(|info| info.verified_insns)
-        .with_context(|| format!("the kernel does not list {object}/{program}, which it has just loaded"))?;
-    println!("{object}/{program}\t{configuration}\t{walked}");
+        .context("the kernel does not list a program that it has just loaded")
+}
+
+/// Loads each program of an object file, with the read-only data that the file has.
+fn object_file(file: &Path) -> Result<()> {
+    let open =
+        || ObjectBuilder::default().open_file(file).with_context(|| format!("opening {}", file.display()));
+    let names: Vec<_> = open()?.progs().map(|program| program.name().to_owned()).collect();
+    // This one can only be loaded for a device that offers the metadata.
+    for name in names.iter().filter(|name| *name != BOUND) {
+        let mut open = open()?;
+        for mut each in open.progs_mut() {
+            let wanted = each.name() == name;
+            each.set_autoload(wanted);
+        }
+        let doing = || format!("loading {} of {}", name.display(), file.display());
+        let object = open.load().with_context(doing)?;
+        let loaded = object.progs().find(|each| each.name() == name).with_context(doing)?;
+        println!("{}\t{}\t{}", file.display(), name.display(), walked(&loaded)?);
+    }
     Ok(())
 }
 
 fn capture() -> Result<()> {
     let links = [("ethernet", LinkType::Ethernet), ("raw-ip", LinkType::Raw)];
-    let programs = [
-        ("wirelane_xdp", [0, 1].as_slice()),
-        ("wirelane_xdp_md", &[0]),
-        ("wirelane_in", &[1]),
-        ("wirelane_out", &[1]),
-    ];
+    let programs =
+        [("wirelane_xdp", [0, 1].as_slice()), (BOUND, &[0]), ("wirelane_in", &[1]), ("wirelane_out", &[1])];
     // The kfunc of wirelane_xdp_md is resolved in the driver of the device that the program is bound to.
     let lab = Lab::new(LANES)?;
     let receiver = lab.receiver();
@@ -89,7 +119,7 @@ fn capture() -> Result<()> {
             {
                 let lanes = if per_cpu == 1 { "lane-per-cpu" } else { "lane-per-queue" };
                 let configuration = format!("{lanes} {link_name}");
-                let bound = program == "wirelane_xdp_md";
+                let bound = program == BOUND;
                 if bound && kernel_version()? < VLAN_METADATA {
                     println!("capture/{program}\t{configuration}\t-");
                     continue;
