@@ -71,6 +71,20 @@ impl Place {
         }
     }
 
+    /// Takes a place that is free, or becomes free within half a second: whoever clears the place of a dead owner
+    /// holds it for as long as the kernel makes it wait.
+    fn take_any(instance: &Instance) -> Result<Option<Place>> {
+        for _ in 0..50 {
+            for group in 0..MAX_GROUPS {
+                if let Some(place) = Place::take(instance, group)? {
+                    return Ok(Some(place));
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Ok(None)
+    }
+
     /// Ends what an earlier owner may have left running in this place.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
@@ -161,10 +175,8 @@ impl Membership {
                 ),
             });
         }
-        let place =
-            (0..MAX_GROUPS).find_map(|group| Place::take(instance, group).transpose()).unwrap_or_else(
-                || Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 }),
-            )?;
+        let place = Place::take_any(instance)?
+            .ok_or_else(|| Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 })?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());

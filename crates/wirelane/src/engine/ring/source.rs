@@ -24,7 +24,10 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// First sleep after work: longer sleeps follow while nothing comes.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
-const MOST_SPINS: u32 = 1 << 11;
+const MOST_SPINS: u32 = 1 << 9;
+/// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
+/// the lane, and spinning keeps it from working.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
 /// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
@@ -126,10 +129,15 @@ impl RingSource {
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
+            let start = Instant::now();
             for spin in 0..self.spins {
                 if let Some(found) = self.find(false) {
-                    // Worth it: spin longer next time.
-                    self.spins = (self.spins * 2).min(MOST_SPINS);
+                    if start.elapsed() < LONGEST_SPIN {
+                        // Worth it: spin longer next time.
+                        self.spins = (self.spins * 2).min(MOST_SPINS);
+                    } else {
+                        self.spins = 1;
+                    }
                     return Ok(Some(found));
                 }
                 if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
@@ -137,7 +145,7 @@ impl RingSource {
                 }
                 std::hint::spin_loop();
             }
-            // In vain: on a core that we share with the lane, spinning even keeps the lane from working.
+            // In vain.
             self.spins = (self.spins / 2).max(1);
             if self.shared.closed.load(Ordering::Acquire) {
                 return Ok(self.find(true));
