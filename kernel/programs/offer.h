@@ -34,12 +34,18 @@ struct wl_packet {
 
 #define WL_MACS	    12 /* bytes before a VLAN tag */
 #define WL_VLAN_TAG 4
+#define WL_PUT_BACK (WL_MACS + WL_VLAN_TAG)
 
 static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
 {
-	/* The verifier must see the bound on the very register that the helper gets. */
+	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
+	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
+	 */
 	barrier_var(len);
-	if (len == 0 || len > WL_MAX_SNAP)
+	if (len > WL_MAX_SNAP)
+		return -1;
+	barrier_var(len);
+	if ((__s32)len < 1)
 		return -1;
 	if (hook == WL_HOOK_XDP)
 		return bpf_xdp_load_bytes(ctx, offset, to, len);
@@ -54,12 +60,11 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 
 	if (!packet->vlan)
 		return wl_load(ctx, hook, 0, room, cap_len);
-	/* A little more than cap_len may be written: there is room, and the record says where it ends. */
+	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as much. */
 	error = wl_load(ctx, hook, 0, room, WL_MACS);
 	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
-	if (!error && cap_len > WL_MACS + WL_VLAN_TAG)
-		error = wl_load(ctx, hook, WL_MACS, room + WL_MACS + WL_VLAN_TAG,
-				cap_len - WL_MACS - WL_VLAN_TAG);
+	if (!error && cap_len > WL_PUT_BACK)
+		error = wl_load(ctx, hook, WL_MACS, room + WL_PUT_BACK, cap_len - WL_PUT_BACK);
 	return error;
 }
 
@@ -86,7 +91,8 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 	ring_index = packet->lane * group->workers + worker;
 
-	room = wl_ring_reserve(ring, data, ring_index, group->segments, size);
+	room = wl_ring_reserve(ring, data, ring_index, group->segments,
+			       packet->vlan ? size + WL_PUT_BACK : size);
 	if (!room) {
 		ring->lost++;
 		return false;

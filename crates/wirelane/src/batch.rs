@@ -23,12 +23,17 @@ pub struct Batch<'a> {
 
 /// How many bytes of the current batch have been yielded.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Cell<usize>);
+pub(crate) struct Progress(Cell<usize>, Cell<bool>);
 
 impl Progress {
     /// Bytes of whole records, from the start of the batch, that were yielded; resets the count.
     pub(crate) fn take(&self) -> usize {
         self.0.take()
+    }
+
+    /// Whether something stood in a batch that was no whole record.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.1.get()
     }
 }
 
@@ -55,6 +60,12 @@ impl<'a> Batch<'a> {
     pub fn is_empty(&self) -> bool {
         self.progress.0.get() >= self.end
     }
+
+    #[cold]
+    fn damaged(&self) -> Option<Record<'a>> {
+        self.progress.1.set(true);
+        None
+    }
 }
 
 impl<'a> Iterator for Batch<'a> {
@@ -66,13 +77,13 @@ impl<'a> Iterator for Batch<'a> {
         if start >= self.end {
             return None;
         }
-        let rest = self.bytes.get(start..)?;
-        let (head, after) = rest.split_at_checked(RECORD_HEADER)?;
+        let parts = self.bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
+        let Some((head, after)) = parts else { return self.damaged() };
         // SAFETY: `head` is RECORD_HEADER bytes long and starts at a multiple of 8: the batch does, and every
         // record's size is a multiple of 8. RecordHeader is plain integers, so every bit pattern is valid.
         // The bytes are not written to while the batch is borrowed (they are behind the tail's release).
         let header = unsafe { &*head.as_ptr().cast::<RecordHeader>() };
-        let data = after.get(..header.cap_len as usize)?;
+        let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
         self.progress.0.set(start + record_size(data.len()));
         self.tally.count(header.queue, header.wire_len);
         Some(Record::new(header, data, self.device))

@@ -9,7 +9,7 @@ use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::source::{LaneEnd, RingSource, Shared};
+use crate::engine::ring::source::{LaneEnd, RingSource, Shared, watermarks};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
@@ -109,7 +109,12 @@ impl LiveCapture {
             .into_iter()
             .enumerate()
             .map(|(worker, (lanes, bells))| {
-                let source = RingSource::new(lanes, bells, Arc::clone(&shared[worker]), ring_size);
+                let source = RingSource::new(
+                    lanes,
+                    bells,
+                    Arc::clone(&shared[worker]),
+                    watermarks(ring_size, settings.immediate),
+                );
                 Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
             })
             .collect();
@@ -164,9 +169,9 @@ impl LiveCapture {
 
     pub(crate) fn stop(&self) -> Result<()> {
         let mut parts = self.lock();
-        for part in parts.iter_mut() {
-            part.membership.leave()?;
-        }
+        // All of them, also where one cannot: what is left running would write on.
+        let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
+        left.into_iter().collect::<Result<()>>()?;
         self.stopped.store(true, Ordering::Relaxed); // read under the same lock
         // Release: pairs with the workers' Acquire; the lanes have stopped (leave() waited for them).
         self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
@@ -223,6 +228,15 @@ impl LiveCapture {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LiveCapture {
+    fn drop(&mut self) {
+        // Workers may live on: they yield what is in their rings, and then end.
+        if let Err(e) = self.stop() {
+            tracing::warn!("stopping the capture: {e}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a capture is asked for, with a default for everything.
 
-use wirelane_datapath::instance::{MAX_SNAP, MAX_WORKERS, group_flags, steering};
+use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, group_flags, steering};
 
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::Hook;
@@ -133,7 +133,7 @@ impl Settings {
         let queues = if hook == Hook::Egress {
             vec![0]
         } else if selected.is_whole_device() {
-            (0..selected.device.max_rx_queues.max(1)).collect()
+            (0..selected.device.max_rx_queues.clamp(1, MAX_QUEUES as u32)).collect()
         } else {
             selected.queues.clone()
         };

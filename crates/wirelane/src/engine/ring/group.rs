@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_datapath::instance::{
@@ -54,8 +55,17 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 struct Place {
     group: usize,
-    _token: (OwnedFd, OwnedFd),
+    token: Arc<Token>,
 }
+
+/// The socket that stands in `wl_owners` for as long as somebody has it open, and its peer. Workers share it:
+/// one that outlives its capture still reads the writers' ends of its rings, which must not become another
+/// group's meanwhile.
+#[derive(Debug)]
+struct Token(#[expect(dead_code, reason = "held open, not used")] (OwnedFd, OwnedFd));
+
+/// How long a place that is only being cleared is waited for, where no other is free.
+const CLEARING: Duration = Duration::from_secs(1);
 
 impl Place {
     /// Takes this place; `None` if somebody has it.
@@ -65,24 +75,27 @@ impl Place {
         let value = token.as_raw_fd() as u64;
         let key = (group as u32).to_ne_bytes();
         match instance.owners.update(&key, &value.to_ne_bytes(), MapFlags::NO_EXIST) {
-            Ok(()) => Ok(Some(Place { group, _token: (token.into(), peer.into()) })),
+            Ok(()) => Ok(Some(Place { group, token: Arc::new(Token((token.into(), peer.into()))) })),
             Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(None),
             Err(e) => Err(Error::bpf("taking a group's place", e)),
         }
     }
 
-    /// Takes a place that is free, or becomes free within half a second: whoever clears the place of a dead owner
-    /// holds it for as long as the kernel makes it wait.
-    fn take_any(instance: &Instance) -> Result<Option<Place>> {
-        for _ in 0..50 {
+    /// Takes the first free place.
+    fn take_any(instance: &Instance, device: &str) -> Result<Place> {
+        let deadline = Instant::now() + CLEARING;
+        loop {
             for group in 0..MAX_GROUPS {
                 if let Some(place) = Place::take(instance, group)? {
-                    return Ok(Some(place));
+                    return Ok(place);
                 }
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            // An inactive place may be in the hands of a process that clears it after a dead owner.
+            if (0..MAX_GROUPS).all(|group| is_active(instance, group)) || Instant::now() >= deadline {
+                return Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 });
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(None)
     }
 
     /// Ends what an earlier owner may have left running in this place.
@@ -175,8 +188,13 @@ impl Membership {
                 ),
             });
         }
-        let place = Place::take_any(instance)?
-            .ok_or_else(|| Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 })?;
+        if let Some(queue) = wish.queues.iter().find(|&&queue| queue as usize >= instance.queues) {
+            return Err(Error::BadOption {
+                option: "-i",
+                reason: format!("{device}@{queue}: only queues below {} can be told apart", instance.queues),
+            });
+        }
+        let place = Place::take_any(instance, device)?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());
@@ -246,7 +264,7 @@ impl Membership {
         let ring = self.instance.ring(self.place.group, lane, worker);
         let index = lane * self.workers + worker;
         let end = index * size_of::<ReaderEnd>();
-        let word = |offset| Word::new(&self.instance.rings, ring + offset);
+        let word = |offset| Word::new(&self.instance.writers_ends, ring + offset);
         let reader = Reader::new(
             word(offset_of!(Ring, head)),
             word(offset_of!(Ring, public_head)),
@@ -257,6 +275,7 @@ impl Membership {
             data: Arc::clone(&self.data),
             first: 1 + index * self.segments,
             segments: self.segments,
+            _place: Arc::clone(&self.place.token),
         };
         (reader, memory)
     }
@@ -308,6 +327,8 @@ pub(crate) struct RingMemory {
     data: Arc<Mapping>,
     first: usize,
     segments: usize,
+    /// The ring's words are read as long as its records are.
+    _place: Arc<Token>,
 }
 
 impl RingMemory {

@@ -13,7 +13,7 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Ring, Tally,
+    Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
@@ -37,7 +37,9 @@ pub(crate) struct Instance {
     /// `struct wl_tally`, one per group and slot: see [`Instance::tally`].
     pub(crate) tallies: Mapping,
     /// `struct wl_ring`, one per group, lane and worker: see [`Instance::ring`].
-    pub(crate) rings: Arc<Mapping>,
+    pub(crate) rings: Mapping,
+    /// The same, read-only: for workers.
+    pub(crate) writers_ends: Arc<Mapping>,
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
@@ -158,14 +160,16 @@ fn driver(device: &Device) -> &str {
 
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
 fn shares_queues(driver: &str) -> bool {
-    // tun/tap runs the program in the writing thread, without a lock per queue (drivers/net/tun.c).
-    matches!(driver, "tun" | "tap")
+    // tun/tap runs the program in the writing thread, without a lock per queue (drivers/net/tun.c). A bond and a
+    // Hyper-V device hand the program down to other devices, each with a queue 0 of its own (bond_xdp_set() in
+    // drivers/net/bonding/bond_main.c, netvsc_vf_setxdp() in drivers/net/hyperv/netvsc_bpf.c).
+    matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
 }
 
 /// Loads the program of this hook and attaches it; `None` if another process was faster.
 fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     // On the way out there are no RX queues: all packets count as of queue 0.
-    let queues = if hook == Hook::Egress { 1 } else { device.max_rx_queues.max(1) as usize };
+    let queues = if hook == Hook::Egress { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(driver(device));
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
@@ -282,11 +286,12 @@ impl Maps {
 
     /// Maps the shared parts into this process.
     fn share(self, device: &Device, hook: Hook, link: OwnedFd) -> Result<Instance> {
-        let share = |map: &MapHandle, len: usize| {
-            Mapping::new(map.as_fd(), 0, len, true).map_err(|e| {
+        let map = |map: &MapHandle, len: usize, writable: bool| {
+            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
                 Error::kernel(format!("mapping '{}' of {}", map.name().to_string_lossy(), device.name), e)
             })
         };
+        let share = |shared: &MapHandle, len: usize| map(shared, len, true);
         let state = share(&self.instance, size_of::<Layout>())?;
         let number = |offset: usize| {
             // Two 32-bit fields share a word; they are set before the instance can be found.
@@ -302,6 +307,7 @@ impl Maps {
         let queues = number(offset_of!(Layout, queues)) as usize;
         let per_cpu = number(offset_of!(Layout, per_cpu)) != 0;
         let slots = if per_cpu { lanes * queues } else { queues };
+        let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
         Ok(Instance {
             ifindex: device.ifindex,
             hook,
@@ -310,7 +316,8 @@ impl Maps {
             per_cpu,
             groups: share(&self.groups, MAX_GROUPS * size_of::<Group>())?,
             tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
-            rings: Arc::new(share(&self.rings, MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>())?),
+            rings: share(&self.rings, rings)?,
+            writers_ends: Arc::new(map(&self.rings, rings, false)?),
             state,
             data: self.data,
             bells: self.bells,

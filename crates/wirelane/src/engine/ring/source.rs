@@ -6,6 +6,7 @@
 //! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
 //! publication); the time-out bounds how long the last packets of a burst can wait.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +37,15 @@ const LOWEST_WATERMARK: u64 = 1;
 const FIRST_WATERMARK: u64 = 4096;
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
+
+/// Stands for a wait that is too long to be added to a time.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
+
+/// The bounds of a worker's watermark, in unread bytes of one ring: at most a quarter of a ring. `immediate`: every
+/// record rings.
+pub(crate) fn watermarks(ring_size: u64, immediate: bool) -> RangeInclusive<u64> {
+    if immediate { 1..=1 } else { LOWEST_WATERMARK..=(ring_size / 4).max(FIRST_WATERMARK) }
+}
 
 /// What a worker and its capture tell each other.
 #[derive(Debug, Default)]
@@ -71,18 +81,18 @@ pub(crate) struct RingSource {
     spins: u32,
     sleep: Duration,
     watermark: u64,
-    highest_watermark: u64,
+    watermarks: RangeInclusive<u64>,
     last_wake: Instant,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings. `ring_size` bounds the watermark: a quarter of it.
+    /// A source over these rings. The watermark moves between bounds of [`watermarks`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
-        ring_size: u64,
+        watermarks: RangeInclusive<u64>,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -95,8 +105,8 @@ impl RingSource {
             round: 0,
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
-            watermark: LOWEST_WATERMARK,
-            highest_watermark: (ring_size / 4).max(FIRST_WATERMARK),
+            watermark: *watermarks.start(),
+            watermarks,
             last_wake: Instant::now(),
         }
     }
@@ -173,22 +183,24 @@ impl RingSource {
             true
         } else {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
-            bell::sleep(&self.bells, &mut self.polls, time)
-                .map_err(|e| Error::kernel("waiting for packets", e))?
+            let rang = bell::sleep(&self.bells, &mut self.polls, time)
+                .map_err(|e| Error::kernel("waiting for packets", e))?;
+            self.shared.wakes.fetch_add(rang.into(), Ordering::Relaxed);
+            rang
         };
         for lane in &self.lanes {
             lane.reader.disarm();
         }
         if rang {
-            self.shared.wakes.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                self.watermark = (self.watermark * 2).clamp(FIRST_WATERMARK, self.highest_watermark);
+                let more = (self.watermark * 2).max(FIRST_WATERMARK);
+                self.watermark = more.min(*self.watermarks.end());
             }
         } else {
-            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+            self.watermark = (self.watermark / 2).max(*self.watermarks.start());
         }
         Ok(self.find(true))
     }
@@ -196,11 +208,22 @@ impl RingSource {
 
 impl Source for RingSource {
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
+        if self.progress.is_damaged() {
+            // Neither a lane nor we write such a thing; but every root process can open our maps.
+            return Err(Error::kernel(
+                "reading a ring: what stands where a record must start is none; has another process written to it?",
+                std::io::ErrorKind::InvalidData.into(),
+            ));
+        }
         self.release();
         self.round = self.round.wrapping_add(1);
         let found = match self.find(self.round.is_multiple_of(PEEK_EVERY)) {
             Some(found) => Some(found),
-            None => self.wait(Instant::now() + wait)?,
+            None => {
+                let now = Instant::now();
+                // "For ever" is more than an Instant holds.
+                self.wait(now.checked_add(wait).unwrap_or(now + FOR_EVER))?
+            }
         };
         match found {
             Some((lane, unread)) => {

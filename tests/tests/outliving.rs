@@ -1,0 +1,106 @@
+//! Workers and captures that end in an unusual order, waits of any length, and the wake-up for single packets.
+
+use std::time::Duration;
+
+use wirelane::{Builder, Capture, Selector, Worker};
+use wirelane_tests::numbers::{drain, number_of, send};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> (Capture, Worker) {
+    let end = lab.receiver();
+    let mut capture = lab
+        .enter(&end.namespace, || settings(Builder::new(Selector::parse_list(&end.device).unwrap())).open())
+        .unwrap()
+        .unwrap();
+    let worker = capture.workers().remove(0);
+    (capture, worker)
+}
+
+/// A worker yields what was in its rings when its capture went, and then ends, though the next group comes
+/// meanwhile and its lanes write to rings of their own.
+#[test]
+fn a_worker_outlives_its_capture_and_sees_nothing_of_the_next() {
+    if !require_root("a_worker_outlives_its_capture_and_sees_nothing_of_the_next") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    // Keeps the instance running in between.
+    let (keeps, mut keeper) = open(&lab, |builder| builder);
+    let (first, mut orphan) = open(&lab, |builder| builder);
+    send(&lab, 100, &[]).unwrap();
+    drop(first);
+    let (second, mut worker) = open(&lab, |builder| builder);
+    send(&lab, 1000, &["--size", "500"]).unwrap();
+    let mut next = 0;
+    let yielded = drain(&mut orphan, Duration::from_millis(300), |record| {
+        assert_eq!(number_of(record), Some(next));
+        next += 1;
+    });
+    assert_eq!(yielded.unwrap(), 100);
+    assert!(orphan.next_batch(Duration::from_secs(5)).unwrap().is_none(), "its capture has ended");
+    assert_eq!(drain(&mut worker, Duration::from_millis(300), |_| {}).unwrap(), 1000);
+    assert_eq!(drain(&mut keeper, Duration::from_millis(300), |_| {}).unwrap(), 1100);
+    drop((orphan, worker, keeper));
+    for capture in [keeps, second] {
+        assert!(capture.close().unwrap().balances());
+    }
+}
+
+#[test]
+fn a_worker_can_wait_for_ever() {
+    if !require_root("a_worker_can_wait_for_ever") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let (capture, mut worker) = open(&lab, |builder| builder);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || worker.next_batch(Duration::MAX).unwrap().map(Iterator::count));
+        std::thread::sleep(Duration::from_millis(50));
+        send(&lab, 1, &[]).unwrap();
+        assert_eq!(waiting.join().unwrap(), Some(1));
+    });
+    drop(capture);
+}
+
+/// Without it, single packets wait for the end of a sleep; with it, each rings.
+#[test]
+fn an_immediate_capture_is_woken_for_single_packets() {
+    if !require_root("an_immediate_capture_is_woken_for_single_packets") {
+        return;
+    }
+    const SENT: u64 = 50;
+    let lab = Lab::new(1).unwrap();
+    let wakes = |immediate: bool| {
+        let (capture, mut worker) = open(&lab, |builder| builder.immediate(immediate));
+        std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(move || drain(&mut worker, Duration::from_millis(1500), |_| {}).unwrap());
+            send(&lab, SENT, &["--rate", "50"]).unwrap();
+            assert_eq!(reader.join().unwrap(), SENT);
+        });
+        capture.close().unwrap().workers[0].wakes
+    };
+    assert_eq!(wakes(false), 0, "60 bytes are below every watermark");
+    let wakes = wakes(true);
+    assert!(wakes > SENT / 2, "woken {wakes} times for {SENT} packets");
+}
+
+/// More RX queues than can be told apart: nothing panics, and what comes in there is counted.
+#[test]
+fn a_device_with_very_many_queues_is_captured() {
+    if !require_root("a_device_with_very_many_queues_is_captured") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { queues: 300, ..LabOptions::default() }).unwrap();
+    let (capture, mut worker) = open(&lab, |builder| builder.ring_size(1 << 20));
+    send(&lab, 1000, &[]).unwrap();
+    let yielded = drain(&mut worker, Duration::from_millis(500), |_| {}).unwrap();
+    drop(worker);
+    let total = capture.close().unwrap().total;
+    assert_eq!((total.seen, total.analysed, total.lost), (1000, yielded, 1000 - yielded));
+    let end = lab.receiver();
+    let selectors = Selector::parse_list(&format!("{}@299", end.device)).unwrap();
+    let refused = lab.enter(&end.namespace, || Builder::new(selectors).open().map(drop)).unwrap();
+    let message = refused.expect_err("queue 299 has no line of its own").to_string();
+    assert!(message.contains("256"), "{message}");
+}

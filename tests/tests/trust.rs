@@ -1,0 +1,140 @@
+//! The kernel side trusts nothing that a reader writes: one that writes nonsense into its words harms itself.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use wirelane_datapath::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+/// Ids of the maps that hold groups' rings and readers' ends.
+fn ring_maps() -> Vec<u32> {
+    MapInfoIter::default().filter(|map| map.name == *"wl_ring").map(|map| map.id).collect()
+}
+
+/// Writes nonsense into the readers' ends of a group until told to end, as any process may that is root; returns
+/// how often. A whole element at a time, so readers' words change while lanes look at them.
+fn write_nonsense(map: &MapHandle, end: &AtomicBool) -> u64 {
+    let ring = SEGMENT as u64;
+    let key = 0u32.to_ne_bytes();
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut rounds = 0;
+    while !end.load(Ordering::Relaxed) {
+        let mut element = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        for reader in element.chunks_exact_mut(size_of::<Reader>()).take(8) {
+            let (tail, rest) = reader.split_first_chunk_mut::<8>().unwrap();
+            let real = u64::from_ne_bytes(*tail);
+            let nonsense = match next() % 8 {
+                0 => next(),                             // anything
+                1 => real.wrapping_add(next() % ring),   // into what is not written yet
+                2 => real.wrapping_add(ring * 1000 + 8), // far ahead of the head
+                3 => real.wrapping_sub(ring + 8),        // behind the ring's length
+                4 => real ^ 1 << (next() % 64),
+                5 => u64::MAX,
+                6 => real | 3, // off alignment
+                _ => 0,
+            };
+            *tail = nonsense.to_ne_bytes();
+            let wake_at = [next(), 0, real.wrapping_add(next() % 8192), AWAKE][next() as usize % 4];
+            rest[56..64].copy_from_slice(&wake_at.to_ne_bytes());
+        }
+        map.update(&key, &element, MapFlags::ANY).unwrap();
+        rounds += 1;
+    }
+    rounds
+}
+
+/// What the kernel has complained about so far.
+fn complaints() -> Vec<String> {
+    let output = Command::new("dmesg").output().expect("dmesg is part of every distribution");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let words = ["WARNING", "BUG:", "Oops", "general protection", "stall", "lockup", "unable to handle"];
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| words.iter().any(|word| line.contains(word)))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_reader_that_writes_nonsense_harms_itself_only() {
+    if !require_root("a_reader_that_writes_nonsense_harms_itself_only") {
+        return;
+    }
+    const SENT: u64 = 150_000;
+    let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
+    let device = lab.receiver().device.clone();
+    let complaints_before = complaints();
+    let others = ring_maps();
+    let victim = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "1"]).unwrap();
+    let mut own: Vec<u32> = ring_maps();
+    own.retain(|id| !others.contains(id));
+    assert_eq!(own.len(), 1, "one group, one map");
+    let map = MapHandle::from_map_id(own[0]).unwrap();
+    assert_eq!(map.value_size() as usize, ELEMENT);
+    let exact = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "64"]).unwrap();
+    let end = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_nonsense(&map, &end));
+        send(&lab, SENT, &["--size", "300", "--rate", "50k"]).unwrap();
+        end.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(rounds > 100, "nonsense was written only {rounds} times");
+    drop(map);
+    // However it is now: it can be killed, and what it leaves is cleared.
+    drop(victim);
+    let exact = finish(exact).unwrap();
+    assert_eq!((column(&exact, "analysed"), column(&exact, "lost")), (SENT, 0));
+    // The place that it had serves the next group as new.
+    let next = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    send(&lab, 1000, &[]).unwrap();
+    let next = finish(next).unwrap();
+    assert_eq!((column(&next, "seen"), column(&next, "analysed")), (1000, 1000));
+    assert_eq!(complaints(), complaints_before, "the kernel complains");
+}
+
+/// With a tail that makes no sense there is no room: everything is lost, and counted.
+#[test]
+fn a_tail_ahead_of_the_head_means_no_room() {
+    if !require_root("a_tail_ahead_of_the_head_means_no_room") {
+        return;
+    }
+    const SENT: u64 = 5000;
+    let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
+    let end = lab.receiver();
+    let others = ring_maps();
+    let mut capture = lab
+        .enter(&end.namespace, || {
+            let selectors = wirelane::Selector::parse_list(&end.device).unwrap();
+            wirelane::Builder::new(selectors).ring_size(SEGMENT).open().unwrap()
+        })
+        .unwrap();
+    // Never asked for a batch: the tail stays what the test makes it.
+    let _worker = capture.workers();
+    let id = ring_maps().into_iter().find(|id| !others.contains(id)).unwrap();
+    let map = MapHandle::from_map_id(id).unwrap();
+    let mut element = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    element[..8].copy_from_slice(&(1u64 << 40).to_ne_bytes());
+    map.update(&0u32.to_ne_bytes(), &element, MapFlags::ANY).unwrap();
+    send(&lab, SENT, &["--size", "1000"]).unwrap();
+    let deadline = std::time::Instant::now() + LIMIT;
+    while capture.ledger().unwrap().total.seen < SENT {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let ledger = capture.close().unwrap();
+    // The cached tail of 0 is good for one ring: the nonsense is first read when that is full.
+    let fit = SEGMENT as u64 / 1040;
+    assert_eq!((ledger.total.delivered, ledger.total.lost), (fit, SENT - fit));
+    assert!(ledger.balances());
+}
