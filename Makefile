@@ -20,7 +20,7 @@ build: setup ## build the wirelane program: target/release/wirelane
 test: setup ## run every check and every test (with root or sudo)
 	@scripts/test
 
-demo: build ## capture real traffic between network namespaces, compare all counts (KEEP=file keeps the recording)
+demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
 install: ## install the built program to PREFIX (/usr/local)

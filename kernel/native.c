@@ -160,7 +160,7 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_ring, delivered),
 	    FIELD(wl_ring, lost),
 	    FIELD(wl_ring, bells),
-	    FIELD(wl_ring, pad),
+	    FIELD(wl_ring, published_ns),
 	    FIELD(wl_ring, public_head),
 	    FIELD(wl_ring, pad2),
 	    WHOLE(wl_reader),

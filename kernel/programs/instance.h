@@ -21,7 +21,7 @@
 #include "packet/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 2
+#define WL_INTERFACE_VERSION 3
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -81,14 +81,14 @@ struct wl_tally {
 /* The writer's end of a ring. The lane writes both lines; workers map it read-only. */
 struct wl_ring {
 	/* First line: private to the lane. An idle worker peeks at `head`. */
-	__u64 head;	   /* position (bytes ever written) behind the last whole record */
-	__u64 cached_tail; /* the reader's tail as last read */
-	__u64 published;   /* what public_head was last set to */
-	__u64 rung_for;	   /* the wake_at that the bell was last rung for */
-	__u64 delivered;   /* records written */
-	__u64 lost;	   /* records that found no room */
-	__u64 bells;	   /* times that the bell was rung */
-	__u64 pad;
+	__u64 head;	    /* position (bytes ever written) behind the last whole record */
+	__u64 cached_tail;  /* the reader's tail as last read */
+	__u64 published;    /* what public_head was last set to */
+	__u64 rung_for;	    /* the wake_at that the bell was last rung for */
+	__u64 delivered;    /* records written */
+	__u64 lost;	    /* records that found no room */
+	__u64 bells;	    /* times that the bell was rung */
+	__u64 published_ns; /* timestamp of the record that public_head was last set for */
 	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
 	__u64 public_head;
 	__u64 pad2[7];

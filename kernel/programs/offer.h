@@ -106,7 +106,8 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 		ring->lost++;
 		return false;
 	}
-	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size);
+	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size,
+		       packet->ts_ns);
 	return true;
 }
 

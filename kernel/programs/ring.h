@@ -13,6 +13,7 @@
  *   -----+------------------+---published----+------------------->  positions
  *   worker writes        lane writes, every    lane writes,
  *                        publish_every bytes   every record
+ *                        or WL_PUBLISH_NS
  *
  * Trust: the reader's end is memory that user space can write. It is read into a local once, and a tail that
  * is not within one ring's length behind the head counts as "no room": a hostile or broken reader loses its
@@ -31,6 +32,9 @@
 #define WL_RING_H
 
 #include "maps.h"
+
+/* A record is published at once if none was for as long: it wakes a worker at most as often. */
+#define WL_PUBLISH_NS 1000000
 
 static __always_inline void wl_publish(__u64 *index, __u64 value)
 {
@@ -114,16 +118,21 @@ static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, _
 	return segment->bytes + (head & (WL_SEGMENT - 1));
 }
 
-/* The record of `size` bytes at the head is whole. */
+/*
+ * The record of `size` bytes at the head, stamped ts_ns, is whole. It is published at once if the last
+ * publication was long ago, so that a lone packet wakes its worker; otherwise with what follows it.
+ */
 static __always_inline void wl_ring_commit(struct wl_ring *ring, void *data, __u32 ring_index, __u32 bell_key,
-					   __u32 publish_every, __u32 size)
+					   __u32 publish_every, __u32 size, __u64 ts_ns)
 {
 	__u64 head = ring->head + size;
 
 	ring->delivered++;
 	wl_publish(&ring->head, head);
-	if (head - ring->published >= publish_every)
+	if (head - ring->published >= publish_every || ts_ns - ring->published_ns >= WL_PUBLISH_NS) {
+		ring->published_ns = ts_ns;
 		wl_ring_publish(ring, data, ring_index, bell_key, head);
+	}
 }
 
 #endif

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use wirelane::{Builder, Capture, HookChoice, Selector, Steering};
 use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send};
-use wirelane_tests::{Lab, numbers, require_root};
+use wirelane_tests::{Lab, LabOptions, numbers, require_root};
 
 /// Long enough for everything that was sent to have been yielded: nothing waits longer than some milliseconds.
 const QUIET: Duration = Duration::from_millis(300);
@@ -207,4 +207,33 @@ fn captured_packets_go_on_to_the_stack_unless_taken() {
             assert_eq!(column(&finish(child).unwrap(), "analysed"), 1, "{hook}, take: {take}");
         }
     }
+}
+
+#[test]
+fn several_devices_are_one_capture() {
+    if !require_root("several_devices_are_one_capture") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { queues: 2, links: 2, ..LabOptions::default() }).unwrap();
+    let [first, second] = [&lab.links[0], &lab.links[1]];
+    assert_eq!(first.receiver.namespace, second.receiver.namespace);
+    let list = format!("{},{}", first.receiver.device, second.receiver.device);
+    let both = numbers::capture(&lab, &["count", "-i", &list, "--json", "--workers", "2"]).unwrap();
+    let words =
+        ["count", "-i", &first.receiver.device, "-i", &format!("{}@1", second.receiver.device), "--json"];
+    let part = numbers::capture(&lab, &words).unwrap();
+    for (link, packets) in [(first, "3000"), (second, "500")] {
+        let words = ["send", "-i", &link.sender.device, "--packets", packets, "--method", "socket", "--json"];
+        let sent = numbers::wirelane(&lab, &link.sender.namespace, &words).unwrap().finish(LIMIT).unwrap();
+        numbers::last_of(&sent).unwrap();
+    }
+    let (both, part) = (finish(both).unwrap(), finish(part).unwrap());
+    let of = |object: &serde_json::Value, device: &str, queue: u64| -> u64 {
+        let lines = object["virtual_devices"].as_array().unwrap().iter();
+        lines.filter(|l| l["device"] == device && l["queue"] == queue).map(|l| column(l, "analysed")).sum()
+    };
+    let (one, two) = (&first.receiver.device, &second.receiver.device);
+    assert_eq!((of(&both, one, 0) + of(&both, one, 1), of(&both, two, 0) + of(&both, two, 1)), (3000, 500));
+    assert_eq!(column(&both, "analysed"), 3500);
+    assert_eq!(column(&part, "analysed"), 3000 + of(&both, two, 1));
 }

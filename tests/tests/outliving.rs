@@ -1,4 +1,4 @@
-//! Workers and captures that end in an unusual order, waits of any length, and the wake-up for single packets.
+//! Workers and captures that end in an unusual order, waits of any length, devices with very many queues.
 
 use std::time::Duration;
 
@@ -60,29 +60,6 @@ fn a_worker_can_wait_for_ever() {
         assert_eq!(waiting.join().unwrap(), Some(1));
     });
     drop(capture);
-}
-
-/// Without it, single packets wait for the end of a sleep; with it, each rings.
-#[test]
-fn an_immediate_capture_is_woken_for_single_packets() {
-    if !require_root("an_immediate_capture_is_woken_for_single_packets") {
-        return;
-    }
-    const SENT: u64 = 50;
-    let lab = Lab::new(1).unwrap();
-    let wakes = |immediate: bool| {
-        let (capture, mut worker) = open(&lab, |builder| builder.immediate(immediate));
-        std::thread::scope(|scope| {
-            let reader =
-                scope.spawn(move || drain(&mut worker, Duration::from_millis(1500), |_| {}).unwrap());
-            send(&lab, SENT, &["--rate", "50"]).unwrap();
-            assert_eq!(reader.join().unwrap(), SENT);
-        });
-        capture.close().unwrap().workers[0].wakes
-    };
-    assert_eq!(wakes(false), 0, "60 bytes are below every watermark");
-    let wakes = wakes(true);
-    assert!(wakes > SENT / 2, "woken {wakes} times for {SENT} packets");
 }
 
 /// More RX queues than can be told apart: nothing panics, and what comes in there is counted.

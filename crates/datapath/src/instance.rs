@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 2;
+pub const INTERFACE_VERSION: u32 = 3;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -148,8 +148,8 @@ pub struct Ring {
     pub lost: u64,
     /// Times that the bell was rung.
     pub bells: u64,
-    #[doc(hidden)]
-    pub pad: u64,
+    /// Timestamp of the record that `public_head` was last set for.
+    pub published_ns: u64,
     /// The published head, on a cache line of its own.
     pub public_head: u64,
     #[doc(hidden)]

@@ -90,7 +90,7 @@ fn what_cannot_be_an_output_is_named() {
     }
     let missing = directory.path().join("no/such/directory.pcap");
     let error = Output::open(&missing, KEEP).unwrap_err();
-    assert!(error.to_string().contains("no/such/directory.pcap: No such file"), "{error}");
+    assert!(error.to_string().contains("no/such/directory.pcap cannot be written: No such file"), "{error}");
 }
 
 #[test]

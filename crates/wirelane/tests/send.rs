@@ -168,7 +168,7 @@ fn stop_ends_both_methods_soon() {
                     .unwrap()
             });
             assert!(start.elapsed() < Duration::from_secs(5), "{method:?} {pps:?}: {:?}", start.elapsed());
-            assert!(report.offered > 0 && !report.fell_short, "{report:?}");
+            assert!(report.offered > 0, "{report:?}");
             assert_eq!(report.last_sequence, Some(report.offered - 1));
             assert_eq!(report.sent + report.dropped + report.unaccounted, report.offered);
         }

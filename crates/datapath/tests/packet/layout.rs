@@ -119,7 +119,18 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_ring",
-        Ring { head, cached_tail, published, rung_for, delivered, lost, bells, pad, public_head, pad2 }
+        Ring {
+            head,
+            cached_tail,
+            published,
+            rung_for,
+            delivered,
+            lost,
+            bells,
+            published_ns,
+            public_head,
+            pad2
+        }
     );
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
     assert_eq!(

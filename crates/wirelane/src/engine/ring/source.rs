@@ -3,9 +3,9 @@
 //! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
 //! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its
 //! bell or a time-out is up. The watermark adapts so that the bell rings about a thousand times a second at
-//! most; the time-out bounds how long a lone packet can wait.
+//! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
+//! publication); the time-out bounds how long the last packets of a burst can wait.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,21 +24,26 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// First sleep after work: longer sleeps follow while nothing comes.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
-const MOST_SPINS: u32 = 1 << 11;
+const MOST_SPINS: u32 = 1 << 9;
+/// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
+/// the lane, and spinning keeps it from working.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
-/// Smallest watermark (not of an immediate capture): below it, publication of the head (every few KiB) is the limit anyway.
-const LOWEST_WATERMARK: u64 = 4096;
+/// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
+const LOWEST_WATERMARK: u64 = 1;
+/// Watermark of one that is woken often; it doubles from here.
+const FIRST_WATERMARK: u64 = 4096;
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
 
 /// Stands for a wait that is too long to be added to a time.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
 
-/// The bounds of a worker's watermark, in unread bytes of one ring: at most a quarter of a ring. `immediate`: every
-/// record rings.
-pub(crate) fn watermarks(ring_size: u64, immediate: bool) -> RangeInclusive<u64> {
-    if immediate { 1..=1 } else { LOWEST_WATERMARK..=(ring_size / 4).max(LOWEST_WATERMARK) }
+/// How far a worker's watermark may grow, in unread bytes of one ring: a quarter of the smallest. `immediate`: not
+/// at all, so that every record rings.
+pub(crate) fn highest_watermark(ring_size: u64, immediate: bool) -> u64 {
+    if immediate { LOWEST_WATERMARK } else { (ring_size / 4).max(FIRST_WATERMARK) }
 }
 
 /// What a worker and its capture tell each other.
@@ -75,18 +80,18 @@ pub(crate) struct RingSource {
     spins: u32,
     sleep: Duration,
     watermark: u64,
-    watermarks: RangeInclusive<u64>,
+    highest_watermark: u64,
     last_wake: Instant,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings. The watermark moves between bounds of [`watermarks`].
+    /// A source over these rings, with what [`highest_watermark`] gave.
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
-        watermarks: RangeInclusive<u64>,
+        highest_watermark: u64,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -99,8 +104,8 @@ impl RingSource {
             round: 0,
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
-            watermark: *watermarks.start(),
-            watermarks,
+            watermark: LOWEST_WATERMARK,
+            highest_watermark,
             last_wake: Instant::now(),
         }
     }
@@ -133,10 +138,15 @@ impl RingSource {
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
+            let start = Instant::now();
             for spin in 0..self.spins {
                 if let Some(found) = self.find(false) {
-                    // Worth it: spin longer next time.
-                    self.spins = (self.spins * 2).min(MOST_SPINS);
+                    if start.elapsed() < LONGEST_SPIN {
+                        // Worth it: spin longer next time.
+                        self.spins = (self.spins * 2).min(MOST_SPINS);
+                    } else {
+                        self.spins = 1;
+                    }
                     return Ok(Some(found));
                 }
                 if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
@@ -144,7 +154,7 @@ impl RingSource {
                 }
                 std::hint::spin_loop();
             }
-            // In vain: on a core that we share with the lane, spinning even keeps the lane from working.
+            // In vain.
             self.spins = (self.spins / 2).max(1);
             if self.shared.closed.load(Ordering::Acquire) {
                 return Ok(self.find(true));
@@ -185,10 +195,10 @@ impl RingSource {
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                self.watermark = (self.watermark * 2).min(*self.watermarks.end());
+                self.watermark = (self.watermark * 2).max(FIRST_WATERMARK).min(self.highest_watermark);
             }
         } else {
-            self.watermark = (self.watermark / 2).max(*self.watermarks.start());
+            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
         }
         Ok(self.find(true))
     }
