@@ -1,4 +1,4 @@
-//! Workers and captures that end in an unusual order, waits of any length, and the wake-up for single packets.
+//! Workers and captures that end in an unusual order, waits of any length, devices with very many queues.
 
 use std::time::Duration;
 
