@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use wirelane_tests::{Child, Finished, Lab, wirelane_binary};
+use wirelane_tests::{Child, Finished, Lab};
 
 /// How long anything may take to start or to end.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -152,7 +152,7 @@ impl Receiver {
     pub fn start(self, lab: &Lab, jumbo: bool) -> Result<Running> {
         let end = lab.receiver();
         let mut command = lab.command(&end.namespace, "taskset");
-        command.args(["-c", "1"]).args(self.words(&end.device, jumbo)?);
+        command.env("RUST_BACKTRACE", "0").args(["-c", "1"]).args(self.words(&end.device, jumbo)?);
         let mut child = Child::spawn(&mut command)?;
         match self {
             Receiver::Tcpdump | Receiver::Dumpcap | Receiver::NetsniffNg => {
@@ -250,6 +250,18 @@ fn number_before(text: &str, words: &str) -> Result<u64> {
     let words_at = text.find(words).with_context(|| format!("no '{words}' in: {text}"))?;
     let number = text[..words_at].split_whitespace().next_back().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' before '{words}' is not a number"))
+}
+
+/// The `wirelane` that was built beside this program.
+///
+/// # Errors
+/// Where it was not.
+pub fn wirelane_binary() -> Result<PathBuf> {
+    let binary = std::env::current_exe().context("finding this program")?.with_file_name("wirelane");
+    if !binary.exists() {
+        bail!("{} is missing: run 'make bench', which builds it", binary.display());
+    }
+    Ok(binary)
 }
 
 fn packet_sockets(lab: &Lab, namespace: &str) -> Result<usize> {

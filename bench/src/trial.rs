@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use wirelane_tests::numbers::{last_of, wirelane};
-use wirelane_tests::{Lab, LabOptions};
+use wirelane_tests::numbers::last_of;
+use wirelane_tests::{Child, Lab, LabOptions};
 
-use crate::receiver::Receiver;
+use crate::receiver::{Receiver, wirelane_binary};
 
 /// Which core does what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -166,7 +166,8 @@ impl Bed {
         if let Some(rate) = &rate {
             words.extend(["--rate", rate]);
         }
-        let child = wirelane(&self.lab, &sender.namespace, &words)?;
+        let mut command = self.lab.command(&sender.namespace, wirelane_binary()?);
+        let child = Child::spawn(command.env("RUST_BACKTRACE", "0").args(&words))?;
         let report = last_of(&child.finish(duration + Duration::from_secs(20))?).context("the generator")?;
         let reading = running.finish()?;
         let count = |name: &str| report[name].as_u64().with_context(|| format!("no {name} in {report}"));

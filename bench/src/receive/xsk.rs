@@ -1,8 +1,11 @@
 //! An AF_XDP receiver as they are usually written: one socket in copy mode, need-wakeup, frames counted, read at
 //! their first byte, and returned in batches.
 
+use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -25,7 +28,7 @@ pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Co
     let frame: u32 = if jumbo { 4096 } else { 2048 };
     let memory = Mapping::new(None, (FRAMES * frame) as usize, 0).context("memory for frames")?;
     let xsk = socket::open(libc::AF_XDP, 0).context("opening an AF_XDP socket")?;
-    let mut umem = libc::xdp_umem_reg {
+    let umem = libc::xdp_umem_reg {
         addr: memory.at::<u8>(0, 1) as u64,
         len: u64::from(FRAMES * frame),
         chunk_size: frame,
@@ -33,7 +36,6 @@ pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Co
         flags: 0,
         tx_metadata_len: 0,
     };
-    umem.flags = 0;
     socket::set_option(&xsk, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem).context("registering frames")?;
     for name in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING] {
         socket::set_option(&xsk, libc::SOL_XDP, name, &FRAMES).context("setting ring sizes")?;
@@ -60,7 +62,7 @@ pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Co
         sxdp_queue_id: 0,
         sxdp_shared_umem_fd: 0,
     };
-    socket::bind(&xsk, &address).context("binding the AF_XDP socket in copy mode")?;
+    bind(&xsk, &address).context("binding the AF_XDP socket in copy mode")?;
 
     let mut storage = MaybeUninit::uninit();
     let skeleton = RedirectSkelBuilder::default()
@@ -84,7 +86,7 @@ pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Co
                 break;
             }
             if !busy || filled.needs_wakeup() {
-                socket::wait(&xsk, if busy { std::time::Duration::ZERO } else { POLL })?;
+                socket::wait(&xsk, if busy { Duration::ZERO } else { POLL })?;
             } else {
                 std::hint::spin_loop();
             }
@@ -116,4 +118,18 @@ pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Co
     let statistics = socket::option(&xsk, libc::SOL_XDP, libc::XDP_STATISTICS, none)
         .context("reading the socket's statistics")?;
     Ok(Counts { received: packets, dropped: statistics.rx_dropped + statistics.rx_ring_full })
+}
+
+/// bind(2), again for a while where the queue is taken: the kernel frees an earlier socket's memory, and with it
+/// the queue, a moment after its process has ended.
+fn bind(xsk: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    loop {
+        match socket::bind(xsk, address) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
 }
