@@ -18,7 +18,7 @@ struct {
 SEC("xdp.frags")
 int bench_drop(struct xdp_md *ctx)
 {
-	__u64 *count = bpf_map_lookup_elem(&packets, &(__u32){ 0 });
+	__u64 *count = bpf_map_lookup_elem(&packets, &(__u32){0});
 
 	if (count)
 		*count += 1;

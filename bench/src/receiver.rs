@@ -13,6 +13,11 @@ use wirelane_tests::{Child, Finished, Lab};
 /// How long anything may take to start or to end.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Memory of each receiver's ring, the same for all, and small: a short trial must not fit into it.
+const RING_MIB: &str = "8";
+const RING_KIB: &str = "8192";
+const RING_NETSNIFF: &str = "8MiB";
+
 /// A receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Receiver {
@@ -111,7 +116,9 @@ impl Receiver {
         };
         let ours = |options: &[&str]| -> Result<Vec<String>> {
             let mut words = vec![text(wirelane_binary()?)?];
-            words.extend(["count", "-i", device, "--json", "--cores", "1"].map(str::to_owned));
+            words.extend(
+                ["count", "-i", device, "--json", "--cores", "1", "--ring-size", RING_MIB].map(str::to_owned),
+            );
             words.extend(options.iter().map(|word| (*word).to_owned()));
             Ok(words)
         };
@@ -124,11 +131,13 @@ impl Receiver {
             Receiver::Native => ours(&["--hook", "native", "--take"]),
             Receiver::Generic => ours(&["--hook", "generic", "--take"]),
             Receiver::Tc => ours(&["--hook", "tc"]),
-            // The same 64 MiB of ring for each. -Z root: no other user to change to in a namespace.
+            // -Z root: no other user to change to in a namespace.
             Receiver::Tcpdump => {
-                peer(&["tcpdump", "-n", "-Z", "root", "-i", device, "-B", "65536", "-w", "/dev/null"])
+                peer(&["tcpdump", "-n", "-Z", "root", "-i", device, "-B", RING_KIB, "-w", "/dev/null"])
             }
-            Receiver::Dumpcap => peer(&["dumpcap", "-q", "-i", device, "-B", "64", "-P", "-w", "/dev/null"]),
+            Receiver::Dumpcap => {
+                peer(&["dumpcap", "-q", "-i", device, "-B", RING_MIB, "-P", "-w", "/dev/null"])
+            }
             Receiver::NetsniffNg => peer(&[
                 "netsniff-ng",
                 "--in",
@@ -137,7 +146,7 @@ impl Receiver {
                 "/dev/null",
                 "--silent",
                 "--ring-size",
-                "64MiB",
+                RING_NETSNIFF,
                 "--notouch-irq",
                 "--bind-cpu",
                 "1",
@@ -190,9 +199,7 @@ impl Running {
     /// # Errors
     /// Where it failed, or its counters cannot be read; for ours, where the ledger does not balance.
     pub fn finish(self) -> Result<Reading> {
-        // libpcap's ring hands a block that is not full over after a second in tcpdump, earlier elsewhere.
-        let settle = if self.receiver == Receiver::Tcpdump { 1100 } else { 250 };
-        sleep(Duration::from_millis(settle));
+        self.settle()?;
         let cpu = cpu_time(self.child.pid())?.saturating_sub(self.cpu_before);
         // netsniff-ng ends by SIGINT only.
         let finished = if self.receiver == Receiver::NetsniffNg {
@@ -204,6 +211,29 @@ impl Running {
         let (received, dropped) =
             read_counters(self.receiver, &finished).with_context(|| self.receiver.name().to_owned())?;
         Ok(Reading { received, dropped, cpu })
+    }
+}
+
+impl Running {
+    /// Waits until it has read what lies in its ring: until it uses next to no CPU time.
+    fn settle(&self) -> Result<()> {
+        // libpcap's ring hands a block that is not full over after a second in tcpdump, earlier elsewhere.
+        let least = if self.receiver == Receiver::Tcpdump { 1100 } else { 200 };
+        sleep(Duration::from_millis(least));
+        if self.receiver == Receiver::XskBusy {
+            return Ok(());
+        }
+        let step = Duration::from_millis(50);
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let mut before = cpu_time(self.child.pid())?;
+        loop {
+            sleep(step);
+            let now = cpu_time(self.child.pid())?;
+            if now - before < step / 10 || Instant::now() > deadline {
+                return Ok(());
+            }
+            before = now;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! An AF_PACKET receiver with TPACKET_V3 as they are usually written: one socket, 64 blocks of 1 MiB, poll(2),
+//! An AF_PACKET receiver with TPACKET_V3 as they are usually written: one socket, 8 blocks of 1 MiB, poll(2),
 //! every packet of a block visited (Documentation/networking/packet_mmap.rst).
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use super::{Counts, POLL, Stop, ready};
 
 /// Bytes of a block. The same memory in all as a ring of ours.
 const BLOCK: u32 = 1 << 20;
-const BLOCKS: u32 = 64;
+const BLOCKS: u32 = 8;
 /// After how many milliseconds the kernel hands over a block that is not full.
 const RETIRE_MS: u32 = 60;
 
@@ -33,7 +33,7 @@ pub(super) fn run(index: i32, stop: &Stop) -> Result<Counts> {
         tp_feature_req_word: 0,
     };
     socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-        .context("asking for a ring of 64 MiB")?;
+        .context("asking for a ring of 8 MiB")?;
     let ring = Mapping::new(Some(&socket), (BLOCK * BLOCKS) as usize, 0).context("mapping the ring")?;
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
