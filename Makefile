@@ -6,7 +6,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help setup build test test-kernels demo install clean
+.PHONY: help setup build test test-kernels demo bench install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -26,6 +26,10 @@ test-kernels: setup ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
+
+bench: build ## measure ours beside its peers, about 20 minutes (QUICK=1: 3; OPTIONS="--sizes 60")
+	cargo build --release -p wirelane-bench
+	@$(if $(filter-out 0,$(shell id -u)),sudo) target/release/wirelane-bench $(if $(QUICK),--quick) $(OPTIONS)
 
 install: ## install the built program to PREFIX (/usr/local)
 	@test -x target/release/wirelane || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
