@@ -6,7 +6,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help setup build test demo install clean
+.PHONY: help setup build test fuzz demo install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -19,6 +19,9 @@ build: setup ## build the wirelane program: target/release/wirelane
 
 test: setup ## run every check and every test (with root or sudo)
 	@scripts/test
+
+fuzz: setup ## fuzz packets, capture files, selectors: FUZZ_SECONDS=60 each (needs a nightly Rust and cargo-fuzz)
+	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
