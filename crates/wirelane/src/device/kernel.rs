@@ -131,9 +131,11 @@ fn tcx() -> Feature {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             (None, "not known: asking needs CAP_NET_ADMIN")
         }
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            (Some(false), "before 6.6, or built without CONFIG_NET_XGRESS: the tc hook uses a classic filter")
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (
+            Some(false),
+            "before 6.6, or built without CONFIG_NET_XGRESS: no '--hook tc' and no '--direction tx'; XDP captures \
+                 received packets",
+        ),
         Err(_) => (None, "not known: the kernel gave no clear answer"),
     };
     feature("tcx", "tc programs by link (TCX)", present, note)

@@ -1,0 +1,196 @@
+//! Loads every kernel program in every configuration that the verifier sees differently, and prints how many
+//! instructions the verifier walked: one line each of object/program, configuration and number, with tabs
+//! between. Where this kernel is too old for one, the number is `-`. Anything else that does not load ends the
+//! run with the verifier's word. Needs root. `scripts/test-kernels` compares the lines with those on record.
+//!
+//! With arguments it loads the programs of these object files instead, as they are: `scripts/check-arm64`.
+//!
+//! Read-only data is set before the load and the verifier removes the branches that it rules out, so the
+//! default configuration alone would say little about what users load.
+
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
+use wirelane_datapath::layout::LinkType;
+use wirelane_datapath::skel::capture::CaptureSkelBuilder;
+use wirelane_datapath::skel::generate::GenerateSkelBuilder;
+use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_tests::{Lab, kernel_version, require_root};
+
+/// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
+const LANES: u32 = 4;
+/// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
+const BOUND: &str = "wirelane_xdp_md";
+/// Drivers answer that (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
+const VLAN_METADATA: (u32, u32) = (6, 8);
+
+fn main() -> Result<()> {
+    if !require_root("verified-instructions") {
+        bail!("loading kernel programs needs root");
+    }
+    // What the verifier says about a program that it refuses comes as a warning; nothing else is of use here.
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| eprint_line(&message))));
+    let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        capture()?;
+        generate()?;
+        parse_probe()
+    } else {
+        files.iter().try_for_each(|file| object_file(file))
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a program for developers: standard error is where its errors go")]
+fn eprint_line(message: &str) {
+    eprintln!("{}", message.trim_end());
+}
+
+/// Loads one program of an object, by name, after `set` has configured it, and prints its line.
+fn measure<'object, B: SkelBuilder<'object>>(
+    builder: B,
+    storage: &'object mut MaybeUninit<OpenObject>,
+    (object, program): (&str, &str),
+    configuration: &str,
+    set: impl FnOnce(&mut B::Output) -> Result<()>,
+) -> Result<()> {
+    let mut open = builder.open(storage).with_context(|| format!("opening {object}"))?;
+    for mut each in open.open_object_mut().progs_mut() {
+        let wanted = each.name() == OsStr::new(program);
+        each.set_autoload(wanted);
+    }
+    set(&mut open)?;
+    let skel = open.load().with_context(|| format!("loading {object}/{program} ({configuration})"))?;
+    let Some(loaded) = skel.object().progs().find(|each| each.name() == OsStr::new(program)) else {
+        bail!("{object} has no program {program}");
+    };
+    println!("{object}/{program}\t{configuration}\t{}", walked(&loaded)?);
+    Ok(())
+}
+
+/// Instructions that the verifier walked: `verified_insns` of bpf_prog_info (include/uapi/linux/bpf.h, since
+/// Linux 5.16).
+fn walked(loaded: &Program<'_>) -> Result<u32> {
+    let id = Program::id_from_fd(loaded.as_fd()).context("asking for a program's id")?;
+    libbpf_rs::query::ProgInfoIter::default()
+        .find(|info| info.id == id)
+        .map(|info| info.verified_insns)
+        .context("the kernel does not list a program that it has just loaded")
+}
+
+/// Loads each program of an object file, with the read-only data that the file has.
+fn object_file(file: &Path) -> Result<()> {
+    let open =
+        || ObjectBuilder::default().open_file(file).with_context(|| format!("opening {}", file.display()));
+    let names: Vec<_> = open()?.progs().map(|program| program.name().to_owned()).collect();
+    // This one can only be loaded for a device that offers the metadata.
+    for name in names.iter().filter(|name| *name != BOUND) {
+        let mut open = open()?;
+        for mut each in open.progs_mut() {
+            let wanted = each.name() == name;
+            each.set_autoload(wanted);
+        }
+        let doing = || format!("loading {} of {}", name.display(), file.display());
+        let object = open.load().with_context(doing)?;
+        let loaded = object.progs().find(|each| each.name() == name).with_context(doing)?;
+        println!("{}\t{}\t{}", file.display(), name.display(), walked(&loaded)?);
+    }
+    Ok(())
+}
+
+fn capture() -> Result<()> {
+    let links = [("ethernet", LinkType::Ethernet), ("raw-ip", LinkType::Raw)];
+    let programs =
+        [("wirelane_xdp", [0, 1].as_slice()), (BOUND, &[0]), ("wirelane_in", &[1]), ("wirelane_out", &[1])];
+    // The kfunc of wirelane_xdp_md is resolved in the driver of the device that the program is bound to.
+    let lab = Lab::new(LANES)?;
+    let receiver = lab.receiver();
+    let path = format!("/sys/class/net/{}/ifindex", receiver.device);
+    let ifindex: u32 = lab.exec(&receiver.namespace, &["cat", &path])?.trim().parse().context(path)?;
+    lab.enter(&receiver.namespace, || -> Result<()> {
+        for (program, per_cpu) in programs {
+            for (per_cpu, (link_name, link)) in
+                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link)))
+            {
+                let lanes = if per_cpu == 1 { "lane-per-cpu" } else { "lane-per-queue" };
+                let configuration = format!("{lanes} {link_name}");
+                let bound = program == BOUND;
+                if bound && kernel_version()? < VLAN_METADATA {
+                    println!("capture/{program}\t{configuration}\t-");
+                    continue;
+                }
+                measure(
+                    CaptureSkelBuilder::default(),
+                    &mut MaybeUninit::uninit(),
+                    ("capture", program),
+                    &configuration,
+                    |open| {
+                        let rodata = open.maps.rodata_data.as_deref_mut().context("no read-only data")?;
+                        rodata.wl_config.lanes = LANES;
+                        rodata.wl_config.queues = LANES;
+                        rodata.wl_config.per_cpu = per_cpu;
+                        rodata.wl_config.link = link as u32;
+                        if bound {
+                            open.progs.wirelane_xdp_md.set_ifindex(ifindex);
+                            open.progs
+                                .wirelane_xdp_md
+                                .set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
+                        }
+                        Ok(())
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    })?
+}
+
+/// Offsets as `wirelane send` sets them for Ethernet, with a VLAN tag in the larger of the two.
+fn generate() -> Result<()> {
+    for (configuration, tcp, vlan, sizes, gap) in
+        [("udp full-speed", 0, 0, 1, 0), ("tcp vlan imix paced", 1, 4, 48, 4096)]
+    {
+        measure(
+            GenerateSkelBuilder::default(),
+            &mut MaybeUninit::uninit(),
+            ("generate", "wl_generate"),
+            configuration,
+            |open| {
+                let config = &mut open.maps.rodata_data.as_deref_mut().context("no read-only data")?.config;
+                config.ifindex = 1;
+                config.l3 = 14 + vlan;
+                config.l4 = config.l3 + 20;
+                config.payload = config.l4 + if tcp == 1 { 20 } else { 8 };
+                config.rotating = config.l3 + 16;
+                config.flows = 4096;
+                config.tcp = tcp;
+                config.largest = 1514;
+                config.sizes_count = sizes;
+                config.stride = 1;
+                config.limit = 1;
+                config.gap = gap;
+                config.header_words = (config.payload + 4).div_ceil(8);
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn parse_probe() -> Result<()> {
+    for program in ["wl_parse_probe", "wl_parse_cost", "wl_empty_cost"] {
+        measure(
+            ParseProbeSkelBuilder::default(),
+            &mut MaybeUninit::uninit(),
+            ("parse_probe", program),
+            "-",
+            |_| Ok(()),
+        )?;
+    }
+    Ok(())
+}

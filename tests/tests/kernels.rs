@@ -1,0 +1,331 @@
+//! What must hold on every kernel that is served, on this one as well as on those that `make test-kernels`
+//! boots: numbered packets are accounted for one by one, a killed process leaves nothing, and what a kernel
+//! lacks is refused by name.
+//!
+//! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
+//! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
+//! which the host is asked to send.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use wirelane_tests::{
+    Child, Lab, LabOptions, Signal, bpf_objects, kernel_version, require_root, wait_for_bpf_objects,
+    wirelane_binary,
+};
+
+/// An emulated machine takes a hundred times as long as a real one.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Programs on tc are attached by link (TCX) since this kernel.
+const TCX: (u32, u32) = (6, 6);
+/// Packets of a run, below what the smallest buffer on the way takes if nobody reads it.
+const PACKETS: u64 = 5000;
+const FRAME: u64 = 60;
+
+/// Where captures run and how packets get there.
+trait Bench {
+    fn wirelane(&self, words: &[&str]) -> Child;
+    fn device(&self) -> &str;
+    /// Sends numbered packets; gives how many the device took, which is fewer only inside the kernel, where a
+    /// full device refuses a frame.
+    fn send(&self, packets: u64, method: &str) -> u64;
+}
+
+/// A veth pair.
+impl Bench for Lab {
+    fn wirelane(&self, words: &[&str]) -> Child {
+        start(self, &self.receiver().namespace, words)
+    }
+
+    fn device(&self) -> &str {
+        &self.receiver().device
+    }
+
+    fn send(&self, packets: u64, method: &str) -> u64 {
+        let end = self.sender();
+        let number = packets.to_string();
+        let words = ["send", "-i", &end.device, "--packets", &number, "--rate", "20k", "--json"];
+        let words = [&words, ["--method", method].as_slice()].concat();
+        let finished = start(self, &end.namespace, &words).finish(LIMIT).unwrap();
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let sent = field(&finished.last_json().unwrap(), "sent");
+        assert!(sent == packets || method == "kernel" && (1..packets).contains(&sent), "{method}: {sent}");
+        sent
+    }
+}
+
+fn start(lab: &Lab, namespace: &str, words: &[&str]) -> Child {
+    let binary = wirelane_binary().unwrap();
+    Child::spawn(lab.command(namespace, binary).args(words)).unwrap()
+}
+
+/// The virtio-net device of a guest.
+struct Guest {
+    device: String,
+    peer: String,
+}
+
+impl Guest {
+    fn find(test: &str) -> Option<Guest> {
+        match (std::env::var("WIRELANE_PEER_DEVICE"), std::env::var("WIRELANE_PEER")) {
+            (Ok(device), Ok(peer)) => Some(Guest { device, peer }),
+            _ => {
+                println!("left out: {test} (runs in the guests of make test-kernels)");
+                None
+            }
+        }
+    }
+}
+
+impl Bench for Guest {
+    fn wirelane(&self, words: &[&str]) -> Child {
+        Child::spawn(Command::new(wirelane_binary().unwrap()).args(words)).unwrap()
+    }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Asks the host to send, and waits until it has.
+    fn send(&self, packets: u64, _method: &str) -> u64 {
+        let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
+        // libtest has begun a line of its own there.
+        write!(line, "\nsend {packets}\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(line).read_line(&mut answer).unwrap();
+        assert_eq!(answer.trim(), format!("sent {packets}"), "the host's answer");
+        packets
+    }
+}
+
+/// `count` and `record` on the same device at once, as two groups of one instance; both must account for
+/// every packet, and every number must be in the recording exactly once.
+fn account_for_every_packet(bench: &dyn Bench, hook: &str, method: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("numbered.pcapng");
+    let options = ["-i", bench.device(), "--hook", hook, "--json"];
+    let packets = PACKETS.to_string();
+    let mut counter = bench.wirelane(&[&["count"], &options[..]].concat());
+    counter.wait_ready(LIMIT).unwrap();
+    let recording = ["record", "-w", file.to_str().unwrap(), "--packets", &packets];
+    let mut recorder = bench.wirelane(&[&recording, &options[..]].concat());
+    recorder.wait_ready(LIMIT).unwrap();
+
+    let sent = bench.send(PACKETS, method);
+    let recorded = if sent == PACKETS {
+        // The recorder ends by itself with the last packet, so all of them have passed the hook.
+        recorder.finish(LIMIT).unwrap()
+    } else {
+        // Frames of the kernel's generator wait in the receiver's queue at most.
+        std::thread::sleep(Duration::from_secs(1));
+        recorder.terminate(LIMIT).unwrap()
+    };
+    assert!(recorded.status.success(), "{hook} {method}: {}", recorded.stderr);
+    let counted = counter.terminate(LIMIT).unwrap();
+    assert!(counted.status.success(), "{hook} {method}: {}", counted.stderr);
+
+    let last = counted.last_json().unwrap();
+    for column in ["seen", "delivered", "analysed"] {
+        assert_eq!(field(&last, column), sent, "{hook} {method}: {column} of {last}");
+    }
+    for column in ["filtered", "absorbed", "shed", "lost"] {
+        assert_eq!(field(&last, column), 0, "{hook} {method}: {column} of {last}");
+    }
+    assert_eq!(field(&last, "bytes"), sent * FRAME, "{hook} {method}");
+    for parts in ["virtual_devices", "workers"] {
+        let sum: u64 = last[parts].as_array().unwrap().iter().map(|part| field(part, "analysed")).sum();
+        assert_eq!(sum, sent, "{hook} {method}: {parts} of {last}");
+    }
+    let numbers = numbers(&file);
+    assert!(numbers.values().all(|times| *times == 1), "{hook} {method}: a packet was recorded twice");
+    assert_eq!(numbers.len() as u64, sent, "{hook} {method}: packets missing from the recording");
+    assert!(numbers.keys().all(|number| *number < PACKETS), "{hook} {method}: a number that was not sent");
+    last
+}
+
+/// The numbers of the packets in a file and how often each is there: what follows the magic of `send`.
+fn numbers(file: &Path) -> BTreeMap<u64, u32> {
+    const MAGIC: &[u8] = b"WLn1";
+    let mut found = BTreeMap::new();
+    for window in fs::read(file).unwrap().windows(MAGIC.len() + size_of::<u64>()) {
+        if let Some(number) = window.strip_prefix(MAGIC) {
+            *found.entry(u64::from_be_bytes(number.try_into().unwrap())).or_default() += 1;
+        }
+    }
+    found
+}
+
+fn queues_used(last: &Value) -> usize {
+    let lines = last["virtual_devices"].as_array().unwrap();
+    lines.iter().filter(|line| field(line, "seen") > 0).count()
+}
+
+fn field(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+/// Whether this kernel has tc programs by link; where not, shows that Wirelane says so and what to do.
+fn has_tcx(bench: &dyn Bench, test: &str) -> bool {
+    if kernel_version().unwrap() >= TCX {
+        return true;
+    }
+    let refused = bench.wirelane(&["count", "-i", bench.device(), "--hook", "tc"]).finish(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("6.6"), "{}", refused.stderr);
+    println!("left out: {test} (needs Linux 6.6, and says so)");
+    false
+}
+
+/// A packet socket's frames go to the queue of the sender's CPU, unless several queues are that CPU's: then the
+/// hash chooses (net/core/dev.c, get_xps_queue).
+fn spread_by_hash(lab: &Lab, queues: u32) {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(32));
+    let mask = (1u64 << cpus) - 1;
+    let device = &lab.sender().device;
+    for queue in 0..queues {
+        let set = format!("echo {mask:x} > /sys/class/net/{device}/queues/tx-{queue}/xps_cpus");
+        lab.exec(&lab.sender().namespace, &["sh", "-c", &set]).unwrap();
+    }
+}
+
+fn veth(queues: u32, hook: &str) {
+    let test = format!("veth with {queues} queues by {hook}");
+    if !require_root(&test) {
+        return;
+    }
+    let lab = Lab::new(queues).unwrap();
+    if hook == "tc" && !has_tcx(&lab, &test) {
+        return;
+    }
+    if queues > 1 {
+        spread_by_hash(&lab, queues);
+    }
+    let last = account_for_every_packet(&lab, hook, "socket");
+    if queues > 1 {
+        assert!(queues_used(&last) > 1, "all packets on one queue: {last}");
+    }
+    if hook == "native" {
+        // Inside the kernel, past the sender's stack. Its frames land on the queue of the sender's CPU.
+        account_for_every_packet(&lab, hook, "kernel");
+    }
+}
+
+#[test]
+fn veth_one_queue_native() {
+    veth(1, "native");
+}
+
+#[test]
+fn veth_one_queue_generic() {
+    veth(1, "generic");
+}
+
+#[test]
+fn veth_one_queue_tc() {
+    veth(1, "tc");
+}
+
+#[test]
+fn veth_four_queues_native() {
+    veth(4, "native");
+}
+
+#[test]
+fn veth_four_queues_generic() {
+    veth(4, "generic");
+}
+
+#[test]
+fn veth_four_queues_tc() {
+    veth(4, "tc");
+}
+
+fn virtio(hook: &str) {
+    let test = format!("virtio_net by {hook}");
+    let Some(guest) = Guest::find(&test) else { return };
+    if hook == "tc" && !has_tcx(&guest, &test) {
+        return;
+    }
+    let last = account_for_every_packet(&guest, hook, "socket");
+    assert!(queues_used(&last) > 1, "all packets on one queue: {last}");
+}
+
+#[test]
+fn virtio_net_native() {
+    virtio("native");
+}
+
+#[test]
+fn virtio_net_generic() {
+    virtio("generic");
+}
+
+#[test]
+fn virtio_net_tc() {
+    virtio("tc");
+}
+
+/// The kernel itself takes a killed process off the device: its place is free for another, the others go on,
+/// and with the last one everything is gone.
+#[test]
+fn killed_processes_leave_nothing() {
+    if !require_root("killed_processes_leave_nothing") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
+    let before = bpf_objects();
+    let words = ["count", "-i", lab.device(), "--hook", "native", "--json"];
+    let begin = || {
+        let mut child = lab.wirelane(&words);
+        child.wait_ready(LIMIT).unwrap();
+        child
+    };
+    let (first, second) = (begin(), begin());
+    let with_two = bpf_objects();
+    lab.send(100, "socket");
+    first.signal(Signal::Kill).unwrap();
+    assert!(!first.finish(LIMIT).unwrap().status.success());
+    lab.send(100, "socket");
+    // In the place of the killed one, with rings of its own.
+    let third = begin();
+    assert_eq!(bpf_objects().programs, with_two.programs, "the third process did not join");
+    lab.send(100, "socket");
+    let last = second.terminate(LIMIT).unwrap().last_json().unwrap();
+    assert_eq!(field(&last, "analysed"), 300, "{last}");
+    assert_eq!(field(&last, "seen"), 300, "{last}");
+    third.signal(Signal::Kill).unwrap();
+    assert!(!third.finish(LIMIT).unwrap().status.success());
+    assert_eq!(wait_for_bpf_objects(&before, LIMIT), before);
+}
+
+/// `wirelane devices` names what this kernel lacks, and nothing that it has.
+#[test]
+fn missing_features_are_named() {
+    if !require_root("missing_features_are_named") {
+        return;
+    }
+    let finished =
+        Child::spawn(Command::new(wirelane_binary().unwrap()).args(["devices", "--json"])).unwrap();
+    let finished = finished.finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let kernel = finished.last_json().unwrap()["kernel"].clone();
+    let feature = |name: &str| {
+        let features = kernel["features"].as_array().unwrap_or_else(|| panic!("no features in {kernel}"));
+        features
+            .iter()
+            .find(|feature| feature["feature"] == name)
+            .unwrap_or_else(|| panic!("no {name}"))
+            .clone()
+    };
+    for name in ["version", "btf", "xdp"] {
+        assert_eq!(feature(name)["present"], true, "{name}");
+    }
+    let tcx = feature("tcx");
+    assert_eq!(tcx["present"], kernel_version().unwrap() >= TCX, "{tcx}");
+    assert_eq!(tcx["note"].as_str().unwrap().is_empty(), tcx["present"] == true, "{tcx}");
+}
