@@ -6,7 +6,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help setup build test test-kernels demo bench install clean
+.PHONY: help setup build test test-kernels fuzz demo bench install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -23,6 +23,9 @@ test: setup ## run every check and every test (with root or sudo)
 test-kernels: setup ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
 	@scripts/setup kernels
 	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
+
+fuzz: setup ## fuzz packets, files, selectors (FUZZ_SECONDS=60; nightly Rust)
+	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")

@@ -7,10 +7,10 @@ use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, ip_flags, l3};
 /// What is compared: layer, addresses, protocol, offset of the transport header, ports, TCP fields.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Opinion {
-    l3: u8,
+    pub(crate) l3: u8,
     src: Vec<u8>,
     dst: Vec<u8>,
-    proto: u8,
+    pub(crate) proto: u8,
     ttl: u8,
     fragmented: bool,
     transport_at: Option<usize>,
@@ -54,8 +54,9 @@ pub(crate) fn theirs(data: &[u8]) -> Option<Opinion> {
     };
     opinion.proto = payload.ip_number.0;
     opinion.fragmented = payload.fragmented;
-    // Behind "no next header" and mobility there is no transport header; etherparse gives the place all the same.
-    if !payload.fragmented && !matches!(opinion.proto, 59 | 135) {
+    // Behind IPv6's "no next header" and mobility there is no transport header; etherparse gives the place all the same.
+    let ends_without = opinion.l3 == l3::IPV6 && matches!(opinion.proto, 59 | 135);
+    if !payload.fragmented && !ends_without {
         opinion.transport_at = Some(at);
     }
     match packet.transport {
