@@ -25,7 +25,11 @@ fn main() {
 
 /// The packet functions for engines that have no kernel program, for fuzzing and for the tests.
 fn build_native(kernel: &Path) {
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    if env::var_os("CARGO_CFG_FUZZING").is_some() {
+        instrument(&mut build);
+    }
+    build
         .file(kernel.join("native.c"))
         .include(kernel)
         .flag("-std=gnu11")
@@ -36,6 +40,17 @@ fn build_native(kernel: &Path) {
         // A parser is worth nothing at -O0, and the debug profile runs all tests.
         .opt_level(2)
         .compile("wirelane_native");
+}
+
+/// For cargo-fuzz (fuzz/): libFuzzer's coverage, ASan and UBSan in the C code too. Their runtimes come with the fuzz
+/// target; UBSan's does not, so what it finds ends the target by a trap.
+fn instrument(build: &mut cc::Build) {
+    build
+        .compiler(find_clang())
+        .flag("-fsanitize=address,undefined,fuzzer-no-link")
+        .flag("-fsanitize-trap=undefined")
+        .flag("-fno-omit-frame-pointer")
+        .debug(true);
 }
 
 fn build_programs(kernel: &Path, out: &Path) {

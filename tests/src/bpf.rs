@@ -44,6 +44,22 @@ pub fn bpf_objects() -> BpfObjects {
     objects
 }
 
+/// Wirelane's BPF objects once the kernel has freed what earlier tests and the loading of a program left: the first
+/// look that is the same for half a second.
+pub fn settled_bpf_objects() -> BpfObjects {
+    let mut last = bpf_objects();
+    let mut since = Instant::now();
+    let start = since;
+    while since.elapsed() < Duration::from_millis(500) && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = bpf_objects();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
 /// Waits until Wirelane's BPF objects are `expected` (the kernel frees them a little after the last
 /// reference goes), and gives the last look either way.
 pub fn wait_for_bpf_objects(expected: &BpfObjects, timeout: Duration) -> BpfObjects {

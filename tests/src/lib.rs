@@ -24,7 +24,7 @@ mod paths;
 mod process;
 mod sys;
 
-pub use bpf::{BpfObjects, bpf_objects, wait_for_bpf_objects};
+pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
 pub use foreign::ForeignXdp;
 pub use kernel::kernel_version;

@@ -109,7 +109,13 @@ fn a_demo_that_is_interrupted_leaves_nothing() {
         // A flood of a minute, so that it is under way when the signal comes.
         let child = demo.start(&wirelane_binary().unwrap(), &["--packets", "60000", "--rate", "1000"]);
         let pid = child.pid();
-        while !child.next_line(LIMIT).unwrap().unwrap().contains("a second") {}
+        loop {
+            match child.next_line(LIMIT).unwrap() {
+                Some(line) if line.contains("a second") => break,
+                Some(_) => {}
+                None => panic!("the demo ended by itself: {}", child.finish(LIMIT).unwrap().stderr),
+            }
+        }
         std::thread::sleep(Duration::from_secs(1));
         child.signal(signal).unwrap();
         let finished = child.finish(Duration::from_secs(20)).unwrap();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wirelane_tests::{
-    Child, ForeignXdp, Lab, LabOptions, bpf_objects, require_root, wait_for_bpf_objects, wirelane_binary,
+    Child, ForeignXdp, Lab, LabOptions, bpf_objects, require_root, settled_bpf_objects, wait_for_bpf_objects,
+    wirelane_binary,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -130,10 +131,10 @@ fn two_processes_share_one_tc_instance_and_leave_nothing() {
         return;
     }
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
-    let before = bpf_objects();
+    let before = settled_bpf_objects();
     let options = ["--hook", "tc", "--direction", "both"];
     let first = count(&lab, &options);
-    let with_one = bpf_objects();
+    let with_one = settled_bpf_objects();
     let second = count(&lab, &options);
     assert_eq!(bpf_objects().programs, with_one.programs, "the second process loaded programs of its own");
     send(&lab, 200, &[]);

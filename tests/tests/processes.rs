@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, Signal, bpf_objects, open_descriptors, require_root, resident_bytes,
+    Child, Lab, LabOptions, Signal, open_descriptors, require_root, resident_bytes, settled_bpf_objects,
     wait_for_bpf_objects,
 };
 
@@ -29,7 +29,7 @@ fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
     }
     let lab = alone(2);
     let survivor = count(&lab, &[]);
-    let with_one = bpf_objects();
+    let with_one = settled_bpf_objects();
     for _ in 0..3 {
         let victim = count(&lab, &["--workers", "3"]);
         send(&lab, 500, &[]).unwrap();
@@ -48,7 +48,7 @@ fn the_last_process_takes_everything_with_it_also_when_killed() {
         return;
     }
     let lab = alone(2);
-    let before = bpf_objects();
+    let before = settled_bpf_objects();
     for (options, hook) in
         [(["--hook", "native"], "xdp"), (["--hook", "generic"], "xdpgeneric"), (["--hook", "tc"], "")]
     {
@@ -144,7 +144,7 @@ fn two_hundred_starts_and_stops_leak_nothing() {
         return;
     }
     let lab = alone(2);
-    let before = bpf_objects();
+    let before = settled_bpf_objects();
     let end = lab.receiver();
     lab.enter(&end.namespace, || {
         let own = std::process::id();

@@ -9,7 +9,7 @@ use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::source::{LaneEnd, RingSource, Shared, watermarks};
+use crate::engine::ring::source::{LaneEnd, RingSource, Shared, highest_watermark};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
@@ -113,7 +113,7 @@ impl LiveCapture {
                     lanes,
                     bells,
                     Arc::clone(&shared[worker]),
-                    watermarks(ring_size, settings.immediate),
+                    highest_watermark(ring_size, settings.immediate),
                 );
                 Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
             })

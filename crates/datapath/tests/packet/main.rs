@@ -13,6 +13,7 @@ mod ground_truth;
 mod guarded;
 mod hash;
 mod layout;
+mod opinion;
 mod probe;
 mod properties;
 mod second_opinion;

@@ -77,9 +77,13 @@ fn the_program_holds_rate_and_limit() {
     }
     // At 0, 10, 20 and 30 ms; a machine that stalls gives up what is more than 20 ms late.
     let counts = program.handle().counts();
-    assert!(counts.offered + counts.given_up == 4 && counts.offered >= 1, "{counts:?}");
+    assert!(counts.offered + counts.given_up <= 4 && counts.offered >= 1, "{counts:?}");
     assert_eq!(verdict, XDP_DROP);
-    while start.elapsed() < std::time::Duration::from_millis(100) {
+    // All five in the end, however long the machine takes, and no sixth.
+    while program.handle().counts().offered < 5 && start.elapsed() < std::time::Duration::from_secs(20) {
+        test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
+    }
+    for _ in 0..1000 {
         test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
     }
     assert_eq!(program.handle().counts().offered, 5);

@@ -6,7 +6,6 @@
 //! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
 //! publication); the time-out bounds how long the last packets of a burst can wait.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -41,10 +40,10 @@ const PEEK_EVERY: u32 = 16;
 /// Stands for a wait that is too long to be added to a time.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
 
-/// The bounds of a worker's watermark, in unread bytes of one ring: at most a quarter of a ring. `immediate`: every
-/// record rings.
-pub(crate) fn watermarks(ring_size: u64, immediate: bool) -> RangeInclusive<u64> {
-    if immediate { 1..=1 } else { LOWEST_WATERMARK..=(ring_size / 4).max(FIRST_WATERMARK) }
+/// How far a worker's watermark may grow, in unread bytes of one ring: a quarter of the smallest. `immediate`: not
+/// at all, so that every record rings.
+pub(crate) fn highest_watermark(ring_size: u64, immediate: bool) -> u64 {
+    if immediate { LOWEST_WATERMARK } else { (ring_size / 4).max(FIRST_WATERMARK) }
 }
 
 /// What a worker and its capture tell each other.
@@ -81,18 +80,18 @@ pub(crate) struct RingSource {
     spins: u32,
     sleep: Duration,
     watermark: u64,
-    watermarks: RangeInclusive<u64>,
+    highest_watermark: u64,
     last_wake: Instant,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings. The watermark moves between bounds of [`watermarks`].
+    /// A source over these rings, with what [`highest_watermark`] gave.
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
-        watermarks: RangeInclusive<u64>,
+        highest_watermark: u64,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -105,8 +104,8 @@ impl RingSource {
             round: 0,
             spins: MOST_SPINS,
             sleep: SHORTEST_SLEEP,
-            watermark: *watermarks.start(),
-            watermarks,
+            watermark: LOWEST_WATERMARK,
+            highest_watermark,
             last_wake: Instant::now(),
         }
     }
@@ -196,11 +195,10 @@ impl RingSource {
             let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
             self.last_wake = now;
             if soon {
-                let more = (self.watermark * 2).max(FIRST_WATERMARK);
-                self.watermark = more.min(*self.watermarks.end());
+                self.watermark = (self.watermark * 2).max(FIRST_WATERMARK).min(self.highest_watermark);
             }
         } else {
-            self.watermark = (self.watermark / 2).max(*self.watermarks.start());
+            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
         }
         Ok(self.find(true))
     }

@@ -56,7 +56,8 @@ struct Rules {
     extra_room: u64,
     /// The lane publishes the head before it has written the record.
     head_first: bool,
-    /// Cells written between two publications of the head.
+    /// Cells written between two publications of the head. The lane also publishes what comes late after the last
+    /// publication; that is like a smaller number here.
     publish_every: u64,
     /// The reader's Acquire loads of the published head and of the head, and its Release, are Relaxed.
     relaxed_published: bool,
