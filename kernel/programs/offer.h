@@ -91,8 +91,7 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 	ring_index = packet->lane * group->workers + worker;
 
-	room = wl_ring_reserve(ring, data, ring_index, group->segments,
-			       packet->vlan ? size + WL_PUT_BACK : size);
+	room = wl_ring_reserve(ring, data, ring_index, group->segments, size + packet->vlan * WL_PUT_BACK);
 	if (!room) {
 		ring->lost++;
 		return false;
