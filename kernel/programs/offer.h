@@ -22,7 +22,6 @@ enum wl_hook {
 
 /* The packet at hand. */
 struct wl_packet {
-	struct wl_parsed *parsed;
 	__u64 ts_ns;
 	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
 	__u32 lane;
@@ -70,7 +69,7 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 
 /* Copies the packet into the ring of one worker. False: no room. */
 static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				    const struct wl_group *group, __u32 g, __u32 worker,
+				    const struct wl_parsed *parsed, const struct wl_group *group, __u32 g, __u32 worker,
 				    const struct wl_ip *chosen, __u32 hash)
 {
 	__u32 cap_len = packet->wire_len, size, ring_index, key;
@@ -103,7 +102,7 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 	record->rule_id = 0;
 	record->queue = packet->queue;
 	record->kind = WL_RECORD_PACKET;
-	wl_fill_record(record, packet->parsed, chosen, hash);
+	wl_fill_record(record, parsed, chosen, hash);
 	record->flags |= packet->flags | (cap_len < packet->wire_len ? WL_REC_SNAPPED : 0);
 	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
@@ -116,7 +115,8 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 }
 
 /* Offers the packet to one group. True: the group takes it from the host stack. */
-static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 g)
+static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+					const struct wl_parsed *parsed, __u32 g)
 {
 	__u32 key, slot, slots, queue = packet->queue, hash, worker;
 	const struct wl_ip *chosen;
@@ -136,14 +136,29 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const stru
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
 
-	chosen = wl_choose(packet->parsed, !!(group->flags & WL_GROUP_INNER));
-	hash = wl_packet_hash(packet->parsed, chosen, wl_config.seed);
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	worker = wl_steer(group->steering, group->buckets, hash, queue, group->workers);
-	if (worker < WL_MAX_WORKERS && wl_copy(ctx, hook, packet, group, g, worker, chosen, hash))
+	if (worker < WL_MAX_WORKERS && wl_copy(ctx, hook, packet, parsed, group, g, worker, chosen, hash))
 		tally->delivered++;
 	else
 		tally->lost++;
 	return group->flags & WL_GROUP_TAKE;
+}
+
+/*
+ * The same as functions of their own: the verifier walks a global function once, whatever its arguments are,
+ * and not anew for each group and each path through the parser. (It demands the checks for NULL.)
+ */
+__noinline int wl_offer_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_XDP, packet, parsed, g) : 0;
+}
+
+__noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			    __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
 }
 
 /*
@@ -174,14 +189,14 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	if (!active)
 		return false;
 	packet->ts_ns = bpf_ktime_get_ns();
-	packet->parsed = &lane->parsed;
 	wl_parse(data, data_end, wl_config.link, WL_PARSE_TUNNELS, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
 
 	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
 		if (active & 1)
-			taken |= wl_offer_to(ctx, hook, packet, g);
+			taken |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, &lane->parsed, g)
+						     : wl_offer_skb(ctx, packet, &lane->parsed, g);
 	}
 	return taken;
 }
