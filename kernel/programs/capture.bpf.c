@@ -4,7 +4,8 @@
  * attached per instance, by the hook that was asked for:
  *
  *   wirelane_xdp      native or generic XDP                        received packets
- *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped
+ *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped,
+ *                     its clock
  *   wirelane_in       tc (TCX), ingress                            received packets, beside others' XDP
  *   wirelane_out      tc (TCX), egress                             packets on their way out
  *
@@ -36,6 +37,18 @@
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
+
+/* Whether some group wants the card's clock: asking the driver costs a call. */
+static __always_inline bool wl_card_clock_wanted(void)
+{
+	struct wl_instance *instance;
+	__u32 key = 0;
+
+	instance = bpf_map_lookup_elem(&wl_instance, &key);
+	return instance && *(volatile __u64 *)&instance->card_clock;
+}
+
 static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
 {
 	packet->queue = ctx->rx_queue_index;
@@ -65,6 +78,9 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 		packet.vlan = 1;
 		packet.vlan_tag = proto | (__u32)bpf_htons(tci) << 16;
 	}
+	/* -ENODATA and 0 both mean that there is none. */
+	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
+		packet.card_ns = 0;
 	return wl_xdp(ctx, &packet);
 }
 
@@ -87,6 +103,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 		packet.vlan_tag = (skb->vlan_proto & 0xffff) | (__u32)bpf_htons(skb->vlan_tci) << 16;
 		packet.wire_len += WL_VLAN_TAG;
 	}
+	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
 	return wl_offer(skb, WL_HOOK_SKB, &packet, (void *)(long)skb->data, (void *)(long)skb->data_end)

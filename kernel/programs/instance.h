@@ -10,6 +10,7 @@
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
+ *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
  * Rust mirrors the structs in crates/datapath/src/instance.rs; a test holds the two together.
@@ -21,7 +22,7 @@
 #include "packet/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 3
+#define WL_INTERFACE_VERSION 4
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -41,14 +42,17 @@ struct wl_instance {
 	__u32 lanes;
 	__u32 queues;
 	__u32 ifindex;
-	__u32 per_cpu; /* lanes are CPUs, not RX queues */
-	__u32 seed;    /* of the flow hash */
-	__u64 pad[3];
+	__u32 per_cpu;	   /* lanes are CPUs, not RX queues */
+	__u32 seed;	   /* of the flow hash */
+	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
+	__u64 card_clock;  /* bit per group: it wants the card's clock */
+	__u64 pad[1];
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE  0x1 /* what the group gets does not go on to the host stack */
-#define WL_GROUP_INNER 0x2 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_TAKE	    0x1 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	    0x2 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK 0x4 /* the card's timestamp where there is one */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -124,7 +128,8 @@ struct wl_config {
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
-	__u32 link; /* enum wl_link of the device's packets */
+	__u32 link;    /* enum wl_link of the device's packets */
+	__u32 batches; /* 1: the kernel lets programs tell batches apart (clock.h) */
 };
 
 #endif

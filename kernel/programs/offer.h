@@ -6,6 +6,7 @@
 #ifndef WL_OFFER_H
 #define WL_OFFER_H
 
+#include "clock.h"
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
@@ -23,6 +24,7 @@ enum wl_hook {
 /* The packet at hand. */
 struct wl_packet {
 	__u64 ts_ns;
+	__u64 card_ns;	/* the card's clock; 0: the driver has not said */
 	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
 	__u32 lane;
 	__u32 queue;
@@ -69,13 +71,14 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 
 /* Copies the packet into the ring of one worker. False: no room. */
 static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				    const struct wl_parsed *parsed, const struct wl_group *group, __u32 g, __u32 worker,
-				    const struct wl_ip *chosen, __u32 hash)
+				    const struct wl_parsed *parsed, const struct wl_group *group, __u32 g,
+				    __u32 worker, const struct wl_ip *chosen, __u32 hash)
 {
 	__u32 cap_len = packet->wire_len, size, ring_index, key;
 	struct wl_record *record;
 	struct wl_ring *ring;
 	void *data;
+	bool card;
 	__u8 *room;
 
 	key = (g * wl_config.lanes + packet->lane) * WL_MAX_WORKERS + worker;
@@ -96,14 +99,17 @@ static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct w
 		return false;
 	}
 	record = (struct wl_record *)room;
-	record->ts_ns = packet->ts_ns;
+	card = group->flags & WL_GROUP_CARD_CLOCK && packet->card_ns;
+	record->ts_ns = card ? packet->card_ns : packet->ts_ns;
 	record->cap_len = cap_len;
 	record->wire_len = packet->wire_len;
 	record->rule_id = 0;
 	record->queue = packet->queue;
 	record->kind = WL_RECORD_PACKET;
 	wl_fill_record(record, parsed, chosen, hash);
-	record->flags |= packet->flags | (cap_len < packet->wire_len ? WL_REC_SNAPPED : 0);
+	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
+	if (cap_len < packet->wire_len)
+		record->flags |= WL_REC_SNAPPED;
 	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
@@ -188,7 +194,13 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	active = *(volatile __u64 *)&instance->active;
 	if (!active)
 		return false;
-	packet->ts_ns = bpf_ktime_get_ns();
+	/* One group that wants a reading per packet has it for all. */
+	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
+		packet->ts_ns = wl_batch_time();
+		packet->flags |= WL_REC_BATCH_CLOCK;
+	} else {
+		packet->ts_ns = bpf_ktime_get_ns();
+	}
 	wl_parse(data, data_end, wl_config.link, WL_PARSE_TUNNELS, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 3;
+pub const INTERFACE_VERSION: u32 = 4;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -56,8 +56,12 @@ pub struct Instance {
     pub per_cpu: u32,
     /// Seed of the flow hash.
     pub seed: u32,
+    /// One bit per group that is content with one reading of the clock per batch.
+    pub batch_clock: u64,
+    /// One bit per group that wants the card's clock.
+    pub card_clock: u64,
     #[doc(hidden)]
-    pub pad: [u64; 3],
+    pub pad: [u64; 1],
 }
 
 /// Bits of [`Group::flags`].
@@ -66,6 +70,8 @@ pub mod group_flags {
     pub const TAKE: u32 = 0x1;
     /// Steer by, and report, the headers inside tunnels.
     pub const INNER: u32 = 0x2;
+    /// The card's timestamp where there is one.
+    pub const CARD_CLOCK: u32 = 0x4;
 }
 
 /// Values of [`Group::steering`].

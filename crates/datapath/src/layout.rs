@@ -240,4 +240,6 @@ pub mod flags {
     pub const GSO: u16 = 0x0400;
     /// The timestamp is the card's clock (records only).
     pub const HW_CLOCK: u16 = 0x0800;
+    /// The timestamp is one reading for all packets that the kernel handled in one go (records only).
+    pub const BATCH_CLOCK: u16 = 0x1000;
 }

@@ -4,7 +4,7 @@ use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::device::Selector;
 use crate::privilege::{self, Capability};
-use crate::settings::{Direction, HookChoice, Settings, Steering};
+use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -95,12 +95,21 @@ impl Builder {
         self
     }
 
+    /// What packets are stamped with. Default: [`Clock::Packet`].
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.0.clock = clock;
+        self
+    }
+
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
+    /// [`Unsupported`] where the kernel or the card cannot do what was asked for,
     /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
     /// [`TooManyGroups`], [`BadOption`], or what the kernel said ([`Kernel`], [`Bpf`]).
     ///
+    /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: crate::Error::MissingCapability
     /// [`UnknownDevice`]: crate::Error::UnknownDevice
     /// [`UnknownQueue`]: crate::Error::UnknownQueue

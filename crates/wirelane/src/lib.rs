@@ -70,6 +70,6 @@ pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
-pub use settings::{DEFAULT_RING_SIZE, Direction, HookChoice, Steering};
+pub use settings::{Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering};
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
 pub use worker::{Timebase, Worker};

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::clock::Clock;
-use crate::device::{Monitor, Promiscuous, Selected, XdpMode};
+use crate::clock::{CardClock, Clock};
+use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
@@ -13,7 +13,7 @@ use crate::engine::ring::source::{LaneEnd, RingSource, Shared, highest_watermark
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::tally::DeviceTally;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -51,7 +51,7 @@ pub(crate) struct LiveCapture {
 impl LiveCapture {
     pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
-        let clock = Arc::new(Clock::new());
+        let mut cards = Vec::new();
         let count = settings.workers;
         let shared: Vec<Arc<Shared>> = (0..count).map(|_| Arc::default()).collect();
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
@@ -66,6 +66,7 @@ impl LiveCapture {
                 None => Instance::open_xdp(device)?,
             });
             reap(&instance)?;
+            cards.push(card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook);
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, &device.name, &wish)?;
@@ -103,6 +104,7 @@ impl LiveCapture {
                 gone: AtomicBool::new(false),
             })
             .collect();
+        let clock = Arc::new(Clock::new(cards));
         let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
@@ -299,6 +301,56 @@ impl Part {
             in_flight: delivered - analysed,
             bytes,
             ..Counters::default()
+        }
+    }
+}
+
+/// The clock that packets of this device will be stamped with, where that is the card's.
+///
+/// The card's setting is looked at and not changed: it is for the whole machine, and linuxptp may rest on it.
+fn card_clock(asked: settings::Clock, device: &Device, hook: Hook) -> Result<Option<CardClock>> {
+    let cannot = |needs: &str, instead: &str| {
+        Err(Error::Unsupported {
+            what: format!("stamping packets of {} with {asked} time", device.name),
+            needs: needs.into(),
+            instead: instead.into(),
+        })
+    };
+    match asked {
+        settings::Clock::Packet => Ok(None),
+        settings::Clock::Batch if device::kernel::tells_batches() => Ok(None),
+        settings::Clock::Batch => {
+            cannot("Linux 6.11 or newer with BTF", "--clock packet reads the clock for every packet")
+        }
+        settings::Clock::Card => {
+            let without = "--clock packet stamps with the kernel's clock";
+            match hook {
+                Hook::Xdp(XdpMode::Native)
+                    if !device.xdp_features.as_ref().is_some_and(|f| f.rx_timestamp) =>
+                {
+                    return cannot(
+                        "a driver that tells XDP programs the card's time",
+                        "--hook tc, or --clock packet",
+                    );
+                }
+                Hook::Xdp(XdpMode::Generic | XdpMode::Offloaded) => {
+                    return cannot("native XDP or tc: generic XDP is not told the card's time", without);
+                }
+                Hook::Egress => return cannot("received packets", "--direction rx, or --clock packet"),
+                Hook::Xdp(XdpMode::Native) | Hook::Ingress => {}
+            }
+            match device::card_clock(&device.name)? {
+                CardStamps::None => cannot("a card with a clock of its own (see ethtool -T)", without),
+                CardStamps::Off { .. } => cannot(
+                    &format!(
+                        "time stamps for all received packets, which are off: hwstamp_ctl -i {} -r 1 (linuxptp) \
+                         switches them on",
+                        device.name
+                    ),
+                    without,
+                ),
+                CardStamps::On { clock } => CardClock::open(clock).map(Some),
+            }
         }
     }
 }

@@ -44,6 +44,29 @@ pub enum Direction {
     Both,
 }
 
+/// What packets are stamped with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's clock, read for every packet.
+    #[default]
+    Packet,
+    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11):
+    /// less work a packet. If another capture on the device reads it for every packet, this one profits.
+    Batch,
+    /// The card's clock, where the driver says for the packet what it was; the kernel's where it does not.
+    Card,
+}
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Clock::Packet => "packet",
+            Clock::Batch => "batch",
+            Clock::Card => "card",
+        })
+    }
+}
+
 /// Bytes of a ring where nothing else is asked for.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
 /// Most memory that rings take where no ring size is asked for.
@@ -68,6 +91,7 @@ pub(crate) struct Settings {
     pub(crate) promiscuous: bool,
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
+    pub(crate) clock: Clock,
 }
 
 impl Settings {
@@ -86,6 +110,7 @@ impl Settings {
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Rx,
+            clock: Clock::Packet,
         }
     }
 
@@ -147,7 +172,9 @@ impl Settings {
                 Steering::Queue => steering::QUEUE,
             },
             flags: if self.take { group_flags::TAKE } else { 0 }
-                | if self.inner { group_flags::INNER } else { 0 },
+                | if self.inner { group_flags::INNER } else { 0 }
+                | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 },
+            clock: self.clock,
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
         }
     }

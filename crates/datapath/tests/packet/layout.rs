@@ -94,7 +94,19 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_instance",
-        Instance { active, stray, version, lanes, queues, ifindex, per_cpu, seed, pad }
+        Instance {
+            active,
+            stray,
+            version,
+            lanes,
+            queues,
+            ifindex,
+            per_cpu,
+            seed,
+            batch_clock,
+            card_clock,
+            pad
+        }
     );
     mirror!(
         rust,
@@ -172,6 +184,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_RECORD_HEADER", RECORD_HEADER as u64),
         ("WL_GROUP_TAKE", group_flags::TAKE.into()),
         ("WL_GROUP_INNER", group_flags::INNER.into()),
+        ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
         ("WL_STEER_FLOW", steering::FLOW.into()),
         ("WL_STEER_QUEUE", steering::QUEUE.into()),
         ("sizeof(struct wl_segment)", instance::ELEMENT as u64),

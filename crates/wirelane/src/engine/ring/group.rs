@@ -23,6 +23,7 @@ use super::bell::Bell;
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
 use super::reader::Reader;
+use crate::settings::Clock;
 use crate::{Error, Result};
 
 /// What a group asks of an instance.
@@ -37,6 +38,7 @@ pub(crate) struct Wish {
     pub(crate) steering: u32,
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
+    pub(crate) clock: Clock,
 }
 
 /// A place in an instance, and the memory of its rings.
@@ -48,6 +50,7 @@ pub(crate) struct Membership {
     segments: usize,
     data: Arc<Mapping>,
     readers: Arc<Mapping>,
+    clock: Clock,
     joined: bool,
 }
 
@@ -101,6 +104,7 @@ impl Place {
     /// Ends what an earlier owner may have left running in this place.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
+        set_clock(instance, self.group, Clock::Packet);
         let mut left = Vec::new();
         if is_there(&instance.data, self.group)? {
             left.push((&instance.data, self.group));
@@ -116,10 +120,20 @@ impl Place {
 
 /// Sets or clears a group's bit in the mask that lanes read at every packet.
 fn set_active(instance: &Instance, group: usize, active: bool) {
-    let mask = instance.state.word(offset_of!(layout::Instance, active));
+    set_bit(instance, offset_of!(layout::Instance, active), group, active);
+}
+
+/// Says how a group wants its packets stamped.
+fn set_clock(instance: &Instance, group: usize, clock: Clock) {
+    set_bit(instance, offset_of!(layout::Instance, batch_clock), group, clock == Clock::Batch);
+    set_bit(instance, offset_of!(layout::Instance, card_clock), group, clock == Clock::Card);
+}
+
+fn set_bit(instance: &Instance, mask: usize, group: usize, set: bool) {
+    let mask = instance.state.word(mask);
     // SeqCst: other processes do the same; lanes see a group only after its maps are in place because the
     // update of an array of maps waits for running programs (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
-    if active {
+    if set {
         mask.fetch_or(1 << group, Ordering::SeqCst);
     } else {
         mask.fetch_and(!(1 << group), Ordering::SeqCst);
@@ -229,6 +243,7 @@ impl Membership {
             segments,
             data,
             readers,
+            clock: wish.clock,
             joined: true,
         })
     }
@@ -246,6 +261,7 @@ impl Membership {
 
     /// Lanes write to the group from now on.
     pub(crate) fn activate(&self) {
+        set_clock(&self.instance, self.place.group, self.clock);
         set_active(&self.instance, self.place.group, true);
     }
 

@@ -175,6 +175,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
     let seed = random_seed();
+    let batches = crate::device::kernel::tells_batches();
 
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
         // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
@@ -191,10 +192,11 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         rodata.wl_config.per_cpu = per_cpu.into();
         rodata.wl_config.seed = seed;
         rodata.wl_config.link = device.link_type as u32;
+        rodata.wl_config.batches = batches.into();
     }
     // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
-    let metadata =
-        hook == Hook::Xdp(XdpMode::Native) && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag);
+    let metadata = hook == Hook::Xdp(XdpMode::Native)
+        && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
     let progs = &mut open.progs;
     match hook {
         Hook::Xdp(_) if metadata => {
@@ -246,7 +248,9 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         ifindex: device.ifindex,
         per_cpu: per_cpu.into(),
         seed,
-        pad: [0; 3],
+        batch_clock: 0,
+        card_clock: 0,
+        pad: [0; 1],
     };
     maps.describe(&state)?;
     let Some(link) = attach::attach(program, device, hook)? else { return Ok(None) };
