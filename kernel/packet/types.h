@@ -122,6 +122,10 @@ struct wl_parsed {
 /* What a record is: wl_record.kind. */
 enum wl_record_kind {
 	WL_RECORD_PACKET = 1,
+	/* Not a packet: what follows must wait until the worker `hash` has read its ring of the same lane up
+	 * to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
+	 */
+	WL_RECORD_BARRIER = 2,
 };
 
 /*

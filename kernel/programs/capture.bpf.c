@@ -49,12 +49,12 @@ static __always_inline bool wl_card_clock_wanted(void)
 	return instance && *(volatile __u64 *)&instance->card_clock;
 }
 
-static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
+static __always_inline int wl_xdp(struct xdp_md *ctx, bool bound, struct wl_packet *packet)
 {
 	packet->queue = ctx->rx_queue_index;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
-	return wl_offer(ctx, WL_HOOK_XDP, packet, (void *)(long)ctx->data, (void *)(long)ctx->data_end)
+	return wl_offer(ctx, WL_HOOK_XDP, bound, packet, (void *)(long)ctx->data, (void *)(long)ctx->data_end)
 		   ? XDP_DROP
 		   : XDP_PASS;
 }
@@ -64,7 +64,7 @@ int wirelane_xdp(struct xdp_md *ctx)
 {
 	struct wl_packet packet = {};
 
-	return wl_xdp(ctx, &packet);
+	return wl_xdp(ctx, false, &packet);
 }
 
 SEC("?xdp.frags")
@@ -81,7 +81,7 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 	/* -ENODATA and 0 both mean that there is none. */
 	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
 		packet.card_ns = 0;
-	return wl_xdp(ctx, &packet);
+	return wl_xdp(ctx, true, &packet);
 }
 
 /* The linear part that headers are read from: as much as an ordinary packet's headers take. */
@@ -106,7 +106,8 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
-	return wl_offer(skb, WL_HOOK_SKB, &packet, (void *)(long)skb->data, (void *)(long)skb->data_end)
+	return wl_offer(skb, WL_HOOK_SKB, false, &packet, (void *)(long)skb->data,
+			(void *)(long)skb->data_end)
 		   ? TC_ACT_SHOT
 		   : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }

@@ -13,7 +13,7 @@ use wirelane_export::{Output, OutputOptions};
 
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler};
-use crate::source::{SourceArgs, SteeringArg};
+use crate::source::{BalanceArg, SourceArgs, SteeringArg};
 use crate::table::amount;
 
 /// Record packets to a pcapng or pcap file
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
         "{} cannot be read and written at once",
         args.write.display()
     );
-    let capture = args.source.open(1, SteeringArg::Flow)?;
+    let capture = args.source.open(1, SteeringArg::Flow, BalanceArg::Static)?;
     let output = Output::open(&args.write, OutputOptions { overwrite: args.overwrite })?;
     let begin_ns = utc_ns();
     let file = Arc::new(Mutex::new(Some(Recording::begin(output, format, capture.interfaces())?)));

@@ -166,6 +166,8 @@ pub const NO_OFFSET: u16 = 0xffff;
 pub mod record_kind {
     /// A packet.
     pub const PACKET: u8 = 1;
+    /// Not a packet: what follows waits until the worker `hash` has read its ring of the same lane up to `ts_ns`.
+    pub const BARRIER: u8 = 2;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

@@ -3,17 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::balance::{BalanceReport, Balancer, Moved};
 use crate::clock::{CardClock, Clock};
 use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::source::{LaneEnd, RingSource, Shared, highest_watermark};
+use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -44,6 +45,8 @@ pub(crate) struct LiveCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
+    /// Of each part, where load moves between workers.
+    moved: Vec<Arc<Moved>>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -75,7 +78,20 @@ impl LiveCapture {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
                 for lane in lanes_of(&instance, &wish.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
-                    lanes.push(LaneEnd { reader, memory, device: index as u16, tally: Arc::clone(&tally) });
+                    let peers = if settings.balance == Balance::Adaptive {
+                        shared
+                            .iter()
+                            .enumerate()
+                            .map(|(peer, shared)| Peer {
+                                tail: membership.tail(lane, peer),
+                                shared: Arc::clone(shared),
+                            })
+                            .collect()
+                    } else {
+                        Vec::new()
+                    };
+                    let (device, tally) = (index as u16, Arc::clone(&tally));
+                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None });
                 }
                 tallies.push(tally);
             }
@@ -105,7 +121,14 @@ impl LiveCapture {
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
-        let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
+        let adaptive = settings.balance == Balance::Adaptive;
+        let moved: Vec<Arc<Moved>> = parts.iter().filter(|_| adaptive).map(|_| Arc::default()).collect();
+        let balancers = parts.iter().zip(&moved).map(|(part, moved)| {
+            let instance = Arc::clone(part.membership.instance());
+            Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
+        });
+        let keeper =
+            Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
@@ -130,6 +153,7 @@ impl LiveCapture {
             shared,
             cores,
             snap_len: settings.snap_len,
+            moved,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -225,7 +249,12 @@ impl LiveCapture {
                 line.counters += part.worker_line(worker);
             }
         }
-        Ok(Ledger { total, virtual_devices, workers })
+        let balance = (!self.moved.is_empty()).then(|| {
+            let mut report = BalanceReport::default();
+            self.moved.iter().for_each(|moved| moved.add_to(&mut report));
+            report
+        });
+        Ok(Ledger { total, virtual_devices, workers, balance })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
@@ -291,10 +320,12 @@ impl Part {
     /// What was steered to one worker.
     fn worker_line(&self, worker: usize) -> Counters {
         let (analysed, bytes) = self.tallies[worker].sum();
-        let (delivered, lost) = self.membership.worker_tally(worker);
-        let delivered = delivered.max(analysed);
+        let tally = self.membership.worker_tally(worker);
+        let (lost, shed) = (tally.lost, tally.shed);
+        let delivered = tally.delivered.max(analysed);
         Counters {
-            seen: delivered + lost,
+            seen: delivered + lost + shed,
+            shed,
             lost,
             delivered,
             analysed,
