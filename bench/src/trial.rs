@@ -1,46 +1,29 @@
-//! One trial: a receiver, the generator for a while, and where every packet went.
+//! One trial: one receiver, one stretch of traffic, and where every packet of it went.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use wirelane_tests::numbers::last_of;
-use wirelane_tests::{Child, Lab, LabOptions};
+use serde::Serialize;
+use serde_json::Value;
+use wirelane_tests::Child;
 
-use crate::receiver::{Receiver, wirelane_binary};
+use crate::bed::{Bed, Setup};
+use crate::process::{self, MachineTime};
+use crate::receiver::{Circumstances, Ready, Receiver};
 
-/// Which core does what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Setup {
-    /// Generator and NAPI on core 0, the receiver on core 1: a packet's whole cost slows the generator.
-    A,
-    /// The generator alone on core 0; NAPI's kernel thread and the receiver share core 1: overload.
-    B,
-}
-
-/// How the generator makes packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// How frames are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// Live frames, inside the kernel.
+    /// XDP live frames, inside the kernel: about 54 ns a packet
     Kernel,
-    /// sk_buffs through a packet socket.
+    /// A packet socket: an sk_buff for every packet, several hundred ns
     Socket,
 }
 
-impl Setup {
-    /// The name in tables and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Setup::A => "A",
-            Setup::B => "B",
-        }
-    }
-}
-
 impl Method {
-    /// As `wirelane send --method` has it.
+    /// As `wirelane send` names it.
     pub fn name(self) -> &'static str {
         match self {
             Method::Kernel => "kernel",
@@ -49,179 +32,173 @@ impl Method {
     }
 }
 
-/// The largest frame that a live frame can be: a page without headroom and tail (net/bpf/test_run.c).
-pub const LARGEST_LIVE_FRAME: u32 = 3300;
-
-/// What a row of the results is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Which core does what.
-    pub setup: Setup,
-    /// How packets are made.
+/// The traffic of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Load {
+    /// How frames are made.
     pub method: Method,
     /// Bytes of a frame without FCS.
     pub size: u32,
 }
 
-/// Where the packets of one trial went.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    /// Packets that the generator made.
+/// What is the same in all trials.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The `wirelane` program.
+    pub wirelane: String,
+    /// This program.
+    pub bench: String,
+    /// Size of receivers' buffers in MiB.
+    pub buffer: u32,
+}
+
+/// What happened in a trial. Counts are packets.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// Who did what where.
+    pub setup: Setup,
+    /// The traffic.
+    pub load: Load,
+    /// The receiver.
+    pub receiver: Receiver,
+    /// The rate that was asked for, in packets per second; none: as fast as possible.
+    pub asked_pps: Option<f64>,
+    /// Handed to the kernel by the generator.
     pub offered: u64,
-    /// Packets that the device took; the others found its queue full.
-    pub sent: u64,
-    /// Packets that reached the receiving program.
+    /// Of these, dropped by the device's queue before the receiver's hook.
+    pub device_dropped: u64,
+    /// Counted by the receiver's hook, where it tells.
+    pub seen: Option<u64>,
+    /// Taken by the receiver.
     pub received: u64,
-    /// Packets that the receiver's counters call lost, where it has such counters.
-    pub dropped: Option<u64>,
-    /// Seconds that the generator sent for.
-    pub seconds: f64,
-    /// CPU time of the receiver's process.
-    pub cpu: Duration,
-    /// Whether the generator could not hold the rate that was asked for.
+    /// Dropped by the receiver's own count.
+    pub lost: u64,
+    /// Offered, and in none of the other places.
+    pub unaccounted: i64,
+    /// Time for which the generator sent, in seconds.
+    pub duration_s: f64,
+    /// CPU time of the receiver's process, in seconds.
+    pub receiver_cpu_s: f64,
+    /// CPU time of NAPI's thread, in seconds (setup B).
+    pub napi_cpu_s: f64,
+    /// Whether the generator stayed below the rate that was asked for: then the trial says nothing.
     pub fell_short: bool,
+    /// Part of the machine's time that its hypervisor took, in percent.
+    pub steal_percent: f64,
+    /// Load average of the machine.
+    pub load_average: f64,
 }
 
-impl Outcome {
-    /// Packets per second that the program received.
+impl Trial {
+    /// Packets received per second.
     pub fn received_pps(&self) -> f64 {
-        self.received as f64 / self.seconds
+        self.received as f64 / self.duration_s
     }
 
-    /// Share of the offered packets that was not received.
+    /// Part of the offered packets that was not received.
     pub fn loss(&self) -> f64 {
-        1.0 - self.received as f64 / (self.offered.max(1)) as f64
+        1.0 - self.received as f64 / self.offered.max(1) as f64
     }
 
-    /// Packets of those sent that neither were received nor are in the receiver's drop counters.
-    pub fn unaccounted(&self) -> Option<i64> {
-        self.dropped.map(|dropped| self.sent as i64 - (self.received + dropped) as i64)
+    /// The receiver's CPU time per packet received, in nanoseconds.
+    pub fn receiver_ns(&self) -> f64 {
+        self.receiver_cpu_s * 1e9 / self.received.max(1) as f64
     }
 
-    /// CPU time of the receiver per packet received, in nanoseconds.
-    pub fn cpu_ns(&self) -> f64 {
-        self.cpu.as_nanos() as f64 / self.received.max(1) as f64
-    }
-}
-
-/// A veth pair with one RX queue, set up for one of the setups.
-pub struct Bed {
-    lab: Lab,
-    jumbo: bool,
-}
-
-impl Bed {
-    /// Builds it. Needs root.
-    ///
-    /// # Errors
-    /// Where the kernel refuses, or the NAPI thread is not found.
-    pub fn new(setup: Setup, jumbo: bool) -> Result<Bed> {
-        let mtu = if jumbo { 9000 } else { 1500 };
-        let lab = Lab::with(&LabOptions { mtu, ..LabOptions::default() })?;
-        let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
-        // On a veth there is a NAPI instance only while there is an XDP program or GRO. It does not merge the
-        // generator's UDP.
-        lab.exec(namespace, &["ethtool", "-K", device, "gro", "on"])?;
-        if setup == Setup::B {
-            let before = napi_threads(device)?;
-            let path = format!("/sys/class/net/{device}/threaded");
-            lab.exec(namespace, &["sh", "-c", &format!("echo 1 > {path}")])?;
-            let new: Vec<u32> = napi_threads(device)?.difference(&before).copied().collect();
-            ensure!(new.len() == 1, "expected one new NAPI thread for {device}, found {new:?}");
-            let status = Command::new("taskset").args(["-pc", "1", &new[0].to_string()]).output()?;
-            ensure!(status.status.success(), "pinning the NAPI thread failed");
-        }
-        Ok(Bed { lab, jumbo })
-    }
-
-    /// Runs one trial for `duration`, at `rate` packets a second or at full speed.
-    ///
-    /// # Errors
-    /// Where the receiver or the generator fails, or our ledger is not exact.
-    pub fn trial(
-        &self,
-        receiver: Receiver,
-        case: Case,
-        rate: Option<f64>,
-        duration: Duration,
-    ) -> Result<Outcome> {
-        let running = receiver.start(&self.lab, self.jumbo)?;
-        let sender = self.lab.sender();
-        let (size, seconds) = (case.size.to_string(), format!("{:.3}", duration.as_secs_f64()));
-        let mut words = vec![
-            "send",
-            "-i",
-            &sender.device,
-            "--size",
-            &size,
-            "--duration",
-            &seconds,
-            "--method",
-            case.method.name(),
-            "--cores",
-            "0",
-            "--json",
-        ];
-        let rate = rate.map(|rate| format!("{rate:.0}"));
-        if let Some(rate) = &rate {
-            words.extend(["--rate", rate]);
-        }
-        let mut command = self.lab.command(&sender.namespace, wirelane_binary()?);
-        let child = Child::spawn(command.env("RUST_BACKTRACE", "0").args(&words))?;
-        let report = last_of(&child.finish(duration + Duration::from_secs(20))?).context("the generator")?;
-        let reading = running.finish()?;
-        let count = |name: &str| report[name].as_u64().with_context(|| format!("no {name} in {report}"));
-        let outcome = Outcome {
-            offered: count("offered")?,
-            sent: count("sent")?,
-            received: reading.received,
-            dropped: reading.dropped,
-            seconds: report["duration_s"].as_f64().context("no duration_s")?,
-            cpu: reading.cpu,
-            fell_short: report["fell_short"] == true,
-        };
-        ensure!(outcome.seconds > 0.0, "the generator did not send");
-        // The generator's device is ours alone, so what it counts is what must be in the ledger.
-        if receiver.is_ours() && outcome.unaccounted() != Some(0) {
-            bail!("{}: the ledger is not exact: {outcome:?}; {report}", receiver.name());
-        }
-        Ok(outcome)
+    /// Whether each offered packet is in exactly one place.
+    pub fn is_exact(&self) -> bool {
+        self.unaccounted == 0 && self.seen.is_none_or(|seen| seen == self.offered - self.device_dropped)
     }
 }
 
-/// Threads that poll devices of this name, of all namespaces.
-fn napi_threads(device: &str) -> Result<BTreeSet<u32>> {
-    let prefix = format!("napi/{device}-");
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Processes end while they are being listed.
-        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.starts_with(&prefix)) {
-            found.insert(pid);
+/// Runs one trial.
+///
+/// # Errors
+/// Where a program cannot be started or fails, or our ledger is not exact.
+pub fn run(
+    bed: &mut Bed,
+    tools: &Tools,
+    setup: Setup,
+    receiver: Receiver,
+    load: Load,
+    asked_pps: Option<f64>,
+    seconds: f64,
+) -> Result<Trial> {
+    let line = receiver.command(&Circumstances {
+        device: bed.device(),
+        core: bed.receiver_core(),
+        buffer: tools.buffer,
+        jumbo: load.size > crate::options::LARGEST_LIVE_FRAME,
+        wirelane: &tools.wirelane,
+        bench: &tools.bench,
+    });
+    let mut child = Child::spawn(&mut bed.receiver(&line))?;
+    bed.favour(child.pid())?;
+    match receiver.ready() {
+        Ready::Says => child.wait_ready(Duration::from_secs(10))?,
+        Ready::HasSocket => {
+            process::wait_for_packet_socket(child.pid(), Duration::from_secs(10))
+                .with_context(|| format!("{} did not start: {}", receiver.label(), line.join(" ")))?;
+            // The socket is there before its ring is; a program that sleeps waits for packets.
+            process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
         }
     }
-    Ok(found)
+    bed.pin_napi()?;
+
+    let machine = MachineTime::now()?;
+    let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    let sent = generate(bed, &tools.wirelane, load, asked_pps, seconds)?;
+    // Time that a receiver spends waiting for more is not time for these packets.
+    let busy_cpu = process::run_time(child.pid())?;
+    process::wait_until_idle(child.pid(), receiver.quiet(), receiver.quiet() + Duration::from_secs(1))?;
+    let end_cpu = if receiver.sleeps() { process::run_time(child.pid())? } else { busy_cpu };
+    let napi_end = bed.napi_time()?;
+    let steal_percent = machine.steal_percent();
+    let finished = child.terminate(Duration::from_secs(10))?;
+    if let Some(file) = receiver.file() {
+        // Where it is missing, the receiver's own output says why.
+        let _ = fs::remove_file(file);
+    }
+    let counts = receiver.counts(&finished)?;
+
+    let count =
+        |name: &str| sent[name].as_u64().with_context(|| format!("no {name} from the generator: {sent}"));
+    let (offered, device_dropped) = (count("offered")?, count("dropped")?);
+    ensure!(count("others")? == 0, "somebody else sends in the bench's namespace: {sent}");
+    let trial = Trial {
+        setup,
+        load,
+        receiver,
+        asked_pps,
+        offered,
+        device_dropped,
+        seen: counts.seen,
+        received: counts.received,
+        lost: counts.lost,
+        unaccounted: offered.cast_signed() - (device_dropped + counts.received + counts.lost).cast_signed(),
+        duration_s: sent["duration_s"].as_f64().context("no duration_s from the generator")?,
+        receiver_cpu_s: (end_cpu - cpu).as_secs_f64(),
+        napi_cpu_s: (napi_end.saturating_sub(napi)).as_secs_f64(),
+        fell_short: sent["fell_short"] == true || count("given_up")? > 0,
+        steal_percent,
+        load_average: process::load_average(),
+    };
+    if receiver.is_ours() && !trial.is_exact() {
+        bail!("our ledger is not exact: {trial:?}; generator: {sent}");
+    }
+    Ok(trial)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_packet_has_a_place() {
-        let outcome = Outcome {
-            offered: 1000,
-            sent: 990,
-            received: 900,
-            dropped: Some(80),
-            seconds: 0.5,
-            cpu: Duration::from_micros(90),
-            fell_short: false,
-        };
-        assert_eq!(outcome.unaccounted(), Some(10));
-        assert!((outcome.loss() - 0.1).abs() < 1e-9);
-        assert!((outcome.received_pps() - 1800.0).abs() < 1e-9);
-        assert!((outcome.cpu_ns() - 100.0).abs() < 1e-9);
-        assert_eq!(Outcome { dropped: None, ..outcome }.unaccounted(), None);
+fn generate(bed: &Bed, wirelane: &str, load: Load, pps: Option<f64>, seconds: f64) -> Result<Value> {
+    let mut arguments =
+        format!("--interval 60 --method {} --size {} --duration {seconds}", load.method.name(), load.size);
+    if let Some(pps) = pps {
+        arguments += &format!(" --rate {pps:.0}");
     }
+    let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+    let child = Child::spawn(&mut bed.generator(wirelane, &words))?;
+    bed.favour(child.pid())?;
+    let finished = child.finish(Duration::from_secs_f64(seconds + 20.0))?;
+    ensure!(finished.status.success(), "the generator failed: {}", finished.stderr.trim());
+    finished.last_json()
 }
