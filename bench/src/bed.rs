@@ -93,25 +93,24 @@ impl Bed {
         &self.lab.receiver().device
     }
 
-    /// The core to receive on.
-    pub fn receiver_core(&self) -> usize {
-        self.cores.receiver
-    }
-
     /// A command in the receiver's namespace, on its core. Its pid is the program's.
     pub fn receiver(&self, words: &[String]) -> Command {
         self.pinned(&self.lab.receiver().namespace, self.cores.receiver, words)
     }
 
-    /// The command of the generator: `wirelane send` on its device and core, with these further arguments.
-    pub fn generator(&self, wirelane: &str, arguments: &[String]) -> Command {
-        let core = self.cores.generator.to_string();
-        let mut words: Vec<String> =
-            [wirelane, "send", "-i", &self.lab.sender().device, "--json", "--cores", &core]
-                .map(str::to_owned)
-                .to_vec();
-        words.extend_from_slice(arguments);
-        self.pinned(&self.lab.sender().namespace, self.cores.generator, &words)
+    /// The device to send from.
+    pub fn sending_device(&self) -> &str {
+        &self.lab.sender().device
+    }
+
+    /// The cores.
+    pub fn cores(&self) -> Cores {
+        self.cores
+    }
+
+    /// A command in the generator's namespace, on its core. Its pid is the program's.
+    pub fn generator(&self, words: &[String]) -> Command {
+        self.pinned(&self.lab.sender().namespace, self.cores.generator, words)
     }
 
     fn pinned(&self, namespace: &str, core: usize, words: &[String]) -> Command {

@@ -6,8 +6,8 @@ use crate::summary::{Line, LossFree};
 use crate::trial::Trial;
 
 const TRIAL_COLUMNS: &str = "part,round,setup,method,size,receiver,asked_pps,offered,device_dropped,seen,received,lost,\
-unaccounted,duration_s,received_pps,receiver_cpu_s,receiver_ns_per_packet,napi_cpu_s,fell_short,steal_percent,\
-load_average\n";
+unaccounted,duration_s,received_pps,receiver_cpu_s,receiver_ns_per_packet,napi_cpu_s,generator_cpu_s,\
+others_share,steal_share,invalid,load_average\n";
 
 /// Every trial of throughput, with its round, then those of the searches.
 pub fn trials(throughput: &[(usize, Trial)], searches: &[Trial]) -> String {
@@ -25,7 +25,7 @@ fn trial_line(text: &mut String, part: &str, round: &str, trial: &Trial) {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
     let _ = writeln!(
         text,
-        "{part},{round},{},{},{},{},{},{},{},{},{},{},{},{:.6},{:.0},{:.6},{:.1},{:.6},{},{:.2},{:.2}",
+        "{part},{round},{},{},{},{},{},{},{},{},{},{},{},{:.6},{:.0},{:.6},{:.1},{:.6},{:.6},{:.4},{:.4},{},{:.2}",
         trial.setup.name(),
         trial.load.method.name(),
         trial.load.size,
@@ -42,8 +42,10 @@ fn trial_line(text: &mut String, part: &str, round: &str, trial: &Trial) {
         trial.receiver_cpu_s,
         trial.receiver_ns(),
         trial.napi_cpu_s,
-        trial.fell_short,
-        trial.steal_percent,
+        trial.generator_cpu_s,
+        trial.others_share,
+        trial.steal_share,
+        trial.invalid.unwrap_or_default(),
         trial.load_average,
     );
 }
@@ -81,11 +83,13 @@ pub fn summary(lines: &[Line]) -> String {
 
 /// The highest rates.
 pub fn loss_free(results: &[LossFree]) -> String {
-    let mut text = "setup,method,size,receiver,goal_loss,rate_pps,bound,trials,invalid_trials\n".to_owned();
-    for LossFree { setup, load, receiver, found } in results {
+    let mut text = "setup,method,size,receiver,goal_loss,rate_pps,bound,trials,invalid_trials,\
+overload_offered_pps,overload_received_of_rate,lost_after_recovery,overload_unaccounted\n"
+        .to_owned();
+    for LossFree { setup, load, receiver, found, overload } in results {
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{},{}",
             setup.name(),
             load.method.name(),
             load.size,
@@ -95,6 +99,13 @@ pub fn loss_free(results: &[LossFree]) -> String {
             found.bound.name(),
             found.trials,
             found.invalid,
+            overload.map_or_else(|| ",,,".to_owned(), |over| format!(
+                "{:.0},{:.4},{},{}",
+                over.offered_pps,
+                over.received_of_rate,
+                over.lost_after_recovery.map_or_else(String::new, |lost| lost.to_string()),
+                over.unaccounted
+            )),
         );
     }
     text

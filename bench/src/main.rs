@@ -16,8 +16,10 @@ mod bed;
 mod chart;
 mod cost;
 mod csv;
+mod generate;
 mod machine;
 mod options;
+mod overload;
 mod process;
 mod receive;
 mod receiver;
@@ -55,12 +57,17 @@ enum Command {
     /// One of the small receivers that ours is held against; ends at SIGTERM
     #[command(hide = true)]
     Receive(receive::Args),
+    /// The generator of socket buffers inside the kernel
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    if let Some(Command::Receive(args)) = &cli.command {
-        return receive::run(args);
+    match &cli.command {
+        Some(Command::Receive(args)) => return receive::run(args),
+        Some(Command::Generate(args)) => return generate::run(args),
+        None => {}
     }
     let options = cli.options.check()?;
     let tools = tools(&options)?;

@@ -31,8 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [60, 300, 1500, 9000])]
     pub sizes: Vec<u32>,
 
-    /// How frames are made; where it is left out, inside the kernel up to 3300 bytes, and by a socket for 60 bytes and
-    /// for larger frames
+    /// How frames are made; where it is left out, as clones of a socket buffer, and for 60 bytes also as live frames
     #[arg(long, value_enum, value_delimiter = ',')]
     pub methods: Vec<Method>,
 
@@ -75,7 +74,8 @@ pub struct Options {
 pub enum Part {
     /// Packets received while the generator runs as fast as it can
     Throughput,
-    /// The highest rate without loss, and with a loss of 0.5 %, for frames of the first size
+    /// The highest rate without loss, and with a loss of 0.5 %, for frames of the first size; and what happens at
+    /// twice that rate
     LossFree,
     /// What the parts of a kernel program cost
     Cost,
@@ -117,21 +117,30 @@ impl Options {
 
     /// The traffic of the throughput measurement.
     pub fn loads(&self) -> Vec<Load> {
-        let wanted = |method, size| match method {
-            Method::Kernel => {
-                size <= LARGEST_LIVE_FRAME && (self.methods.is_empty() || self.methods.contains(&method))
-            }
-            Method::Socket if self.methods.is_empty() => size == 60 || size > LARGEST_LIVE_FRAME,
-            Method::Socket => self.methods.contains(&method),
+        let wanted = |load: &Load| match load.method {
+            Method::Kernel if load.size > LARGEST_LIVE_FRAME => false,
+            _ if !self.methods.is_empty() => self.methods.contains(&load.method),
+            Method::Kernel => load.size == 60,
+            Method::Clone => true,
+            Method::Socket => false,
         };
-        let both = |size: &u32| [Method::Kernel, Method::Socket].map(|method| Load { method, size: *size });
-        self.sizes.iter().flat_map(both).filter(|load| wanted(load.method, load.size)).collect()
+        let each = |size: &u32| {
+            [Method::Kernel, Method::Clone, Method::Socket].map(|method| Load { method, size: *size })
+        };
+        self.sizes.iter().flat_map(each).filter(wanted).collect()
+    }
+
+    /// The traffic of the searches: socket buffers where there are any, since real devices bring them too.
+    pub fn searched_load(&self) -> Option<Load> {
+        let loads = self.loads();
+        let of = |method| loads.iter().find(|load: &&Load| load.method == method).copied();
+        of(Method::Clone).or(of(Method::Kernel)).or(of(Method::Socket))
     }
 
     /// The receivers whose loss-free rate is searched for.
     pub fn searched(&self, receivers: &[Receiver]) -> Vec<Receiver> {
-        use Receiver::{Drop, Packet, RingNative, XskPoll};
-        let few = [Drop, RingNative, XskPoll, Packet];
+        use Receiver::{Packet, RingNative, XskPoll};
+        let few = [RingNative, XskPoll, Packet];
         receivers.iter().copied().filter(|one| !self.quick || few.contains(one)).collect()
     }
 }
@@ -162,7 +171,7 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        assert_eq!(text("bench"), "kernel60 socket60 kernel300 kernel1500 socket9000");
+        assert_eq!(text("bench"), "kernel60 clone60 clone300 clone1500 clone9000");
         assert_eq!(text("bench --methods kernel"), "kernel60 kernel300 kernel1500");
         assert_eq!(text("bench --sizes 300 --methods socket,kernel"), "kernel300 socket300");
     }

@@ -82,36 +82,40 @@ pub fn wait_until_idle(pid: u32, quiet: Duration, most: Duration) -> Result<()> 
     Ok(())
 }
 
-/// CPU time of the whole machine at a moment, in clock ticks (proc_stat(5)).
-#[derive(Clone, Copy, Debug)]
-pub struct MachineTime {
+/// CPU time of one core at a moment, in clock ticks (proc_stat(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreTime {
+    idle: u64,
     steal: u64,
     total: u64,
 }
 
-impl MachineTime {
+impl CoreTime {
     /// Now.
     ///
     /// # Errors
-    /// Where `/proc/stat` cannot be read.
-    pub fn now() -> Result<MachineTime> {
-        parse_stat(&fs::read_to_string("/proc/stat").context("/proc/stat")?).context("/proc/stat is odd")
+    /// Where `/proc/stat` cannot be read, or the core is not on line.
+    pub fn now(core: usize) -> Result<CoreTime> {
+        let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        parse_stat(&text, core).with_context(|| format!("/proc/stat has no core {core}"))
     }
 
-    /// Which part of the CPUs' time the hypervisor took since then, in percent.
-    pub fn steal_percent(&self) -> f64 {
-        MachineTime::now().map_or(f64::NAN, |now| {
-            100.0 * (now.steal - self.steal) as f64 / (now.total - self.total).max(1) as f64
-        })
+    /// How much of its time the core worked since `before`, and how much the hypervisor took, as parts of 1.
+    pub fn shares(&self, before: &CoreTime) -> (f64, f64) {
+        let total = self.total.saturating_sub(before.total).max(1) as f64;
+        let steal = self.steal.saturating_sub(before.steal) as f64 / total;
+        let idle = self.idle.saturating_sub(before.idle) as f64 / total;
+        ((1.0 - idle - steal).max(0.0), steal)
     }
 }
 
-fn parse_stat(text: &str) -> Option<MachineTime> {
-    let mut fields = text.lines().next()?.split_whitespace();
-    (fields.next()? == "cpu").then_some(())?;
+fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
+    let name = format!("cpu{core}");
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
     // user nice system idle iowait irq softirq steal; guest times are within user and nice.
-    let values: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
-    Some(MachineTime { steal: *values.get(7)?, total: values.iter().sum() })
+    let values: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
+    Some(CoreTime { idle: values.get(3)? + values.get(4)?, steal: *values.get(7)?, total: values.iter().sum() })
 }
 
 /// Load average of the last minute (proc_loadavg(5)).
@@ -125,11 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_the_machine_are_read() {
-        let stat = parse_stat("cpu  10 1 20 60 3 0 4 2 1 0\ncpu0 1\n").unwrap();
-        assert_eq!((stat.steal, stat.total), (2, 100));
-        assert!(parse_stat("intr 5").is_none());
-        assert!(parse_stat("cpu 1 2 3").is_none());
+    fn times_of_a_core_are_read() {
+        let before = parse_stat("cpu  0 0 0 0 0 0 0 0\ncpu1 10 1 20 60 3 0 4 2 1 0\n", 1).unwrap();
+        assert_eq!(before, CoreTime { idle: 63, steal: 2, total: 100 });
+        let after = CoreTime { idle: 73, steal: 12, total: 200 };
+        let (busy, steal) = after.shares(&before);
+        assert!((busy - 0.8).abs() < 1e-9 && (steal - 0.1).abs() < 1e-9, "{busy} {steal}");
+        assert!(parse_stat("cpu 1 2 3 4 5 6 7 8\ncpu10 1 2 3 4 5 6 7 8\n", 1).is_none());
+        assert!(parse_stat("cpu1 1 2 3", 1).is_none());
     }
 
     #[test]

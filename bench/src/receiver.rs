@@ -48,9 +48,22 @@ pub enum Receiver {
 
 use Receiver::*;
 
-/// What is compared where nothing else is asked for: all but what needs more memory, and variants.
-pub const USUAL: [Receiver; 11] =
-    [Drop, DropRead, RingNative, RingGeneric, RingTc, XskPoll, XskBusy, Packet, Tcpdump, Dumpcap, NetsniffNg];
+/// What is compared where nothing else is asked for: all but variants.
+pub const USUAL: [Receiver; 13] = [
+    Drop,
+    DropRead,
+    RingNative,
+    RingGeneric,
+    RingTc,
+    XskPoll,
+    XskBusy,
+    Packet,
+    Tcpdump,
+    Dumpcap,
+    NetsniffNg,
+    RecordFile,
+    TcpdumpFile,
+];
 
 /// How to know that a receiver is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +88,8 @@ pub struct Circumstances<'a> {
     pub wirelane: &'a str,
     /// This program.
     pub bench: &'a str,
+    /// How often ours tells what it has counted, in seconds.
+    pub interval: f64,
 }
 
 impl Receiver {
@@ -119,6 +134,12 @@ impl Receiver {
         }
     }
 
+    /// Whether it keeps the packets: at full speed that would be gigabytes of large frames, so only its loss-free rate
+    /// is measured.
+    pub fn is_recorder(self) -> bool {
+        matches!(self, RecordFile | TcpdumpFile)
+    }
+
     /// The file that it writes, which is removed after each trial.
     pub fn file(self) -> Option<PathBuf> {
         let name = match self {
@@ -135,8 +156,8 @@ impl Receiver {
         let file = self.file().unwrap_or_default();
         let ours = |command: &str, rest: &str| {
             format!(
-                "{} {command} -i {device} --json --interval 60 --cores {core} --ring-size {buffer} {rest}",
-                at.wirelane
+                "{} {command} -i {device} --json --interval {} --cores {core} --ring-size {buffer} {rest}",
+                at.wirelane, at.interval
             )
         };
         let jumbo = if at.jumbo { "--jumbo" } else { "" };

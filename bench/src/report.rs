@@ -16,8 +16,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
     let _ = writeln!(
         page,
         "run          {} rounds, {} s a trial, buffers of {} MiB, generator on core {}, receiver on core {}, nice {}\n\
-         took         {:.0} s; load average {before:.2} before, {after:.2} after; the hypervisor took {:.1} % of the \
-         time\n```\n",
+         took         {:.0} s; load average {before:.2} before, {after:.2} after\n```\n",
         options.rounds,
         options.seconds,
         options.buffer,
@@ -25,7 +24,6 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
         options.cores[1],
         options.nice,
         measured.took_s,
-        measured.steal_percent,
     );
     page += "A: generator and NAPI on one core, the receiver on the other, so each packet's whole cost in the kernel \
              slows the generator. B: the generator alone on one core; NAPI's thread and the receiver share the other.\n\
@@ -63,7 +61,8 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
 fn throughput(setup: Setup, load: Load, lines: &[&Line]) -> String {
     let made = match load.method {
         Method::Kernel => "live frames",
-        Method::Socket => "an sk_buff each",
+        Method::Clone => "cloned sk_buffs",
+        Method::Socket => "sk_buffs of a socket",
     };
     let mut text = format!("\n## Setup {}, {} bytes, {made}, full speed\n\n", setup.name(), load.size);
     let ratio = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.2}"));

@@ -11,13 +11,17 @@ use anyhow::{Context, Result, bail};
 use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
 use crate::options::{Options, Part, USUAL_MTU};
+use crate::overload;
 use crate::receiver::Receiver;
-use crate::search::{Length, Outcome, search};
+use crate::search::{Bound, Length, Outcome, search};
 use crate::summary::LossFree;
-use crate::trial::{self, Load, Method, Tools, Trial};
+use crate::trial::{self, Load, Tools, Trial};
 
 /// The goals of the search for loss-free rates, the most lenient first.
 const GOALS: [f64; 2] = [0.005, 0.0];
+
+/// How often a trial is tried that something else than the receiver decides.
+const TRIES: usize = 3;
 
 /// Short trials of a search, in seconds, and how much longer those are that confirm.
 const SEARCH_SECONDS: f64 = 0.3;
@@ -43,9 +47,7 @@ pub struct Measured {
     pub failed: Vec<(Receiver, String)>,
     /// How long all of it took, in seconds.
     pub took_s: f64,
-    /// Steal of the whole run in percent, and load average at its start and end.
-    pub steal_percent: f64,
-    /// See `steal_percent`.
+    /// Load average at the start and the end.
     pub load_average: (f64, f64),
 }
 
@@ -59,7 +61,6 @@ pub fn run(options: &Options, tools: &Tools) -> Result<Measured> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
     let start = Instant::now();
-    let machine = crate::process::MachineTime::now()?;
     let mut runner =
         Runner { options, tools, stop, receivers: Vec::new(), measured: Measured::default(), start };
     runner.measured.load_average.0 = crate::process::load_average();
@@ -74,7 +75,6 @@ pub fn run(options: &Options, tools: &Tools) -> Result<Measured> {
         runner.loss_free()?;
     }
     runner.measured.took_s = start.elapsed().as_secs_f64();
-    runner.measured.steal_percent = machine.steal_percent();
     runner.measured.load_average.1 = crate::process::load_average();
     Ok(runner.measured)
 }
@@ -130,27 +130,37 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Every receiver once.
+    /// Every receiver once; again where the trial does not count.
     fn cell(&mut self, round: usize, setup: Setup, load: Load) -> Result<()> {
         let mut bed = self.bed(setup, load)?;
         let count = self.receivers.len();
         for position in 0..count {
             let receiver = self.receivers[(position + round) % count];
-            self.check_stop()?;
-            match trial::run(&mut bed, self.tools, setup, receiver, load, None, self.options.seconds) {
-                Ok(trial) => self.measured.trials.push((round, trial)),
-                Err(error) => self.failed(receiver, setup, load, &error)?,
+            if receiver.is_recorder() {
+                continue;
+            }
+            for _ in 0..TRIES {
+                self.check_stop()?;
+                match trial::run(&mut bed, self.tools, setup, receiver, load, None, self.options.seconds) {
+                    Ok(trial) => {
+                        let counts = trial.invalid.is_none();
+                        self.measured.trials.push((round, trial));
+                        if counts {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        self.failed(receiver, setup, load, &error)?;
+                        break;
+                    }
+                }
             }
         }
         Ok(())
     }
 
     fn loss_free(&mut self) -> Result<()> {
-        let method = if self.options.methods == [Method::Socket] { Method::Socket } else { Method::Kernel };
-        let Some(load) = self.options.loads().into_iter().find(|load| load.method == method) else {
-            return Ok(());
-        };
-        let seconds = SEARCH_SECONDS.min(self.options.seconds);
+        let Some(load) = self.options.searched_load() else { return Ok(()) };
         let setups = self.options.setups.clone();
         // For a quick look, the one in which the receiver's core decides.
         let first = if self.options.quick { setups.len() - 1 } else { 0 };
@@ -158,40 +168,48 @@ impl Runner<'_> {
             for receiver in self.options.searched(&self.receivers) {
                 self.say(&format!("loss-free rate: setup {}, {}", setup.name(), receiver.label()));
                 let mut bed = self.bed(setup, load)?;
-                // What it took at full speed is near.
-                let start = self
-                    .measured
-                    .trials
-                    .iter()
-                    .filter(|(_, trial)| (trial.setup, trial.load, trial.receiver) == (setup, load, receiver))
-                    .map(|(_, trial)| trial.received_pps())
-                    .max_by(f64::total_cmp)
-                    .unwrap_or(1e6);
-                let mut trials = Vec::new();
-                let found = search(start, &GOALS, &mut |rate, length| {
-                    self.check_stop()?;
-                    let seconds = if length == Length::Long { seconds * CONFIRM } else { seconds };
-                    let trial = trial::run(&mut bed, self.tools, setup, receiver, load, Some(rate), seconds)?;
-                    let outcome = if trial.fell_short {
-                        Outcome::Invalid
-                    } else {
-                        Outcome::Loss(trial.loss().max(0.0))
-                    };
-                    trials.push(trial);
-                    Ok(outcome)
-                });
-                self.measured.search_trials.append(&mut trials);
-                match found {
-                    Ok(found) => self.measured.loss_free.extend(found.into_iter().map(|found| LossFree {
-                        setup,
-                        load,
-                        receiver,
-                        found,
-                    })),
-                    Err(error) => self.failed(receiver, setup, load, &error)?,
+                if let Err(error) = self.search(&mut bed, setup, receiver, load) {
+                    self.failed(receiver, setup, load, &error)?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The highest rates of one receiver, and what happens at twice the rate without loss.
+    fn search(&mut self, bed: &mut Bed, setup: Setup, receiver: Receiver, load: Load) -> Result<()> {
+        // What it took at full speed is near.
+        let of = |(_, trial): &&(usize, Trial)| {
+            (trial.setup, trial.load, trial.receiver) == (setup, load, receiver)
+        };
+        let start = self.measured.trials.iter().filter(of).map(|(_, trial)| trial.received_pps());
+        let start = start.max_by(f64::total_cmp).unwrap_or(5e5);
+        let seconds = SEARCH_SECONDS.min(self.options.seconds);
+        let mut trials = Vec::new();
+        let found = search(start, &GOALS, &mut |rate, length| {
+            self.check_stop()?;
+            let seconds = if length == Length::Long { seconds * CONFIRM } else { seconds };
+            let trial = trial::run(bed, self.tools, setup, receiver, load, Some(rate), seconds)?;
+            let loss = trial.loss().max(0.0);
+            let outcome = match trial.invalid {
+                Some(trial::NOT_REACHED) => Outcome::Invalid,
+                Some(_) if loss > 0.0 => Outcome::Disturbed(loss),
+                _ => Outcome::Loss(loss),
+            };
+            trials.push(trial);
+            Ok(outcome)
+        });
+        self.measured.search_trials.append(&mut trials);
+        let found = found?;
+        let lossless = found.iter().find(|found| found.goal == 0.0 && found.bound == Bound::Loss);
+        let overload = match lossless.and_then(|found| found.rate) {
+            Some(rate) => Some(overload::measure(bed, self.tools, receiver, load, rate)?),
+            None => None,
+        };
+        self.measured.loss_free.extend(found.into_iter().map(|found| {
+            let overload = overload.filter(|_| found.goal == 0.0);
+            LossFree { setup, load, receiver, found, overload }
+        }));
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! next.
 //!
 //! A trial in which the generator fell short says nothing about the receiver and is tried again; where it falls
-//! short again and again, the generator and not the receiver is the bound, and the result says so.
+//! short again and again, the generator and not the receiver is the bound, and the result says so. A trial with loss
+//! during which somebody else used the cores is tried again too.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -26,6 +27,8 @@ const MOST_TRIALS: usize = 40;
 pub enum Outcome {
     /// This part of the packets was lost.
     Loss(f64),
+    /// The same, but something else than the receiver may be why.
+    Disturbed(f64),
     /// The generator did not reach the rate.
     Invalid,
 }
@@ -101,18 +104,24 @@ pub fn search(
 impl Search<'_> {
     /// The loss at this rate; infinite where the generator cannot do it.
     fn loss(&mut self, rate: f64, length: Length) -> Result<f64> {
+        let mut least = f64::INFINITY;
         for _ in 0..TRIES {
             match (self.measure)(rate, length)? {
                 Outcome::Loss(loss) => {
                     self.trials += 1;
-                    self.known.push((rate, loss));
-                    return Ok(loss);
+                    least = loss;
+                    break;
+                }
+                // On a machine that is never quiet the best of the tries stands.
+                Outcome::Disturbed(loss) => {
+                    self.invalid += 1;
+                    least = least.min(loss);
                 }
                 Outcome::Invalid => self.invalid += 1,
             }
         }
-        self.known.push((rate, f64::INFINITY));
-        Ok(f64::INFINITY)
+        self.known.push((rate, least));
+        Ok(least)
     }
 
     fn goal(&mut self, goal: f64, start: f64) -> Result<Found> {
@@ -215,6 +224,20 @@ mod tests {
         })
         .unwrap();
         assert!(near(found[0].rate, 777e3), "{found:?}");
+        assert_eq!(found[0].bound, Bound::Loss);
+    }
+
+    #[test]
+    fn a_disturbed_trial_is_tried_again() {
+        let mut calls = 0;
+        let found = search(1e6, &[0.0], &mut |rate, _| {
+            calls += 1;
+            let disturbed = calls % 4 == 0;
+            let loss = (1.0_f64 - 777e3 / rate).max(0.0);
+            Ok(if disturbed { Outcome::Disturbed(loss.max(0.1)) } else { Outcome::Loss(loss) })
+        })
+        .unwrap();
+        assert!(near(found[0].rate, 777e3) && found[0].invalid > 0, "{found:?}");
         assert_eq!(found[0].bound, Bound::Loss);
     }
 

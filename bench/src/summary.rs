@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::bed::Setup;
+use crate::overload::Overload;
 use crate::receiver::Receiver;
 use crate::search::Found;
 use crate::trial::{Load, Trial};
@@ -61,6 +62,8 @@ pub struct LossFree {
     /// What was found.
     #[serde(flatten)]
     pub found: Found,
+    /// What happened at twice the rate without loss, where the receiver and not the generator bounds it.
+    pub overload: Option<Overload>,
 }
 
 impl Spread {
@@ -87,10 +90,10 @@ fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     median(&values).unwrap_or(f64::NAN)
 }
 
-/// Summarises the trials of all rounds, each with the number of its round.
+/// Summarises the trials of all rounds that count, each with the number of its round.
 pub fn summarise(trials: &[(usize, Trial)]) -> Vec<Line> {
     let mut cells: BTreeMap<(Setup, Load, Receiver), BTreeMap<usize, &Trial>> = BTreeMap::new();
-    for (round, trial) in trials {
+    for (round, trial) in trials.iter().filter(|(_, trial)| trial.invalid.is_none()) {
         cells.entry((trial.setup, trial.load, trial.receiver)).or_default().insert(*round, trial);
     }
     let lines = cells.iter().filter_map(|((setup, load, receiver), rounds)| {
@@ -130,28 +133,7 @@ pub fn summarise(trials: &[(usize, Trial)]) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::Method;
-
-    fn trial(receiver: Receiver, received: u64) -> Trial {
-        Trial {
-            setup: Setup::A,
-            load: Load { method: Method::Kernel, size: 60 },
-            receiver,
-            asked_pps: None,
-            offered: 2000,
-            device_dropped: 0,
-            seen: None,
-            received,
-            lost: 2000 - received,
-            unaccounted: 0,
-            duration_s: 0.5,
-            receiver_cpu_s: 0.0,
-            napi_cpu_s: 0.0,
-            fell_short: false,
-            steal_percent: 0.0,
-            load_average: 0.0,
-        }
-    }
+    use crate::trial::tests::trial;
 
     #[test]
     fn ratios_are_of_the_same_round() {
@@ -162,6 +144,7 @@ mod tests {
             (1, trial(Receiver::Drop, 1000)),
             (1, trial(Receiver::RingNative, 900)),
             (2, trial(Receiver::RingNative, 100)),
+            (3, Trial { invalid: Some("steal"), ..trial(Receiver::RingNative, 1) }),
         ];
         let lines = summarise(&trials);
         let ring = lines.iter().find(|line| line.receiver == Receiver::RingNative).unwrap();

@@ -1,7 +1,7 @@
 //! One trial: one receiver, one stretch of traffic, and where every packet of it went.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
@@ -9,24 +9,29 @@ use serde_json::Value;
 use wirelane_tests::Child;
 
 use crate::bed::{Bed, Setup};
-use crate::process::{self, MachineTime};
+use crate::process::{self, CoreTime};
+use crate::receive::Counts;
+use crate::receive::sys::time_of_children;
 use crate::receiver::{Circumstances, Ready, Receiver};
 
 /// How frames are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// XDP live frames, inside the kernel: about 54 ns a packet
+    /// XDP live frames, inside the kernel: no socket buffers
     Kernel,
-    /// A packet socket: an sk_buff for every packet, several hundred ns
+    /// Clones of one socket buffer, inside the kernel
+    Clone,
+    /// A packet socket: a socket buffer made and filled for every packet, tried again while the device has no room
     Socket,
 }
 
 impl Method {
-    /// As `wirelane send` names it.
+    /// Its name in options and files.
     pub fn name(self) -> &'static str {
         match self {
             Method::Kernel => "kernel",
+            Method::Clone => "clone",
             Method::Socket => "socket",
         }
     }
@@ -81,13 +86,35 @@ pub struct Trial {
     pub receiver_cpu_s: f64,
     /// CPU time of NAPI's thread, in seconds (setup B).
     pub napi_cpu_s: f64,
-    /// Whether the generator stayed below the rate that was asked for: then the trial says nothing.
-    pub fell_short: bool,
-    /// Part of the machine's time that its hypervisor took, in percent.
-    pub steal_percent: f64,
+    /// CPU time of the generator's process, in seconds. What NAPI does on its core in setup A is within it.
+    pub generator_cpu_s: f64,
+    /// The larger of the two cores' shares that neither generator, receiver nor NAPI used.
+    pub others_share: f64,
+    /// The larger of the two cores' shares that the hypervisor took.
+    pub steal_share: f64,
+    /// Why this trial says nothing about the receiver; none: it counts.
+    pub invalid: Option<&'static str>,
     /// Load average of the machine.
     pub load_average: f64,
 }
+
+/// What disturbs a trial: more than this share of a core used by other programs, which is above the error of the
+/// kernel's clock ticks in a trial of 0.3 s, or taken by the hypervisor.
+const MOST_OTHERS: f64 = 0.08;
+const MOST_STEAL: f64 = 0.02;
+
+/// A generator that works as fast as it can uses its core for less than this share of the time only if it was kept
+/// from it.
+const LEAST_GENERATOR: f64 = 0.9;
+
+/// Longer than any trial.
+const NO_INTERVALS: f64 = 60.0;
+
+/// Why a paced trial is invalid in which the generator was too slow.
+pub const NOT_REACHED: &str = "rate not reached";
+
+/// Below this share of the rate that was asked for, the rate was another one.
+const LEAST_OFFERED: f64 = 0.995;
 
 impl Trial {
     /// Packets received per second.
@@ -109,6 +136,22 @@ impl Trial {
     pub fn is_exact(&self) -> bool {
         self.unaccounted == 0 && self.seen.is_none_or(|seen| seen == self.offered - self.device_dropped)
     }
+
+    /// Whether something else than the receiver decided this trial of `seconds`.
+    fn disturbance(&self, seconds: f64) -> Option<&'static str> {
+        let reached = |asked: f64| self.offered as f64 >= LEAST_OFFERED * asked * seconds;
+        if self.asked_pps.is_some_and(|asked| !reached(asked)) {
+            return Some(NOT_REACHED);
+        }
+        if self.steal_share > MOST_STEAL {
+            return Some("steal");
+        }
+        if self.others_share > MOST_OTHERS {
+            return Some("other programs");
+        }
+        let starved = self.generator_cpu_s < LEAST_GENERATOR * self.duration_s;
+        (self.asked_pps.is_none() && starved).then_some("generator starved")
+    }
 }
 
 /// Runs one trial.
@@ -124,48 +167,31 @@ pub fn run(
     asked_pps: Option<f64>,
     seconds: f64,
 ) -> Result<Trial> {
-    let line = receiver.command(&Circumstances {
-        device: bed.device(),
-        core: bed.receiver_core(),
-        buffer: tools.buffer,
-        jumbo: load.size > crate::options::LARGEST_LIVE_FRAME,
-        wirelane: &tools.wirelane,
-        bench: &tools.bench,
-    });
-    let mut child = Child::spawn(&mut bed.receiver(&line))?;
-    bed.favour(child.pid())?;
-    match receiver.ready() {
-        Ready::Says => child.wait_ready(Duration::from_secs(10))?,
-        Ready::HasSocket => {
-            process::wait_for_packet_socket(child.pid(), Duration::from_secs(10))
-                .with_context(|| format!("{} did not start: {}", receiver.label(), line.join(" ")))?;
-            // The socket is there before its ring is; a program that sleeps waits for packets.
-            process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
-        }
-    }
-    bed.pin_napi()?;
-
-    let machine = MachineTime::now()?;
+    let child = start(bed, tools, receiver, load, NO_INTERVALS)?;
+    let cores = bed.cores();
+    let core_times = || -> Result<[CoreTime; 2]> {
+        Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?])
+    };
     let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
-    let sent = generate(bed, &tools.wirelane, load, asked_pps, seconds)?;
-    // Time that a receiver spends waiting for more is not time for these packets.
-    let busy_cpu = process::run_time(child.pid())?;
-    process::wait_until_idle(child.pid(), receiver.quiet(), receiver.quiet() + Duration::from_secs(1))?;
+    let (before, children, start) = (core_times()?, time_of_children()?, Instant::now());
+    let sent = generate(bed, tools, load, asked_pps, seconds)?;
+    let (after, generator_cpu, elapsed) = (core_times()?, time_of_children()? - children, start.elapsed());
+    let (busy_cpu, busy_napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    wait_until_taken(&child, receiver)?;
     let end_cpu = if receiver.sleeps() { process::run_time(child.pid())? } else { busy_cpu };
     let napi_end = bed.napi_time()?;
-    let steal_percent = machine.steal_percent();
-    let finished = child.terminate(Duration::from_secs(10))?;
-    if let Some(file) = receiver.file() {
-        // Where it is missing, the receiver's own output says why.
-        let _ = fs::remove_file(file);
-    }
-    let counts = receiver.counts(&finished)?;
+    let counts = finish(child, receiver)?;
 
+    let ours = [generator_cpu, (busy_cpu - cpu) + busy_napi.saturating_sub(napi)];
+    let shares = [0, 1].map(|core| {
+        let (busy, steal) = after[core].shares(&before[core]);
+        (busy - ours[core].as_secs_f64() / elapsed.as_secs_f64(), steal)
+    });
     let count =
         |name: &str| sent[name].as_u64().with_context(|| format!("no {name} from the generator: {sent}"));
     let (offered, device_dropped) = (count("offered")?, count("dropped")?);
     ensure!(count("others")? == 0, "somebody else sends in the bench's namespace: {sent}");
-    let trial = Trial {
+    let mut trial = Trial {
         setup,
         load,
         receiver,
@@ -179,26 +205,153 @@ pub fn run(
         duration_s: sent["duration_s"].as_f64().context("no duration_s from the generator")?,
         receiver_cpu_s: (end_cpu - cpu).as_secs_f64(),
         napi_cpu_s: (napi_end.saturating_sub(napi)).as_secs_f64(),
-        fell_short: sent["fell_short"] == true || count("given_up")? > 0,
-        steal_percent,
+        generator_cpu_s: generator_cpu.as_secs_f64(),
+        others_share: shares.iter().map(|share| share.0).fold(0.0, f64::max),
+        steal_share: shares.iter().map(|share| share.1).fold(0.0, f64::max),
+        invalid: None,
         load_average: process::load_average(),
     };
     if receiver.is_ours() && !trial.is_exact() {
         bail!("our ledger is not exact: {trial:?}; generator: {sent}");
     }
+    trial.invalid = trial.disturbance(seconds);
     Ok(trial)
 }
 
-fn generate(bed: &Bed, wirelane: &str, load: Load, pps: Option<f64>, seconds: f64) -> Result<Value> {
-    let mut arguments =
-        format!("--interval 60 --method {} --size {} --duration {seconds}", load.method.name(), load.size);
-    if let Some(pps) = pps {
-        arguments += &format!(" --rate {pps:.0}");
+/// Starts a receiver; when this returns, it receives, and NAPI is on its core. Ours tells every `interval` seconds
+/// what it has counted.
+///
+/// # Errors
+/// Where it does not start.
+pub fn start(
+    bed: &mut Bed,
+    tools: &Tools,
+    receiver: Receiver,
+    load: Load,
+    interval: f64,
+) -> Result<Child> {
+    let line = receiver.command(&Circumstances {
+        device: bed.device(),
+        core: bed.cores().receiver,
+        buffer: tools.buffer,
+        jumbo: load.size > crate::options::LARGEST_LIVE_FRAME,
+        wirelane: &tools.wirelane,
+        bench: &tools.bench,
+        interval,
+    });
+    let mut child = Child::spawn(&mut bed.receiver(&line))?;
+    bed.favour(child.pid())?;
+    match receiver.ready() {
+        Ready::Says => child.wait_ready(Duration::from_secs(10))?,
+        Ready::HasSocket => {
+            process::wait_for_packet_socket(child.pid(), Duration::from_secs(10))
+                .with_context(|| format!("{} did not start: {}", receiver.label(), line.join(" ")))?;
+            // The socket is there before its ring is; a program that sleeps waits for packets.
+            process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
+        }
     }
-    let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
-    let child = Child::spawn(&mut bed.generator(wirelane, &words))?;
+    bed.pin_napi()?;
+    Ok(child)
+}
+
+/// Ends a receiver once it has taken everything; what it counted. The generator must have ended.
+///
+/// # Errors
+/// Where it does not end, or failed.
+pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
+    let finished = child.terminate(Duration::from_secs(10))?;
+    if let Some(file) = receiver.file() {
+        // Where it is missing, the receiver's own output says why.
+        let _ = fs::remove_file(file);
+    }
+    receiver.counts(&finished)
+}
+
+/// Waits until a receiver has taken what was sent. Time that it spends waiting for more is not time for these packets.
+///
+/// # Errors
+/// Where it has ended.
+pub fn wait_until_taken(child: &Child, receiver: Receiver) -> Result<()> {
+    let quiet = receiver.quiet();
+    process::wait_until_idle(child.pid(), quiet, quiet + Duration::from_secs(3))
+}
+
+/// Runs the generator for a while; what it reports.
+///
+/// # Errors
+/// Where it failed.
+pub fn generate(bed: &Bed, tools: &Tools, load: Load, pps: Option<f64>, seconds: f64) -> Result<Value> {
+    let (device, size, core) = (bed.sending_device(), load.size, bed.cores().generator);
+    let mut line = match load.method {
+        Method::Clone => format!("{} generate {device} --size {size} --duration {seconds}", tools.bench),
+        Method::Kernel | Method::Socket => format!(
+            "{} send -i {device} --json --interval 60 --cores {core} --method {} --size {size} --duration {seconds}",
+            tools.wirelane,
+            load.method.name()
+        ),
+    };
+    if let Some(pps) = pps {
+        line += &format!(" --rate {pps:.0}");
+    }
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let child = Child::spawn(&mut bed.generator(&words))?;
     bed.favour(child.pid())?;
     let finished = child.finish(Duration::from_secs_f64(seconds + 20.0))?;
     ensure!(finished.status.success(), "the generator failed: {}", finished.stderr.trim());
     finished.last_json()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A trial of half a second in which `received` of 2000 packets were received, the others lost.
+    pub(crate) fn trial(receiver: Receiver, received: u64) -> Trial {
+        Trial {
+            setup: Setup::A,
+            load: Load { method: Method::Kernel, size: 60 },
+            receiver,
+            asked_pps: None,
+            offered: 2000,
+            device_dropped: 0,
+            seen: None,
+            received,
+            lost: 2000 - received,
+            unaccounted: 0,
+            duration_s: 0.5,
+            receiver_cpu_s: 0.0,
+            napi_cpu_s: 0.0,
+            generator_cpu_s: 0.5,
+            others_share: 0.0,
+            steal_share: 0.0,
+            invalid: None,
+            load_average: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_trial_that_was_disturbed_does_not_count() {
+        let good = trial(Receiver::Drop, 2000);
+        assert_eq!(good.disturbance(0.5), None);
+        let others = Trial { others_share: 0.2, ..good.clone() };
+        assert_eq!(others.disturbance(0.5), Some("other programs"));
+        let starved = Trial { generator_cpu_s: 0.3, ..good.clone() };
+        assert_eq!(starved.disturbance(0.5), Some("generator starved"));
+        let stolen = Trial { steal_share: 0.05, ..good.clone() };
+        assert_eq!(stolen.disturbance(0.5), Some("steal"));
+        // 2000 packets in half a second, at 4000 a second and at more.
+        let paced = Trial { asked_pps: Some(4000.0), generator_cpu_s: 0.0, ..good.clone() };
+        assert_eq!(paced.disturbance(0.5), None);
+        let slow = Trial { asked_pps: Some(4100.0), ..paced };
+        assert_eq!(slow.disturbance(0.5), Some(NOT_REACHED));
+    }
+
+    #[test]
+    fn every_packet_has_a_place() {
+        let trial = Trial { device_dropped: 100, received: 1900, lost: 0, ..trial(Receiver::Drop, 1900) };
+        assert!(trial.is_exact());
+        assert!((trial.loss() - 0.05).abs() < 1e-9 && (trial.received_pps() - 3800.0).abs() < 1e-9);
+        assert!(!Trial { seen: Some(1899), ..trial.clone() }.is_exact());
+        assert!(!Trial { unaccounted: 1, ..trial }.is_exact());
+    }
 }

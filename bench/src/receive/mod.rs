@@ -7,7 +7,7 @@
 mod drop;
 mod memory;
 mod packet;
-mod sys;
+pub(crate) mod sys;
 mod xsk;
 
 use std::io::{Write, stdout};

@@ -108,3 +108,18 @@ pub(super) fn pin(core: usize) -> io::Result<()> {
         Err(io::Error::last_os_error())
     }
 }
+
+/// CPU time of the processes that this one has started and waited for.
+pub(crate) fn time_of_children() -> io::Result<Duration> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is valid for the answer.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed and then filled; rusage is integers only.
+    let usage = unsafe { usage.assume_init() };
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
+    };
+    Ok(duration(usage.ru_utime) + duration(usage.ru_stime))
+}
