@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use wirelane_tests::Child;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Priority};
 use crate::receiver::Receiver;
 use crate::trial::{self, Load, Tools};
 
@@ -50,7 +50,7 @@ const TOLD: Duration = Duration::from_millis(250);
 /// # Errors
 /// Where a program fails.
 pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rate: f64) -> Result<Overload> {
-    let child = trial::start(bed, tools, receiver, load, INTERVAL)?;
+    let child = trial::start(bed, tools, receiver, load, Priority::Fair, INTERVAL)?;
     let mut sent = Sent::default();
     let (offered_pps, seconds) = sent.add(bed, tools, load, FACTOR * rate, OVERLOAD_SECONDS)?;
     let mut told = Told::default();
@@ -90,7 +90,7 @@ struct Sent {
 impl Sent {
     /// Sends some more; packets per second that were offered, and seconds.
     fn add(&mut self, bed: &Bed, tools: &Tools, load: Load, pps: f64, seconds: f64) -> Result<(f64, f64)> {
-        let report = trial::generate(bed, tools, load, Some(pps), seconds)?;
+        let report = trial::generate(bed, tools, load, Priority::Fair, Some(pps), seconds)?;
         let count = |name: &str| report[name].as_u64().with_context(|| format!("no {name} in {report}"));
         let offered = count("offered")?;
         self.offered += offered;

@@ -269,15 +269,12 @@ fn dumpcap(text: &str) -> Option<Counts> {
     Some(Counts { seen: Some(received + lost), received, lost, bytes: None })
 }
 
+/// netsniff-ng's `incoming` is what it has read; what it calls `unread` includes what was dropped.
 fn netsniff(text: &str) -> Option<Counts> {
+    let read = number_before(text, "packets incoming")?;
     let unread = number_before(text, "unread on exit")?;
-    let passed = number_before(text, "packets passed filter")?;
-    Some(Counts {
-        seen: Some(number_before(text, "packets incoming")?),
-        received: passed.checked_sub(unread)?,
-        lost: number_before(text, "packets failed filter")? + unread,
-        bytes: None,
-    })
+    let dropped = number_before(text, "packets failed filter")?;
+    Some(Counts { seen: Some(read + unread), received: read, lost: unread.max(dropped), bytes: None })
 }
 
 #[cfg(test)]
@@ -296,9 +293,10 @@ mod tests {
         let text = "Capturing on 'rx0'\nFile: /dev/null\nPackets captured: 115572\nPackets received/dropped on interface \
                     'rx0': 115572/147916 (pcap:147916/dumpcap:0/flushed:0/ps_ifdrop:0) (43.9%)\n";
         assert_eq!(numbers(&dumpcap(text).unwrap()), (Some(263_488), 115_572, 147_916));
-        let text = "Running! Hang up with ^C!\n\n      472384  packets incoming (3 unread on exit)\n      472380  \
-                    packets passed filter\n           4  packets failed filter (out of space)\n";
-        assert_eq!(numbers(&netsniff(text).unwrap()), (Some(472_384), 472_377, 7));
+        let text = "Running! Hang up with ^C!\n\n      176081  packets incoming (417401 unread on exit)\n      176081  \
+                    packets passed filter\n      417401  packets failed filter (out of space)\n     70.3309% packet \
+                    droprate\n           2  sec, 496284 usec in total\n";
+        assert_eq!(numbers(&netsniff(text).unwrap()), (Some(593_482), 176_081, 417_401));
         assert!(tcpdump("tcpdump: rx0: No such device").is_none());
         assert!(dumpcap("dumpcap: failed").is_none());
         assert!(netsniff("").is_none());

@@ -6,6 +6,9 @@
 //! A trial in which the generator fell short says nothing about the receiver and is tried again; where it falls
 //! short again and again, the generator and not the receiver is the bound, and the result says so. A trial with loss
 //! during which somebody else used the cores is tried again too.
+//!
+//! A rate passes where two of three trials pass (MLRsearch's exceed ratio of 0.5): one stall of the machine in a
+//! hundred trials would otherwise decide what is found.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -16,11 +19,14 @@ const WIDTH: f64 = 0.005;
 /// Times that a trial is tried while the generator falls short.
 const TRIES: usize = 3;
 
+/// A rate passes or fails by this many trials that agree.
+const AGREE: usize = 2;
+
 /// Below this rate, in packets per second, there is nothing worth finding.
 const LOWEST: f64 = 2000.0;
 
 /// Trials after which a search ends, because a receiver that behaves differently each time has no rate to find.
-const MOST_TRIALS: usize = 40;
+const MOST_TRIALS: usize = 60;
 
 /// What one trial says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,8 +108,24 @@ pub fn search(
 }
 
 impl Search<'_> {
-    /// The loss at this rate; infinite where the generator cannot do it.
-    fn loss(&mut self, rate: f64, length: Length) -> Result<f64> {
+    /// The loss at this rate by the majority of trials; infinite where the generator cannot do it.
+    fn loss(&mut self, rate: f64, length: Length, goal: f64) -> Result<f64> {
+        let (mut passed, mut failed) = (Vec::new(), Vec::new());
+        loop {
+            let loss = self.once(rate, length)?;
+            let side = if loss <= goal { &mut passed } else { &mut failed };
+            side.push(loss);
+            // Beyond what the generator can do, more trials tell no more.
+            if side.len() >= AGREE || loss.is_infinite() {
+                let typical = side.iter().copied().fold(f64::INFINITY, f64::min);
+                self.known.push((rate, typical));
+                return Ok(typical);
+            }
+        }
+    }
+
+    /// The loss in one trial that counts.
+    fn once(&mut self, rate: f64, length: Length) -> Result<f64> {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {
             match (self.measure)(rate, length)? {
@@ -120,7 +142,6 @@ impl Search<'_> {
                 Outcome::Invalid => self.invalid += 1,
             }
         }
-        self.known.push((rate, least));
         Ok(least)
     }
 
@@ -151,7 +172,7 @@ impl Search<'_> {
                     // From here on, only long trials set `below`.
                     let confirmed = length == Length::Long || {
                         length = Length::Long;
-                        let loss = self.loss(rate, length)?;
+                        let loss = self.loss(rate, length, goal)?;
                         (above, below) = (Some((rate, loss)), None);
                         loss <= goal
                     };
@@ -164,7 +185,7 @@ impl Search<'_> {
             if rate < LOWEST {
                 return Ok(self.found(goal, None, Bound::Loss));
             }
-            let loss = self.loss(rate, length)?;
+            let loss = self.loss(rate, length, goal)?;
             if loss <= goal {
                 below = Some(rate);
             } else {
@@ -203,7 +224,7 @@ mod tests {
             let found = run(777e3, f64::INFINITY, start);
             assert!(near(found[0].rate, 777e3 / 0.995), "{start}: {found:?}");
             assert!(near(found[1].rate, 777e3), "{start}: {found:?}");
-            assert!(found.iter().all(|found| found.bound == Bound::Loss && found.trials < 25), "{found:?}");
+            assert!(found.iter().all(|found| found.bound == Bound::Loss && found.trials < 50), "{found:?}");
         }
     }
 
@@ -242,6 +263,18 @@ mod tests {
     }
 
     #[test]
+    fn one_bad_trial_now_and_then_does_not_decide() {
+        let mut calls = 0;
+        let found = search(1e6, &[0.0], &mut |rate, _| {
+            calls += 1;
+            let stall = if calls % 5 == 0 { 0.01 } else { 0.0 };
+            Ok(Outcome::Loss((1.0_f64 - 777e3 / rate).max(stall)))
+        })
+        .unwrap();
+        assert!(near(found[0].rate, 777e3), "{found:?}");
+    }
+
+    #[test]
     fn a_rate_that_only_holds_for_short_trials_is_not_believed() {
         let found = search(1e6, &[0.0], &mut |rate, length| {
             let capacity = if length == Length::Short { 900e3 } else { 800e3 };
@@ -267,6 +300,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!(found[0].rate, None);
-        assert!(calls <= MOST_TRIALS + TRIES, "{calls}");
+        assert!(calls <= MOST_TRIALS + 3 * TRIES, "{calls}");
     }
 }

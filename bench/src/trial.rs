@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use wirelane_tests::Child;
 
-use crate::bed::{Bed, Setup};
+use crate::bed::{Bed, Priority, Setup};
 use crate::process::{self, CoreTime};
 use crate::receive::Counts;
 use crate::receive::sys::time_of_children;
@@ -167,14 +167,15 @@ pub fn run(
     asked_pps: Option<f64>,
     seconds: f64,
 ) -> Result<Trial> {
-    let child = start(bed, tools, receiver, load, NO_INTERVALS)?;
+    let priority = if asked_pps.is_some() { Priority::First } else { Priority::Fair };
+    let child = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
     let cores = bed.cores();
     let core_times = || -> Result<[CoreTime; 2]> {
         Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?])
     };
     let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
     let (before, children, start) = (core_times()?, time_of_children()?, Instant::now());
-    let sent = generate(bed, tools, load, asked_pps, seconds)?;
+    let sent = generate(bed, tools, load, priority, asked_pps, seconds)?;
     let (after, generator_cpu, elapsed) = (core_times()?, time_of_children()? - children, start.elapsed());
     let (busy_cpu, busy_napi) = (process::run_time(child.pid())?, bed.napi_time()?);
     wait_until_taken(&child, receiver)?;
@@ -228,6 +229,7 @@ pub fn start(
     tools: &Tools,
     receiver: Receiver,
     load: Load,
+    priority: Priority,
     interval: f64,
 ) -> Result<Child> {
     let line = receiver.command(&Circumstances {
@@ -250,7 +252,7 @@ pub fn start(
             process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
         }
     }
-    bed.pin_napi()?;
+    bed.place_napi(priority)?;
     Ok(child)
 }
 
@@ -280,7 +282,14 @@ pub fn wait_until_taken(child: &Child, receiver: Receiver) -> Result<()> {
 ///
 /// # Errors
 /// Where it failed.
-pub fn generate(bed: &Bed, tools: &Tools, load: Load, pps: Option<f64>, seconds: f64) -> Result<Value> {
+pub fn generate(
+    bed: &Bed,
+    tools: &Tools,
+    load: Load,
+    priority: Priority,
+    pps: Option<f64>,
+    seconds: f64,
+) -> Result<Value> {
     let (device, size, core) = (bed.sending_device(), load.size, bed.cores().generator);
     let mut line = match load.method {
         Method::Clone => format!("{} generate {device} --size {size} --duration {seconds}", tools.bench),
@@ -294,7 +303,7 @@ pub fn generate(bed: &Bed, tools: &Tools, load: Load, pps: Option<f64>, seconds:
         line += &format!(" --rate {pps:.0}");
     }
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    let child = Child::spawn(&mut bed.generator(&words))?;
+    let child = Child::spawn(&mut bed.generator(&words, priority))?;
     bed.favour(child.pid())?;
     let finished = child.finish(Duration::from_secs_f64(seconds + 20.0))?;
     ensure!(finished.status.success(), "the generator failed: {}", finished.stderr.trim());
