@@ -126,7 +126,8 @@ impl Bed {
     /// A command in the generator's namespace, on its core. Its pid is the program's.
     pub fn generator(&self, words: &[String], priority: Priority) -> Command {
         let first: &[&str] = if priority == Priority::First { &["chrt", "-f", "1"] } else { &[] };
-        let words: Vec<String> = first.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect();
+        let words: Vec<String> =
+            first.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect();
         self.pinned(&self.lab.sender().namespace, self.cores.generator, &words)
     }
 

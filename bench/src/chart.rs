@@ -20,6 +20,11 @@ const OURS: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const LIMIT: RGBColor = RGBColor(0x60, 0x60, 0x60);
 const PEERS: RGBColor = RGBColor(0xc0, 0x8a, 0x3e);
 
+/// The name of the chart of this load.
+pub fn file_name(load: Load) -> String {
+    format!("throughput-{}-{}.svg", load.size, load.method.name())
+}
+
 /// Writes the chart of this load; nothing where no receiver was measured under it.
 ///
 /// # Errors

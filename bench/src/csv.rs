@@ -99,13 +99,16 @@ overload_offered_pps,overload_received_of_rate,lost_after_recovery,overload_unac
             found.bound.name(),
             found.trials,
             found.invalid,
-            overload.map_or_else(|| ",,,".to_owned(), |over| format!(
-                "{:.0},{:.4},{},{}",
-                over.offered_pps,
-                over.received_of_rate,
-                over.lost_after_recovery.map_or_else(String::new, |lost| lost.to_string()),
-                over.unaccounted
-            )),
+            overload.map_or_else(
+                || ",,,".to_owned(),
+                |over| format!(
+                    "{:.0},{:.4},{},{}",
+                    over.offered_pps,
+                    over.received_of_rate,
+                    over.lost_after_recovery.map_or_else(String::new, |lost| format!("{lost:.6}")),
+                    over.unaccounted
+                )
+            ),
         );
     }
     text

@@ -108,7 +108,8 @@ struct State {
 
 impl State {
     fn read(bytes: &[u8]) -> Option<State> {
-        let word = |index: usize| Some(u64::from_ne_bytes(bytes.chunks_exact(8).nth(index)?.try_into().ok()?));
+        let word =
+            |index: usize| Some(u64::from_ne_bytes(bytes.chunks_exact(8).nth(index)?.try_into().ok()?));
         Some(State {
             made: word(0)?,
             given_up: word(1)?,

@@ -26,6 +26,8 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Whether BPF programs are compiled by the kernel.
     pub bpf_jit: Option<String>,
+    /// What the kernel takes the time from.
+    pub clocksource: Option<String>,
     /// What the kernel does against faults of the processor: those that are not "Not affected".
     pub mitigations: Vec<String>,
     /// Versions of the system's programs that were compared.
@@ -51,6 +53,7 @@ impl Machine {
             hypervisor: field("flags").split(' ').any(|flag| flag == "hypervisor"),
             governor: optional("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             bpf_jit: optional("/proc/sys/net/core/bpf_jit_enable"),
+            clocksource: optional("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             mitigations: mitigations(),
             programs: ["tcpdump", "dumpcap", "netsniff-ng"].into_iter().filter_map(version).collect(),
         }
@@ -61,7 +64,7 @@ impl Machine {
         let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };
         format!(
             "date         {}\nkernel       {} {}\nprocessor    {}, {} cores{}\ncaches       {}\ngovernor     {}\n\
-             BPF JIT      {}\nmitigations  {}\nprograms     {}\n",
+             BPF JIT      {}\nclocksource  {}\nmitigations  {}\nprograms     {}\n",
             self.date,
             self.kernel,
             self.kernel_version,
@@ -71,6 +74,7 @@ impl Machine {
             self.caches,
             self.governor.as_deref().unwrap_or("not for this machine to choose"),
             self.bpf_jit.as_deref().unwrap_or("unknown"),
+            self.clocksource.as_deref().unwrap_or("unknown"),
             list(&self.mitigations),
             list(&self.programs),
         )

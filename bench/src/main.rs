@@ -21,6 +21,7 @@ mod machine;
 mod options;
 mod overload;
 mod process;
+mod readme;
 mod receive;
 mod receiver;
 mod report;
@@ -79,6 +80,13 @@ fn main() -> Result<()> {
     out.write_all(page.as_bytes()).context("writing to standard output")?;
     let folder = write(&options, &machine, &measured, &lines, &page)?;
     writeln!(out, "\nwritten to {}", folder.display()).context("writing to standard output")?;
+    if options.readme {
+        let readme = wirelane_tests::repository().join("README.md");
+        readme::update(&readme, &folder, &|below| {
+            readme::section(&options, &machine, &lines, &measured.loss_free, below)
+        })?;
+        writeln!(out, "{} has the new figures", readme.display()).context("writing to standard output")?;
+    }
     let ours: Vec<&str> = measured
         .failed
         .iter()
@@ -131,9 +139,9 @@ fn write(
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
     for load in options.loads() {
-        let file = format!("throughput-{}-{}.svg", load.size, load.method.name());
+        let file = chart::file_name(load);
         let caption =
-            format!("{}-byte frames, {}, full speed, {}", load.size, load.method.name(), machine.date);
+            format!("{}-byte frames, {}, full speed, {}", load.size, load.method.label(), machine.date);
         chart::write(&folder.join(file), lines, load, &caption)?;
     }
     Ok(folder)

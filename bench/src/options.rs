@@ -64,6 +64,10 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
+    /// Also put a table and the charts into the project's README.md
+    #[arg(long)]
+    pub readme: bool,
+
     /// Folder for the results; bench/results/DATE-KERNEL where it is left out
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,

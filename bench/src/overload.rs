@@ -1,4 +1,4 @@
-//! What happens to a receiver at twice the highest rate that it takes without loss, and after that: what it cannot
+//! What happens to a receiver at twice the highest rate that it takes with a loss of 0.5 %, and after that: what it cannot
 //! take must be lost and nothing more, and when the load falls it must soon lose nothing again.
 
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::bed::{Bed, Priority};
 use crate::receiver::Receiver;
 use crate::trial::{self, Load, Tools};
 
-/// How many times the rate without loss.
+/// How many times that rate.
 const FACTOR: f64 = 2.0;
 
-/// The rate afterwards, as a part of the rate without loss.
+/// The rate afterwards, as a part of it.
 const AFTERWARDS: f64 = 0.8;
 
 const OVERLOAD_SECONDS: f64 = 1.0;
@@ -31,12 +31,12 @@ const RECOVERED_SECONDS: f64 = 1.0;
 pub struct Overload {
     /// Packets offered per second.
     pub offered_pps: f64,
-    /// Packets received per second, as a part of the rate without loss: 1 is what there should be, less than 0.9 is a
+    /// Packets received per second, as a part of the highest rate: 1 is what there should be, less than 0.9 is a
     /// collapse.
     pub received_of_rate: f64,
-    /// Packets that were lost later than one second after the load fell to 0.8 of the rate: 0 where the receiver has
-    /// recovered. None for receivers that do not tell while they run.
-    pub lost_after_recovery: Option<u64>,
+    /// Part of the packets that was lost later than one second after the load fell to 0.8 of the rate: below 0.005
+    /// where the receiver has recovered. None for receivers that do not tell while they run.
+    pub lost_after_recovery: Option<f64>,
     /// Packets that are in no counter.
     pub unaccounted: i64,
 }
@@ -45,7 +45,7 @@ pub struct Overload {
 const INTERVAL: f64 = 0.1;
 const TOLD: Duration = Duration::from_millis(250);
 
-/// Runs the overload and what follows. `rate`: the highest without loss.
+/// Runs the overload and what follows. `rate`: the highest with a loss of 0.5 %.
 ///
 /// # Errors
 /// Where a program fails.
@@ -54,7 +54,7 @@ pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rat
     let mut sent = Sent::default();
     let (offered_pps, seconds) = sent.add(bed, tools, load, FACTOR * rate, OVERLOAD_SECONDS)?;
     let mut told = Told::default();
-    let mut after = 0;
+    let mut last = Sent::default();
     let (mut received, mut lost_by_then) = (0, 0);
     if receiver.is_ours() {
         told.read(&child)?;
@@ -62,9 +62,9 @@ pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rat
         sent.add(bed, tools, load, AFTERWARDS * rate, RECOVERY_SECONDS)?;
         told.read(&child)?;
         lost_by_then = told.lost;
-        let before = sent.dropped;
+        let before = sent;
         sent.add(bed, tools, load, AFTERWARDS * rate, RECOVERED_SECONDS)?;
-        after = sent.dropped - before;
+        last = Sent { offered: sent.offered - before.offered, dropped: sent.dropped - before.dropped };
     }
     trial::wait_until_taken(&child, receiver)?;
     let counts = trial::finish(child, receiver)?;
@@ -74,14 +74,17 @@ pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rat
     Ok(Overload {
         offered_pps,
         received_of_rate: received as f64 / seconds / rate,
-        lost_after_recovery: receiver.is_ours().then(|| after + counts.lost.saturating_sub(lost_by_then)),
+        lost_after_recovery: receiver.is_ours().then(|| {
+            let lost = last.dropped + counts.lost.saturating_sub(lost_by_then);
+            lost as f64 / last.offered.max(1) as f64
+        }),
         unaccounted: sent.offered.cast_signed()
             - (sent.dropped + counts.received + counts.lost).cast_signed(),
     })
 }
 
 /// What the generator sent so far.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Sent {
     offered: u64,
     dropped: u64,

@@ -115,7 +115,11 @@ fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
     // user nice system idle iowait irq softirq steal; guest times are within user and nice.
     let values: Vec<u64> =
         line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
-    Some(CoreTime { idle: values.get(3)? + values.get(4)?, steal: *values.get(7)?, total: values.iter().sum() })
+    Some(CoreTime {
+        idle: values.get(3)? + values.get(4)?,
+        steal: *values.get(7)?,
+        total: values.iter().sum(),
+    })
 }
 
 /// Load average of the last minute (proc_loadavg(5)).

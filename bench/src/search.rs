@@ -17,7 +17,7 @@ use serde::Serialize;
 const WIDTH: f64 = 0.005;
 
 /// Times that a trial is tried while the generator falls short.
-const TRIES: usize = 3;
+const TRIES: usize = 2;
 
 /// A rate passes or fails by this many trials that agree.
 const AGREE: usize = 2;
@@ -26,7 +26,7 @@ const AGREE: usize = 2;
 const LOWEST: f64 = 2000.0;
 
 /// Trials after which a search ends, because a receiver that behaves differently each time has no rate to find.
-const MOST_TRIALS: usize = 60;
+const MOST_TRIALS: usize = 40;
 
 /// What one trial says.
 #[derive(Clone, Copy, Debug, PartialEq)]

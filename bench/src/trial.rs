@@ -37,6 +37,17 @@ impl Method {
     }
 }
 
+impl Method {
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Method::Kernel => "live frames",
+            Method::Clone => "cloned sk_buffs",
+            Method::Socket => "sk_buffs of a socket",
+        }
+    }
+}
+
 /// The traffic of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Load {
@@ -170,9 +181,8 @@ pub fn run(
     let priority = if asked_pps.is_some() { Priority::First } else { Priority::Fair };
     let child = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
     let cores = bed.cores();
-    let core_times = || -> Result<[CoreTime; 2]> {
-        Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?])
-    };
+    let core_times =
+        || -> Result<[CoreTime; 2]> { Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?]) };
     let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
     let (before, children, start) = (core_times()?, time_of_children()?, Instant::now());
     let sent = generate(bed, tools, load, priority, asked_pps, seconds)?;
