@@ -143,8 +143,7 @@ impl Options {
 
     /// The receivers whose loss-free rate is searched for.
     pub fn searched(&self, receivers: &[Receiver]) -> Vec<Receiver> {
-        use Receiver::{Packet, RingNative, XskPoll};
-        let few = [RingNative, XskPoll, Packet];
+        let few = [Receiver::RingNative, Receiver::Packet];
         receivers.iter().copied().filter(|one| !self.quick || few.contains(one)).collect()
     }
 }

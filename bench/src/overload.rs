@@ -24,7 +24,7 @@ const OVERLOAD_SECONDS: f64 = 1.0;
 const RECOVERY_SECONDS: f64 = 0.8;
 
 /// How long it must lose nothing then.
-const RECOVERED_SECONDS: f64 = 1.0;
+const RECOVERED_SECONDS: f64 = 0.9;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -45,25 +45,27 @@ pub struct Overload {
 const INTERVAL: f64 = 0.1;
 const TOLD: Duration = Duration::from_millis(250);
 
-/// Runs the overload and what follows. `rate`: the highest with a loss of 0.5 %.
+/// Runs the overload, under which all share the cores, and what follows, with NAPI and the generator first again. `rate`: the highest with a loss of 0.5 %.
 ///
 /// # Errors
 /// Where a program fails.
 pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rate: f64) -> Result<Overload> {
     let child = trial::start(bed, tools, receiver, load, Priority::Fair, INTERVAL)?;
     let mut sent = Sent::default();
-    let (offered_pps, seconds) = sent.add(bed, tools, load, FACTOR * rate, OVERLOAD_SECONDS)?;
+    let (offered_pps, seconds) =
+        sent.add(bed, tools, load, Priority::Fair, FACTOR * rate, OVERLOAD_SECONDS)?;
     let mut told = Told::default();
     let mut last = Sent::default();
     let (mut received, mut lost_by_then) = (0, 0);
     if receiver.is_ours() {
         told.read(&child)?;
         received = told.received;
-        sent.add(bed, tools, load, AFTERWARDS * rate, RECOVERY_SECONDS)?;
+        bed.place_napi(Priority::First)?;
+        sent.add(bed, tools, load, Priority::First, AFTERWARDS * rate, RECOVERY_SECONDS)?;
         told.read(&child)?;
         lost_by_then = told.lost;
         let before = sent;
-        sent.add(bed, tools, load, AFTERWARDS * rate, RECOVERED_SECONDS)?;
+        sent.add(bed, tools, load, Priority::First, AFTERWARDS * rate, RECOVERED_SECONDS)?;
         last = Sent { offered: sent.offered - before.offered, dropped: sent.dropped - before.dropped };
     }
     trial::wait_until_taken(&child, receiver)?;
@@ -92,8 +94,16 @@ struct Sent {
 
 impl Sent {
     /// Sends some more; packets per second that were offered, and seconds.
-    fn add(&mut self, bed: &Bed, tools: &Tools, load: Load, pps: f64, seconds: f64) -> Result<(f64, f64)> {
-        let report = trial::generate(bed, tools, load, Priority::Fair, Some(pps), seconds)?;
+    fn add(
+        &mut self,
+        bed: &Bed,
+        tools: &Tools,
+        load: Load,
+        priority: Priority,
+        pps: f64,
+        seconds: f64,
+    ) -> Result<(f64, f64)> {
+        let report = trial::generate(bed, tools, load, priority, Some(pps), seconds)?;
         let count = |name: &str| report[name].as_u64().with_context(|| format!("no {name} in {report}"));
         let offered = count("offered")?;
         self.offered += offered;

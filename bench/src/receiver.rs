@@ -9,6 +9,7 @@ use serde_json::Value;
 use wirelane_tests::Finished;
 
 use crate::receive::Counts;
+use crate::trial::Method;
 
 /// A receiver.
 #[derive(
@@ -132,6 +133,13 @@ impl Receiver {
             NetsniffNg => Some(("netsniff-ng", "netsniff-ng")),
             _ => None,
         }
+    }
+
+    /// Why it cannot be measured with packets of this generator; none: it can.
+    pub fn blind_to(self, method: Method) -> Option<&'static str> {
+        // skb_is_redirected() in netif_receive_generic_xdp(), net/core/dev.c; bpf_clone_redirect() sets the mark.
+        (self == RingGeneric && method == Method::Clone)
+            .then_some("generic XDP does not see what a BPF program has redirected, as it does clones")
     }
 
     /// Whether it keeps the packets: at full speed that would be gigabytes of large frames, so only its loss-free rate

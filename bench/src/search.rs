@@ -25,9 +25,6 @@ const AGREE: usize = 2;
 /// Below this rate, in packets per second, there is nothing worth finding.
 const LOWEST: f64 = 2000.0;
 
-/// Trials after which a search ends, because a receiver that behaves differently each time has no rate to find.
-const MOST_TRIALS: usize = 40;
-
 /// What one trial says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
@@ -92,18 +89,21 @@ struct Search<'a> {
     known: Vec<(f64, f64)>,
     trials: usize,
     invalid: usize,
+    most: usize,
 }
 
-/// Searches for each goal in turn, the most lenient first, beginning at a rate that is expected to be near.
+/// Searches for each goal in turn, the most lenient first, beginning at a rate that is expected to be near. Each ends
+/// after `most` trials, because a receiver that behaves differently each time has no rate to find.
 ///
 /// # Errors
 /// Where a trial could not be run.
 pub fn search(
     start: f64,
     goals: &[f64],
+    most: usize,
     measure: &mut dyn FnMut(f64, Length) -> Result<Outcome>,
 ) -> Result<Vec<Found>> {
-    let mut search = Search { measure, known: Vec::new(), trials: 0, invalid: 0 };
+    let mut search = Search { measure, known: Vec::new(), trials: 0, invalid: 0, most };
     goals.iter().map(|goal| search.goal(*goal, start.max(LOWEST))).collect()
 }
 
@@ -156,7 +156,7 @@ impl Search<'_> {
 
         let mut length = Length::Short;
         let mut step = WIDTH;
-        while self.trials + self.invalid < MOST_TRIALS {
+        while self.trials + self.invalid < self.most {
             let rate = match (below, above) {
                 (None, None) => start,
                 (Some(below), None) => below * 1.25,
@@ -205,10 +205,12 @@ impl Search<'_> {
 mod tests {
     use super::*;
 
+    const MOST: usize = 40;
+
     /// Searches a receiver that takes `capacity` packets a second and loses the rest; the generator reaches
     /// `most`.
     fn run(capacity: f64, most: f64, start: f64) -> Vec<Found> {
-        search(start, &[0.005, 0.0], &mut |rate, _| {
+        search(start, &[0.005, 0.0], MOST, &mut |rate, _| {
             Ok(if rate > most { Outcome::Invalid } else { Outcome::Loss((1.0 - capacity / rate).max(0.0)) })
         })
         .unwrap()
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn a_stalled_generator_now_and_then_changes_nothing() {
         let mut calls = 0;
-        let found = search(1e6, &[0.0], &mut |rate, _| {
+        let found = search(1e6, &[0.0], MOST, &mut |rate, _| {
             calls += 1;
             Ok(if calls % 3 == 0 { Outcome::Invalid } else { Outcome::Loss((1.0 - 777e3 / rate).max(0.0)) })
         })
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn a_disturbed_trial_is_tried_again() {
         let mut calls = 0;
-        let found = search(1e6, &[0.0], &mut |rate, _| {
+        let found = search(1e6, &[0.0], MOST, &mut |rate, _| {
             calls += 1;
             let disturbed = calls % 4 == 0;
             let loss = (1.0_f64 - 777e3 / rate).max(0.0);
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn one_bad_trial_now_and_then_does_not_decide() {
         let mut calls = 0;
-        let found = search(1e6, &[0.0], &mut |rate, _| {
+        let found = search(1e6, &[0.0], MOST, &mut |rate, _| {
             calls += 1;
             let stall = if calls % 5 == 0 { 0.01 } else { 0.0 };
             Ok(Outcome::Loss((1.0_f64 - 777e3 / rate).max(stall)))
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_only_holds_for_short_trials_is_not_believed() {
-        let found = search(1e6, &[0.0], &mut |rate, length| {
+        let found = search(1e6, &[0.0], MOST, &mut |rate, length| {
             let capacity = if length == Length::Short { 900e3 } else { 800e3 };
             Ok(Outcome::Loss((1.0_f64 - capacity / rate).max(0.0)))
         })
@@ -286,20 +288,20 @@ mod tests {
 
     #[test]
     fn a_receiver_that_always_loses_has_no_rate() {
-        let found = search(1e6, &[0.005, 0.0], &mut |_, _| Ok(Outcome::Loss(0.1))).unwrap();
+        let found = search(1e6, &[0.005, 0.0], MOST, &mut |_, _| Ok(Outcome::Loss(0.1))).unwrap();
         assert!(found.iter().all(|found| found.rate.is_none() && found.bound == Bound::Loss), "{found:?}");
     }
 
     #[test]
     fn searches_end() {
         let mut calls = 0_usize;
-        let found = search(1e6, &[0.0], &mut |_, length| {
+        let found = search(1e6, &[0.0], MOST, &mut |_, length| {
             calls += 1;
             // Passes every short trial and fails every long one.
             Ok(Outcome::Loss(if length == Length::Short { 0.0 } else { 0.5 }))
         })
         .unwrap();
         assert_eq!(found[0].rate, None);
-        assert!(calls <= MOST_TRIALS + 3 * TRIES, "{calls}");
+        assert!(calls <= MOST + 3 * TRIES, "{calls}");
     }
 }
