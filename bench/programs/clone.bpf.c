@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A generator of socket buffers inside the kernel: BPF_PROG_TEST_RUN hands one frame to this program, which sends
- * clones of it. A clone costs less than a buffer that a socket makes, so a receiver's own cost shows, and it comes
- * to the device as the host's packets do, through dev_queue_xmit().
+ * A generator of socket buffers inside the kernel: BPF_PROG_TEST_RUN hands one frame to this program, which
+ * sends clones of it. A clone costs less than a buffer that a socket makes, so a receiver's own cost shows,
+ * and it comes to the device as the host's packets do, through dev_queue_xmit().
  *
- * The kernel turns bottom halves off around each run of the program, so one run is one burst: NAPI on the same
- * core polls when it is over. All clones share the frame's bytes; packets are counted, not numbered.
+ * The kernel turns bottom halves off around each run of the program, so one run is one burst: NAPI on the
+ * same core polls when it is over. All clones share the frame's bytes; packets are counted, not numbered.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

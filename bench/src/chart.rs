@@ -7,6 +7,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::bed::Setup;
+use crate::receiver::Receiver;
 use crate::summary::Line;
 use crate::trial::Load;
 
@@ -49,10 +50,13 @@ pub fn write(path: &Path, lines: &[Line], load: Load, caption: &str) -> Result<(
     root.fill(&WHITE).map_err(|error| fault(&error))?;
     let title = TextStyle::from(("sans-serif", 18).into_font());
     root.draw(&Text::new(caption.to_owned(), (12, 12), title)).map_err(|error| fault(&error))?;
+    // One scale for both, so that bars can be compared across.
+    let all = panels.iter().flat_map(|(_, lines)| lines);
+    let most = all.map(|line| line.pps.high / 1e6).fold(0.0, f64::max) * 1.12;
     let (_, mut rest) = root.split_vertically(HEAD);
     for (setup, lines) in &panels {
         let (area, below) = rest.split_vertically(height(lines));
-        draw(&area, *setup, lines).map_err(|error| fault(&error))?;
+        draw(&area, *setup, lines, most).map_err(|error| fault(&error))?;
         rest = below;
     }
     root.present().map_err(|error| fault(&error))
@@ -62,8 +66,8 @@ fn draw<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     setup: Setup,
     lines: &[&Line],
+    most: f64,
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
-    let most = lines.iter().map(|line| line.pps.high / 1e6).fold(0.0, f64::max) * 1.12;
     let heading = match setup {
         Setup::A => "A: NAPI on the generator's core",
         Setup::B => "B: NAPI on the receiver's core",
@@ -75,11 +79,18 @@ fn draw<'a>(
         .x_label_area_size(FOOT - 20)
         .y_label_area_size(NAMES)
         .build_cartesian_2d(0.0..most, 0.0..count)?;
-    chart.configure_mesh().disable_y_mesh().disable_y_axis().y_labels(0).x_desc("Mpps received").draw()?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .light_line_style(TRANSPARENT)
+        .disable_y_axis()
+        .y_labels(0)
+        .x_desc("million packets received per second; blue: Wirelane, grey: the limit, lines: spread")
+        .draw()?;
     let row = |index: usize| count - index as f64;
     chart.draw_series(lines.iter().enumerate().map(|(index, line)| {
         let colour = match line.receiver {
-            crate::receiver::Receiver::Drop => LIMIT,
+            Receiver::Drop | Receiver::DropRead => LIMIT,
             receiver if receiver.is_ours() => OURS,
             _ => PEERS,
         };

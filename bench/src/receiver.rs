@@ -105,18 +105,18 @@ impl Receiver {
         match self {
             Drop => "XDP_DROP, counting",
             DropRead => "XDP_DROP, reading",
-            RingNative => "ring, native XDP",
-            RingNativePass => "ring, native XDP, to stack",
-            RingGeneric => "ring, generic XDP",
-            RingTc => "ring, tc",
+            RingNative => "Wirelane, native XDP",
+            RingNativePass => "Wirelane, native XDP, to stack",
+            RingGeneric => "Wirelane, generic XDP",
+            RingTc => "Wirelane, tc",
             XskPoll => "AF_XDP copy, poll",
             XskBusy => "AF_XDP copy, busy",
             Packet => "TPACKET_V3",
             Tcpdump => "tcpdump",
             Dumpcap => "dumpcap",
             NetsniffNg => "netsniff-ng",
-            RecordFile => "wirelane record, tmpfs",
-            TcpdumpFile => "tcpdump, tmpfs",
+            RecordFile => "Wirelane record, to tmpfs",
+            TcpdumpFile => "tcpdump -w, to tmpfs",
         }
     }
 

@@ -153,13 +153,16 @@ pub fn rate(found: &crate::search::Found) -> String {
         (None, _) => "none".into(),
         (Some(rate), Bound::Generator) => format!(">= {:.3}", rate / 1e6),
         (Some(rate), Bound::Loss) => format!("{:.3}", rate / 1e6),
-        (Some(rate), Bound::Trials) => format!("{:.3}, not to 0.5 %", rate / 1e6),
+        (Some(rate), Bound::Trials) => format!("{:.3}, unconfirmed", rate / 1e6),
     }
 }
 
 /// What was left out, what failed, and whose counters left packets over.
 fn faults(measured: &Measured, lines: &[Line]) -> String {
     let mut notes: Vec<String> = Vec::new();
+    if measured.cut_short {
+        notes.push("a signal ended this run before it was done".to_owned());
+    }
     for (receiver, reason) in &measured.left_out {
         notes.push(format!("left out: {} ({reason})", receiver.label()));
     }

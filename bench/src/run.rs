@@ -51,6 +51,8 @@ pub struct Measured {
     pub left_out: Vec<(Receiver, String)>,
     /// Cells in which a receiver could not be measured, and why.
     pub failed: Vec<(Receiver, String)>,
+    /// Whether a signal ended the run before it was done.
+    pub cut_short: bool,
     /// How long all of it took, in seconds.
     pub took_s: f64,
     /// Load average at the start and the end.
@@ -60,7 +62,7 @@ pub struct Measured {
 /// Runs what the options ask for.
 ///
 /// # Errors
-/// Where a namespace cannot be made, our ledger is not exact, or a signal ends the run.
+/// Where a namespace or a signal handler cannot be made.
 pub fn run(options: &Options, tools: &Tools) -> Result<Measured> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -70,15 +72,11 @@ pub fn run(options: &Options, tools: &Tools) -> Result<Measured> {
     let mut runner =
         Runner { options, tools, stop, receivers: Vec::new(), measured: Measured::default(), start };
     runner.measured.load_average.0 = crate::process::load_average();
-    runner.choose_receivers()?;
-    if options.parts.contains(&Part::Cost) {
-        runner.measured.costs = cost::measure(options.cores[1])?;
-    }
-    if options.parts.contains(&Part::Throughput) {
-        runner.throughput()?;
-    }
-    if options.parts.contains(&Part::LossFree) {
-        runner.loss_free()?;
+    let done = runner.everything();
+    // After a signal, what there is stands.
+    runner.measured.cut_short = runner.stop.load(Ordering::Relaxed);
+    if !runner.measured.cut_short {
+        done?;
     }
     runner.measured.took_s = start.elapsed().as_secs_f64();
     runner.measured.load_average.1 = crate::process::load_average();
@@ -95,6 +93,20 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
+    fn everything(&mut self) -> Result<()> {
+        self.choose_receivers()?;
+        if self.options.parts.contains(&Part::Cost) {
+            self.measured.costs = cost::measure(self.options.cores[1])?;
+        }
+        if self.options.parts.contains(&Part::Throughput) {
+            self.throughput()?;
+        }
+        if self.options.parts.contains(&Part::LossFree) {
+            self.loss_free()?;
+        }
+        Ok(())
+    }
+
     /// Leaves out what is not installed.
     fn choose_receivers(&mut self) -> Result<()> {
         for receiver in &self.options.receivers {

@@ -50,7 +50,8 @@ pub enum Length {
 pub struct Found {
     /// The highest loss that was allowed, as a part.
     pub goal: f64,
-    /// The highest rate that passed a long trial, in packets per second; none: not even the lowest did.
+    /// The highest rate that passed long trials, or any where the search ran out of trials, in packets per second; none:
+    /// not even the lowest did.
     pub rate: Option<f64>,
     /// What is above it.
     pub bound: Bound,
@@ -192,8 +193,7 @@ impl Search<'_> {
                 above = Some((rate, loss));
             }
         }
-        let confirmed = below.filter(|_| length == Length::Long);
-        Ok(self.found(goal, confirmed, Bound::Trials))
+        Ok(self.found(goal, below, Bound::Trials))
     }
 
     fn found(&self, goal: f64, rate: Option<f64>, bound: Bound) -> Found {
