@@ -101,7 +101,7 @@ pub fn section(
         options.setups.last().map_or("-", |setup| setup.name()),
         table(&heads, rows),
     );
-    for load in loads {
+    for load in loads.into_iter().filter(|load| lines.iter().any(|line| line.load == *load)) {
         let _ = writeln!(
             text,
             "![Packets received at full speed, {}]({folder}/{})\n",
