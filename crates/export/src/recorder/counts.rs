@@ -24,6 +24,21 @@ pub struct RecordingCounts {
     pub write_errors: u64,
 }
 
+impl RecordingCounts {
+    /// What happened since an earlier state of the same recording. Packets of a file that turned out to be gone are
+    /// not written any more: a count that fell is 0 here.
+    pub fn since(&self, earlier: &RecordingCounts) -> RecordingCounts {
+        RecordingCounts {
+            written: self.written.saturating_sub(earlier.written),
+            unwritten: self.unwritten - earlier.unwritten,
+            file_bytes: self.file_bytes - earlier.file_bytes,
+            files: self.files - earlier.files,
+            files_removed: self.files_removed - earlier.files_removed,
+            write_errors: self.write_errors - earlier.write_errors,
+        }
+    }
+}
+
 /// A counter of several threads, which nothing else is read on the strength of.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
