@@ -25,6 +25,7 @@ mod body;
 mod chunk;
 mod compress;
 mod counts;
+mod file;
 mod finish;
 mod keep;
 mod names;

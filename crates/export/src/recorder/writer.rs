@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::body::{Body, Kind};
+use super::body::Body;
 use super::chunk::{Chunk, Format, Pool};
 use super::compress::Compression;
 use super::counts::Shared;
+use super::file::OpenFile;
 use super::finish::Event;
 use super::names::{LAST_NUMBER, Names};
 use super::part::{Creation, Directory, PartFile};
-use super::rotate::{Rotation, Span};
+use super::rotate::Rotation;
 use crate::pcapng::statistics_block;
 use crate::{Error, Output, Result};
 
@@ -30,6 +31,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(200);
 /// Numbers that are tried for a new file where names are taken.
 const TAKEN: u32 = 1000;
+/// A compressed file is full when less than this part of it is left.
+const CRUMBS: u64 = 64;
 /// Bytes that an interface's statistics take at the end of a file, at most.
 const STATISTICS: u64 = 128;
 
@@ -71,33 +74,6 @@ pub(crate) struct Place {
 pub(crate) enum Target {
     Files { place: Place, finisher: SyncSender<Event>, open: Option<OpenFile> },
     Stream(Output),
-}
-
-/// A file that is being written.
-pub(crate) struct OpenFile {
-    part: PartFile,
-    body: Body,
-    span: Span,
-    /// Bytes of the head that are in it.
-    head: usize,
-    /// Whether it is worth keeping without a packet.
-    keep_empty: bool,
-}
-
-impl OpenFile {
-    fn packets(&self) -> u64 {
-        self.body.settled() + self.body.pending()
-    }
-
-    /// Whether it may go again without a trace.
-    fn is_empty(&self) -> bool {
-        self.packets() == 0 && !self.keep_empty
-    }
-
-    /// The error with the name of the file.
-    fn named(&self, error: &io::Error) -> String {
-        format!("{}: {error}", self.part.path().display())
-    }
 }
 
 /// See the head of this file.
@@ -226,7 +202,7 @@ impl Writer {
                 self.close();
                 continue;
             }
-            self.append(&bytes[..some], count, first_ns);
+            self.append(&bytes[..some], count);
             (bytes, packets) = (&bytes[some..], packets - count);
         }
     }
@@ -248,19 +224,10 @@ impl Writer {
             self.open(utc_ns)?;
         }
         let Target::Files { open: Some(open), .. } = &mut self.target else { return Ok(()) };
-        if open.head < self.head.len() {
-            let missing = &self.head[open.head..];
-            let bytes = match &mut self.compression {
-                Some(compression) => compression.frame(missing)?,
-                None => missing,
-            };
-            let before = open.body.len();
-            let result = open.body.append(&open.part, bytes, 0, Kind::Opaque);
-            self.shared.counts.bytes.add(open.body.len().saturating_sub(before));
-            result.map_err(|e| Error::Write(io::Error::new(e.kind(), open.named(&e))))?;
-            open.head = self.head.len();
-        }
-        Ok(())
+        let before = open.body.len();
+        let result = open.begin(self.compression.as_mut(), &self.head);
+        self.shared.counts.bytes.add(open.body.len().saturating_sub(before));
+        result.map_err(|e| Error::Write(io::Error::new(e.kind(), open.named(&e))))
     }
 
     fn open(&mut self, utc_ns: u64) -> Result<()> {
@@ -270,7 +237,7 @@ impl Writer {
         // The finisher outlives its writers.
         let _ = finisher.send(Event::Opened);
         let body = Body::new(self.plan.format, self.plan.creation.direct);
-        *open = Some(OpenFile { part, body, span, head: 0, keep_empty: false });
+        *open = Some(OpenFile::new(part, body, span));
         Ok(())
     }
 
@@ -280,9 +247,16 @@ impl Writer {
         let (there, in_file) = (open.packets(), open.body.len());
         let monotonic = self.monotonic();
         let room = match self.plan.rotation.size {
-            // What a frame takes is known when it is made.
-            Some(size) if self.compression.is_none() => size.saturating_sub(in_file + self.reserve()),
-            _ => u64::MAX,
+            Some(size) => {
+                let room = size.saturating_sub(in_file + self.reserve());
+                match self.compression {
+                    None => room,
+                    // Few bytes at a time compress badly, so the last of the room is left.
+                    Some(_) if room < size / CRUMBS => 0,
+                    Some(_) => Compression::fitting(room),
+                }
+            }
+            None => u64::MAX,
         };
         let packets_left = self.plan.rotation.packets.map_or(u64::MAX, |most| most.saturating_sub(there));
         if bytes.len() as u64 <= room && packets <= packets_left && !open.span.is_over(latest_ns, monotonic) {
@@ -306,69 +280,32 @@ impl Writer {
 
     /// Bytes that the end of a file takes.
     fn reserve(&self) -> u64 {
-        match self.plan.format {
+        let statistics = match self.plan.format {
             Format::Pcapng => self.keys.len() as u64 * STATISTICS,
             Format::Pcap => 0,
-        }
+        };
+        statistics + if self.compression.is_some() { Compression::reserve() } else { 0 }
     }
 
-    fn append(&mut self, bytes: &[u8], packets: u64, first_ns: u64) {
-        let reserve = self.reserve();
+    fn append(&mut self, bytes: &[u8], packets: u64) {
         let Target::Files { open: Some(open), .. } = &mut self.target else { return };
-        let (bytes, kind) = match &mut self.compression {
-            None => (bytes, Kind::Blocks),
-            Some(compression) => match compression.frame(bytes) {
-                Ok(frame) => (frame, Kind::Opaque),
-                Err(error) => {
-                    let text = open.named(&error);
-                    return self.failed(&text, packets);
-                }
-            },
-        };
-        let full = kind == Kind::Opaque
-            && !open.is_empty()
-            && self
-                .plan
-                .rotation
-                .size
-                .is_some_and(|size| open.body.len() + bytes.len() as u64 + reserve > size);
-        if full {
-            // The frame was made for this file, and goes into the next.
-            let frame = bytes.to_vec();
-            self.close();
-            if let Err(error) = self.ready(first_ns) {
-                return self.failed(&error.to_string(), packets);
-            }
-            let Target::Files { open: Some(open), .. } = &mut self.target else { return };
-            let before = (open.body.len(), open.packets());
-            let result = open.body.append(&open.part, &frame, packets, kind);
-            return self.account(before, packets, result);
-        }
         let before = (open.body.len(), open.packets());
-        let result = open.body.append(&open.part, bytes, packets, kind);
+        let result = open.append(self.compression.as_mut(), bytes, packets);
         self.account(before, packets, result);
     }
 
     /// Counts what an append came to: `before` are bytes and packets of the file.
     fn account(&mut self, before: (u64, u64), packets: u64, result: io::Result<()>) {
         let Target::Files { open: Some(open), .. } = &self.target else { return };
-        let (bytes, there) = (open.body.len(), open.packets());
-        self.shared.counts.bytes.add(bytes.saturating_sub(before.0));
-        match result {
-            Ok(()) => {
-                self.shared.counts.written.add(packets);
-                if self.retry.take().is_some() {
-                    tracing::warn!("{}: writing works again", open.part.path().display());
-                }
-            }
-            Err(error) => {
-                let text = open.named(&error);
-                // Of what was there before, staged packets may be gone as well.
-                let expected = before.1 + packets;
-                self.shared.counts.written.add(packets);
-                self.shared.take_back(expected - there);
-                self.failed(&text, 0);
-            }
+        self.shared.counts.bytes.add(open.body.len().saturating_sub(before.0));
+        self.shared.counts.written.add(packets);
+        if let Err(error) = result {
+            let text = open.named(&error);
+            // Of what was there before, staged packets may be gone as well.
+            self.shared.take_back(before.1 + packets - open.packets());
+            self.failed(&text, 0);
+        } else if self.retry.take().is_some() {
+            tracing::warn!("{}: writing works again", open.part.path().display());
         }
     }
 
@@ -395,6 +332,9 @@ impl Writer {
         let Target::Files { finisher, open, .. } = &mut self.target else { return };
         let Some(mut file) = open.take() else { return };
         if file.is_empty() {
+            if let Some(compression) = &mut self.compression {
+                compression.end();
+            }
             if let Err(error) = file.part.discard() {
                 self.shared.failed(&error.to_string());
             }
@@ -402,21 +342,13 @@ impl Writer {
             return;
         }
         let (bytes, packets) = (file.body.len(), file.packets());
-        let mut result = Ok(());
-        if !blocks.is_empty() {
-            let frame = match &mut self.compression {
-                Some(compression) => compression.frame(&blocks).map(<[u8]>::to_vec),
-                None => Ok(blocks),
-            };
-            result = frame.and_then(|frame| file.body.append(&file.part, &frame, 0, Kind::Opaque));
-        }
-        let closed = file.body.close(&file.part);
+        let result = file.end(self.compression.as_mut(), &blocks);
         self.shared.counts.bytes.add(file.body.len().saturating_sub(bytes));
         let lost = packets - file.packets();
         if lost > 0 {
             self.shared.take_back(lost);
         }
-        if let Err(error) = result.and(closed) {
+        if let Err(error) = result {
             // Packets before it are whole; readers do not need what is missing.
             let text = file.named(&error);
             tracing::warn!("{text}, while the file was ended");
@@ -448,6 +380,13 @@ impl Writer {
         if let Target::Stream(_) = &self.target {
             let blocks = self.statistics();
             self.stream(&blocks, 0);
+            let end = self.compression.as_mut().map_or(&[][..], Compression::end);
+            if let Target::Stream(output) = &mut self.target
+                && !self.shared.ended.load(Ordering::Relaxed)
+                && let Err(error) = output.write_all(end).and_then(|()| output.flush())
+            {
+                self.stream_failed(&error);
+            }
             return;
         }
         let empty = matches!(&self.target, Target::Files { open: Some(open), .. } if open.is_empty());
@@ -465,7 +404,7 @@ impl Writer {
     }
 
     fn stream(&mut self, bytes: &[u8], packets: u64) {
-        let Target::Stream(stream) = &mut self.target else { return };
+        let Target::Stream(output) = &mut self.target else { return };
         if self.shared.ended.load(Ordering::Relaxed) {
             self.shared.counts.unwritten.add(packets);
             return;
@@ -473,22 +412,26 @@ impl Writer {
         let head = std::mem::take(&mut self.head);
         let written = [&head[..], bytes].into_iter().filter(|part| !part.is_empty()).try_for_each(|part| {
             let bytes = match &mut self.compression {
-                Some(compression) => compression.frame(part)?,
+                Some(compression) => compression.blocks(part)?,
                 None => part,
             };
             self.shared.counts.bytes.add(bytes.len() as u64);
-            stream.write_all(bytes)?;
-            stream.flush()
+            output.write_all(bytes)?;
+            output.flush()
         });
         match written {
             Ok(()) => self.shared.counts.written.add(packets),
             Err(error) => {
                 // Whoever read it is gone, and what he missed would be missing in the middle.
                 self.shared.counts.unwritten.add(packets);
-                self.shared.failed(&error.to_string());
-                self.shared.ended.store(true, Ordering::Relaxed);
+                self.stream_failed(&error);
             }
         }
+    }
+
+    fn stream_failed(&self, error: &io::Error) {
+        self.shared.failed(&error.to_string());
+        self.shared.ended.store(true, Ordering::Relaxed);
     }
 }
 
