@@ -100,7 +100,7 @@ impl Recording {
     ///
     /// # Errors
     /// What is wrong with the place: [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`],
-    /// [`Error::Directory`], [`Error::DirectIo`], [`Error::NoName`], [`Error::NeedsFile`], [`Error::Open`].
+    /// [`Error::DirectIo`], [`Error::NoName`], [`Error::NeedsFile`], [`Error::Open`].
     pub fn begin(
         mut options: RecordingOptions,
         info: &SectionInfo<'_>,
@@ -139,7 +139,10 @@ impl Recording {
         } else {
             let names = Names::new(&options.path, options.zstd_level.is_some())
                 .ok_or_else(|| Error::NoName { path: options.path.clone() })?;
-            let directory = Directory::open(&names.directory)?;
+            let directory = Directory::open(&names.directory).map_err(|error| match error {
+                Error::Directory { source, .. } => Error::Open { path: options.path.clone(), source },
+                other => other,
+            })?;
             let mut ring = Ring::new(options.keep);
             if options.rotation.is_set() {
                 let next = look_around(&names, &directory, options.keep.is_set().then_some(&mut ring))?;
