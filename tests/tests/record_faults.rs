@@ -361,3 +361,29 @@ fn another_ctrl_c_is_not_needed_and_commands_outlive_the_first() {
     assert_eq!((column(&last, "written"), column(&last, "post_rotate_done")), (100, 1));
     assert_eq!(count_packets(&folder.path().join("out.pcapng.gz")).unwrap(), 100);
 }
+
+#[test]
+fn what_the_disk_lost_behind_the_page_cache_is_unwritten() {
+    if !require_root("what_the_disk_lost_behind_the_page_cache_is_unwritten") {
+        return;
+    }
+    // A disk of 16 MiB that has 3 to give: writes go well, and what comes of them is known at the end (fsync).
+    let disk = Disk::new("tmpfs", "size=3m").unwrap();
+    let [image, folder] = ["image", "folder"].map(|name| disk.path().join(name));
+    fs::create_dir(&folder).unwrap();
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let made =
+        Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image).status().unwrap();
+    assert!(made.success());
+    if !Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&folder).status().unwrap().success() {
+        println!("left out: what_the_disk_lost_behind_the_page_cache_is_unwritten (no loop devices)");
+        return;
+    }
+    let (finished, last) = convert(&folder.join("out.pcapng"), 5000, &[]);
+    let left: Vec<String> = files(&folder).unwrap().iter().map(|file| name(file)).collect();
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("may not have reached the disk"), "{}", finished.stderr);
+    assert_eq!((column(&last, "written"), column(&last, "unwritten")), (0, 5000));
+    assert_eq!(left, ["lost+found", "out.pcapng.part"], "it does not get the name of a whole file");
+}
