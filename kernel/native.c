@@ -29,6 +29,7 @@ void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, 
 __u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed);
 __u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed);
 void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
+__u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
 const struct wl_native_field *wl_native_layout(void);
 const struct wl_native_constant *wl_native_constants(void);
@@ -54,6 +55,13 @@ void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *par
 	const struct wl_ip *chosen = wl_choose(parsed, inner);
 
 	wl_fill_record(record, parsed, chosen, wl_packet_hash(parsed, chosen, seed));
+}
+
+__u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, int inner, __u32 seed)
+{
+	const struct wl_ip *chosen = wl_choose(parsed, inner);
+
+	return wl_steering_hash(steering, parsed, chosen, wl_packet_hash(parsed, chosen, seed), seed);
 }
 
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers)
@@ -128,7 +136,9 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_instance, ifindex),
 	    FIELD(wl_instance, per_cpu),
 	    FIELD(wl_instance, seed),
-	    FIELD(wl_instance, pad),
+	    FIELD(wl_instance, batch_clock),
+	    FIELD(wl_instance, card_clock),
+	    FIELD(wl_instance, steered),
 	    WHOLE(wl_group),
 	    FIELD(wl_group, queues),
 	    FIELD(wl_group, snap_len),
@@ -141,7 +151,8 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_group, pad),
 	    FIELD(wl_group, owner),
 	    FIELD(wl_group, joined_ns),
-	    FIELD(wl_group, pad2),
+	    FIELD(wl_group, shed_low),
+	    FIELD(wl_group, shed_high),
 	    FIELD(wl_group, buckets),
 	    WHOLE(wl_tally),
 	    FIELD(wl_tally, seen),
@@ -151,6 +162,7 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_tally, lost),
 	    FIELD(wl_tally, delivered),
 	    FIELD(wl_tally, seen_bytes),
+	    FIELD(wl_tally, turn),
 	    FIELD(wl_tally, pad),
 	    WHOLE(wl_ring),
 	    FIELD(wl_ring, head),
@@ -163,6 +175,13 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_ring, published_ns),
 	    FIELD(wl_ring, public_head),
 	    FIELD(wl_ring, pad2),
+	    FIELD(wl_ring, shed),
+	    FIELD(wl_ring, shed_level),
+	    FIELD(wl_ring, shed_ns),
+	    FIELD(wl_ring, pad3),
+	    WHOLE(wl_balance),
+	    FIELD(wl_balance, worker),
+	    FIELD(wl_balance, packets),
 	    WHOLE(wl_reader),
 	    FIELD(wl_reader, tail),
 	    FIELD(wl_reader, pad),
@@ -193,8 +212,16 @@ const struct wl_native_constant *wl_native_constants(void)
 	    CONSTANT(WL_RECORD_HEADER),
 	    CONSTANT(WL_GROUP_TAKE),
 	    CONSTANT(WL_GROUP_INNER),
+	    CONSTANT(WL_GROUP_CARD_CLOCK),
+	    CONSTANT(WL_GROUP_ADAPTIVE),
 	    CONSTANT(WL_STEER_FLOW),
 	    CONSTANT(WL_STEER_QUEUE),
+	    CONSTANT(WL_STEER_ROUND_ROBIN),
+	    CONSTANT(WL_STEER_COPY),
+	    CONSTANT(WL_STEER_VLAN),
+	    CONSTANT(WL_STEER_SOURCE),
+	    CONSTANT(WL_STEER_DESTINATION),
+	    CONSTANT(WL_STEER_PROGRAM),
 	    {"sizeof(struct wl_segment)", sizeof(struct wl_segment)},
 	    {NULL, 0},
 	};

@@ -71,10 +71,11 @@ enum wl_tunnel {
 #define WL_PKT_INNER	0x80 /* the chosen headers are the inner ones (records only) */
 
 /* The high byte of wl_record.flags */
-#define WL_REC_SNAPPED	0x0100 /* cap_len < wire_len because of the snap length */
-#define WL_REC_EGRESS	0x0200 /* the packet was leaving the device */
-#define WL_REC_GSO	0x0400 /* a segmentation-offload packet: longer than anything on the wire */
-#define WL_REC_HW_CLOCK 0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
+#define WL_REC_SNAPPED	   0x0100 /* cap_len < wire_len because of the snap length */
+#define WL_REC_EGRESS	   0x0200 /* the packet was leaving the device */
+#define WL_REC_GSO	   0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+#define WL_REC_HW_CLOCK	   0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
+#define WL_REC_BATCH_CLOCK 0x1000 /* ts_ns is one reading for all packets that were handled in one go */
 
 /* One network layer with its transport header. 72 bytes. */
 struct wl_ip {
@@ -121,6 +122,10 @@ struct wl_parsed {
 /* What a record is: wl_record.kind. */
 enum wl_record_kind {
 	WL_RECORD_PACKET = 1,
+	/* Not a packet: what follows must wait until the worker `hash` has read its ring of the same lane up
+	 * to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
+	 */
+	WL_RECORD_BARRIER = 2,
 };
 
 /*

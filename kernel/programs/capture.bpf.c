@@ -4,7 +4,8 @@
  * attached per instance, by the hook that was asked for:
  *
  *   wirelane_xdp      native or generic XDP                        received packets
- *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped
+ *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped,
+ *                     its clock
  *   wirelane_in       tc (TCX), ingress                            received packets, beside others' XDP
  *   wirelane_out      tc (TCX), egress                             packets on their way out
  *
@@ -36,12 +37,24 @@
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
-static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
+
+/* Whether some group wants the card's clock: asking the driver costs a call. */
+static __always_inline bool wl_card_clock_wanted(void)
+{
+	struct wl_instance *instance;
+	__u32 key = 0;
+
+	instance = bpf_map_lookup_elem(&wl_instance, &key);
+	return instance && *(volatile __u64 *)&instance->card_clock;
+}
+
+static __always_inline int wl_xdp(struct xdp_md *ctx, bool bound, struct wl_packet *packet)
 {
 	packet->queue = ctx->rx_queue_index;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
-	return wl_offer(ctx, WL_HOOK_XDP, packet, (void *)(long)ctx->data, (void *)(long)ctx->data_end)
+	return wl_offer(ctx, WL_HOOK_XDP, bound, packet, (void *)(long)ctx->data, (void *)(long)ctx->data_end)
 		   ? XDP_DROP
 		   : XDP_PASS;
 }
@@ -51,7 +64,7 @@ int wirelane_xdp(struct xdp_md *ctx)
 {
 	struct wl_packet packet = {};
 
-	return wl_xdp(ctx, &packet);
+	return wl_xdp(ctx, false, &packet);
 }
 
 SEC("?xdp.frags")
@@ -65,7 +78,10 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 		packet.vlan = 1;
 		packet.vlan_tag = proto | (__u32)bpf_htons(tci) << 16;
 	}
-	return wl_xdp(ctx, &packet);
+	/* -ENODATA and 0 both mean that there is none. */
+	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
+		packet.card_ns = 0;
+	return wl_xdp(ctx, true, &packet);
 }
 
 /* The linear part that headers are read from: as much as an ordinary packet's headers take. */
@@ -87,9 +103,11 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 		packet.vlan_tag = (skb->vlan_proto & 0xffff) | (__u32)bpf_htons(skb->vlan_tci) << 16;
 		packet.wire_len += WL_VLAN_TAG;
 	}
+	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
-	return wl_offer(skb, WL_HOOK_SKB, &packet, (void *)(long)skb->data, (void *)(long)skb->data_end)
+	return wl_offer(skb, WL_HOOK_SKB, false, &packet, (void *)(long)skb->data,
+			(void *)(long)skb->data_end)
 		   ? TC_ACT_SHOT
 		   : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }

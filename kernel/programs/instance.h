@@ -8,8 +8,12 @@
  *   wl_tallies   per group and lane (and queue): the ledger          (written by the lane)
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
+ *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
+ *   wl_steerers  per group: a user's steering program
+ *   wl_call      per CPU: what that program is told
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
+ *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
  * Rust mirrors the structs in crates/datapath/src/instance.rs; a test holds the two together.
@@ -21,7 +25,7 @@
 #include "packet/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 3
+#define WL_INTERFACE_VERSION 4
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -41,14 +45,18 @@ struct wl_instance {
 	__u32 lanes;
 	__u32 queues;
 	__u32 ifindex;
-	__u32 per_cpu; /* lanes are CPUs, not RX queues */
-	__u32 seed;    /* of the flow hash */
-	__u64 pad[3];
+	__u32 per_cpu;	   /* lanes are CPUs, not RX queues */
+	__u32 seed;	   /* of the flow hash */
+	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
+	__u64 card_clock;  /* bit per group: it wants the card's clock */
+	__u64 steered;	   /* bit per group: it has a steering program of its own */
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE  0x1 /* what the group gets does not go on to the host stack */
-#define WL_GROUP_INNER 0x2 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_TAKE	    0x1 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	    0x2 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK 0x4 /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE   0x8 /* buckets are counted, and may move (balance.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -62,7 +70,8 @@ struct wl_group {
 	__u32 pad;
 	char owner[16];	 /* the same: the owner's command */
 	__u64 joined_ns; /* CLOCK_MONOTONIC */
-	__u64 pad2;
+	__u32 shed_low;	 /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
+	__u32 shed_high;
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
 
@@ -75,10 +84,11 @@ struct wl_tally {
 	__u64 lost;
 	__u64 delivered;
 	__u64 seen_bytes; /* wire bytes */
-	__u64 pad[9];
+	__u64 turn;	  /* of round-robin steering */
+	__u64 pad[8];
 };
 
-/* The writer's end of a ring. The lane writes both lines; workers map it read-only. */
+/* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */
 struct wl_ring {
 	/* First line: private to the lane. An idle worker peeks at `head`. */
 	__u64 head;	    /* position (bytes ever written) behind the last whole record */
@@ -92,6 +102,26 @@ struct wl_ring {
 	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
 	__u64 public_head;
 	__u64 pad2[7];
+	/* Third line: congestion control, private to the lane (shed.h). */
+	__u64 shed;	  /* records that were refused */
+	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
+	__u64 shed_ns;	  /* when the level was last raised or lowered */
+	__u64 pad3[5];
+};
+
+/* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */
+struct wl_balance {
+	__u16 worker[WL_BUCKETS];  /* that the lane sends the bucket to */
+	__u32 packets[WL_BUCKETS]; /* counted since the group joined; wraps around */
+};
+
+/* What a user's steering program is told beside the parsed packet (include/wirelane/steering.bpf.h). */
+struct wl_call {
+	__u32 lane;
+	__u32 queue;
+	__u32 workers;
+	__u32 wire_len;
+	__u32 flags; /* WL_REC_* */
 };
 
 #define WL_AWAKE (~0ULL)
@@ -124,7 +154,8 @@ struct wl_config {
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
-	__u32 link; /* enum wl_link of the device's packets */
+	__u32 link;    /* enum wl_link of the device's packets */
+	__u32 batches; /* 1: the kernel lets programs tell batches apart (clock.h) */
 };
 
 #endif

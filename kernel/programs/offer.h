@@ -6,9 +6,12 @@
 #ifndef WL_OFFER_H
 #define WL_OFFER_H
 
+#include "balance.h"
+#include "clock.h"
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
+#include "shed.h"
 #include "packet/parse.h"
 #include "packet/hash.h"
 #include "packet/record.h"
@@ -22,19 +25,23 @@ enum wl_hook {
 
 /* The packet at hand. */
 struct wl_packet {
-	struct wl_parsed *parsed;
 	__u64 ts_ns;
+	__u64 card_ns;	/* the card's clock; 0: the driver has not said */
 	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
 	__u32 lane;
 	__u32 queue;
 	__u32 flags;	/* WL_REC_* */
 	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
+	__u32 hash;	/* of the headers that the group at hand chooses */
+	__u32 steered;	/* what the steering program of the group at hand said */
 	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
 };
 
-#define WL_MACS	    12 /* bytes before a VLAN tag */
-#define WL_VLAN_TAG 4
-#define WL_PUT_BACK (WL_MACS + WL_VLAN_TAG)
+#define WL_NO_STEERER (~0u) /* the steering program is not there, or says so */
+
+#define WL_MACS	      12 /* bytes before a VLAN tag */
+#define WL_VLAN_TAG   4
+#define WL_PUT_BACK   (WL_MACS + WL_VLAN_TAG)
 
 static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
 {
@@ -68,57 +75,111 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 	return error;
 }
 
-/* Copies the packet into the ring of one worker. False: no room. */
-static __always_inline bool wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				    const struct wl_group *group, __u32 g, __u32 worker,
-				    const struct wl_ip *chosen, __u32 hash)
+/* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
+ */
+enum wl_fate {
+	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
+	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
+	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
+};
+
+/* Copies the packet into the ring of one worker of group g. */
+static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+					    const struct wl_parsed *parsed, __u32 g, __u32 worker)
 {
-	__u32 cap_len = packet->wire_len, size, ring_index, key;
+	__u32 cap_len = packet->wire_len, hash = packet->hash, size, ring_index, key;
+	const struct wl_group *group;
+	const struct wl_ip *chosen;
 	struct wl_record *record;
 	struct wl_ring *ring;
 	void *data;
+	bool card;
 	__u8 *room;
 
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	if (!group)
+		return WL_LOST;
+	if (worker >= WL_MAX_WORKERS)
+		return WL_LOST;
 	key = (g * wl_config.lanes + packet->lane) * WL_MAX_WORKERS + worker;
 	ring = bpf_map_lookup_elem(&wl_rings, &key);
 	data = bpf_map_lookup_elem(&wl_data, &g);
 	if (!ring || !data)
-		return false;
+		return WL_LOST;
+	ring_index = packet->lane * group->workers + worker;
+	if (wl_shed(ring, data, ring_index, group, hash, packet->ts_ns))
+		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
-	ring_index = packet->lane * group->workers + worker;
 
 	room = wl_ring_reserve(ring, data, ring_index, group->segments, size + packet->vlan * WL_PUT_BACK);
 	if (!room) {
 		ring->lost++;
-		return false;
+		return WL_LOST;
 	}
 	record = (struct wl_record *)room;
-	record->ts_ns = packet->ts_ns;
+	card = group->flags & WL_GROUP_CARD_CLOCK && packet->card_ns;
+	record->ts_ns = card ? packet->card_ns : packet->ts_ns;
 	record->cap_len = cap_len;
 	record->wire_len = packet->wire_len;
 	record->rule_id = 0;
 	record->queue = packet->queue;
 	record->kind = WL_RECORD_PACKET;
-	wl_fill_record(record, packet->parsed, chosen, hash);
-	record->flags |= packet->flags | (cap_len < packet->wire_len ? WL_REC_SNAPPED : 0);
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	wl_fill_record(record, parsed, chosen, hash);
+	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
+	if (cap_len < packet->wire_len)
+		record->flags |= WL_REC_SNAPPED;
 	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
-		return false;
+		return WL_LOST;
 	}
+	ring->delivered++;
 	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size,
 		       packet->ts_ns);
-	return true;
+	return WL_DELIVERED;
+}
+
+/*
+ * The same as functions of their own, as are wl_offer_xdp() and wl_offer_skb() below: the verifier walks a
+ * global function once, whatever its arguments are, and not anew for each worker, group and path through the
+ * parser. (It demands the checks for NULL.) `target` is the group, and 256 times the worker.
+ */
+__noinline int wl_copy_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_copy(ctx, WL_HOOK_XDP, packet, parsed, target & 0xff, target >> 8)
+				: WL_LOST;
+}
+
+__noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_copy(ctx, WL_HOOK_SKB, packet, parsed, target & 0xff, target >> 8)
+				: WL_LOST;
+}
+
+/* Copies the packet to a worker, and adds it to the column that it belongs to. */
+static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+				       struct wl_parsed *parsed, struct wl_tally *tally, __u32 g,
+				       __u32 worker)
+{
+	__u32 target = g | worker << 8;
+	__u32 fate = hook == WL_HOOK_XDP ? wl_copy_xdp(ctx, packet, parsed, target)
+					 : wl_copy_skb(ctx, packet, parsed, target);
+
+	((__u64 *)tally)[fate & 7]++;
 }
 
 /* Offers the packet to one group. True: the group takes it from the host stack. */
-static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 g)
+static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					struct wl_parsed *parsed, __u32 g)
 {
-	__u32 key, slot, slots, queue = packet->queue, hash, worker;
+	__u32 key, slot, slots, queue = packet->queue, bucket, worker, i;
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
@@ -133,25 +194,94 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, const stru
 	tally = bpf_map_lookup_elem(&wl_tallies, &key);
 	if (!tally)
 		return false;
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
+	switch (group->steering) {
+	case WL_STEER_QUEUE:
+		worker = queue;
+		break;
+	case WL_STEER_ROUND_ROBIN:
+		worker = tally->turn;
+		tally->turn = worker + 1 < group->workers ? worker + 1 : 0;
+		break;
+	case WL_STEER_COPY:
+		for (i = 0; i < WL_MAX_WORKERS && i < group->workers; i++) {
+			/* Every copy counts. */
+			tally->seen++;
+			tally->seen_bytes += packet->wire_len;
+			wl_deliver(ctx, hook, packet, parsed, tally, g, i);
+		}
+		return group->flags & WL_GROUP_TAKE;
+	case WL_STEER_PROGRAM:
+		worker = packet->steered;
+		if (worker < group->workers)
+			break;
+		tally->seen++;
+		tally->seen_bytes += packet->wire_len;
+		if (worker == WL_NO_STEERER)
+			tally->lost++;
+		else
+			tally->filtered++;
+		return false;
+	default:
+		bucket = wl_bucket(
+		    wl_steering_hash(group->steering, parsed, chosen, packet->hash, wl_config.seed));
+		worker = group->buckets[bucket];
+		if (group->flags & WL_GROUP_ADAPTIVE)
+			worker = wl_balance_bucket(group, g, packet->lane, bucket, worker);
+	}
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
-
-	chosen = wl_choose(packet->parsed, !!(group->flags & WL_GROUP_INNER));
-	hash = wl_packet_hash(packet->parsed, chosen, wl_config.seed);
-	worker = wl_steer(group->steering, group->buckets, hash, queue, group->workers);
-	if (worker < WL_MAX_WORKERS && wl_copy(ctx, hook, packet, group, g, worker, chosen, hash))
-		tally->delivered++;
-	else
-		tally->lost++;
+	wl_deliver(ctx, hook, packet, parsed, tally, g, wl_worker(worker, group->workers));
 	return group->flags & WL_GROUP_TAKE;
+}
+
+__noinline int wl_offer_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_XDP, packet, parsed, g) : 0;
+}
+
+__noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			    __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
+}
+
+/* The group's own program. What it is replaced by returns to our caller, hence the function. */
+static __noinline __u32 wl_call_steerer(void *ctx, __u32 g)
+{
+	bpf_tail_call(ctx, &wl_steerers, g);
+	return WL_NO_STEERER;
+}
+
+/*
+ * Asks the group's own program for the worker. Called from the programs themselves: tail calls are for
+ * functions whose callers have used less than 256 bytes of stack.
+ */
+static __always_inline __u32 wl_ask_steerer(void *ctx, const struct wl_packet *packet, __u32 g)
+{
+	struct wl_group *group;
+	struct wl_call *call;
+	__u32 key = 0;
+
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	call = bpf_map_lookup_elem(&wl_call, &key);
+	if (!group || !call)
+		return WL_NO_STEERER;
+	call->lane = packet->lane;
+	call->queue = packet->queue;
+	call->workers = group->workers;
+	call->wire_len = packet->wire_len;
+	call->flags = packet->flags;
+	return wl_call_steerer(ctx, g);
 }
 
 /*
  * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
  * wire_len, flags and vlan are the caller's. True: a group takes it from the host stack.
  */
-static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet, const void *data,
-				     const void *data_end)
+static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, struct wl_packet *packet,
+				     const void *data, const void *data_end)
 {
 	struct wl_instance *instance;
 	struct wl_lane *lane;
@@ -173,15 +303,28 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	active = *(volatile __u64 *)&instance->active;
 	if (!active)
 		return false;
-	packet->ts_ns = bpf_ktime_get_ns();
-	packet->parsed = &lane->parsed;
+	/* One group that wants a reading per packet has it for all. */
+	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
+		packet->ts_ns = wl_batch_time();
+		packet->flags |= WL_REC_BATCH_CLOCK;
+	} else {
+		packet->ts_ns = bpf_ktime_get_ns();
+	}
 	wl_parse(data, data_end, wl_config.link, WL_PARSE_TUNNELS, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
 
 	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
-		if (active & 1)
-			taken |= wl_offer_to(ctx, hook, packet, g);
+		if (!(active & 1))
+			continue;
+		/* A device-bound program may not use a map of programs (kernel/bpf/core.c,
+		 * bpf_prog_map_compatible()): user space lets no group ask one for that.
+		 */
+		packet->steered = WL_NO_STEERER;
+		if (!bound && *(volatile __u64 *)&instance->steered & (1ULL << g))
+			packet->steered = wl_ask_steerer(ctx, packet, g);
+		taken |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, &lane->parsed, g)
+					     : wl_offer_skb(ctx, packet, &lane->parsed, g);
 	}
 	return taken;
 }

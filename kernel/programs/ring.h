@@ -86,6 +86,23 @@ static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __
 	}
 }
 
+/* Bytes that the worker has not given back, by its own word; a word that makes no sense means "all". */
+static __always_inline __u64 wl_ring_unread(struct wl_ring *ring, void *data, __u32 ring_index,
+					    __u32 segments)
+{
+	__u64 capacity = (__u64)segments << WL_SEGMENT_SHIFT;
+	struct wl_reader *reader = wl_reader_of(data, ring_index);
+	__u64 tail;
+
+	if (!reader)
+		return capacity;
+	tail = *(volatile __u64 *)&reader->tail;
+	if (ring->head - tail > capacity)
+		return capacity;
+	ring->cached_tail = tail;
+	return ring->head - tail;
+}
+
 /*
  * Room for a record of `size` bytes at the ring's head: a pointer to WL_SLACK bytes that may be written, or
  * NULL where there is none.
@@ -98,19 +115,9 @@ static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, _
 	struct wl_segment *segment;
 	__u32 key;
 
-	if (head + size - ring->cached_tail > capacity) {
-		struct wl_reader *reader = wl_reader_of(data, ring_index);
-		__u64 tail;
-
-		if (!reader)
-			return 0;
-		tail = *(volatile __u64 *)&reader->tail;
-		if (head - tail > capacity)
-			return 0;
-		ring->cached_tail = tail;
-		if (head + size - tail > capacity)
-			return 0;
-	}
+	if (head + size - ring->cached_tail > capacity &&
+	    wl_ring_unread(ring, data, ring_index, segments) + size > capacity)
+		return 0;
 	key = 1 + ring_index * segments + ((head >> WL_SEGMENT_SHIFT) & (segments - 1));
 	segment = bpf_map_lookup_elem(data, &key);
 	if (!segment)
@@ -127,7 +134,6 @@ static __always_inline void wl_ring_commit(struct wl_ring *ring, void *data, __u
 {
 	__u64 head = ring->head + size;
 
-	ring->delivered++;
 	wl_publish(&ring->head, head);
 	if (head - ring->published >= publish_every || ts_ns - ring->published_ns >= WL_PUBLISH_NS) {
 		ring->published_ns = ts_ns;

@@ -104,3 +104,29 @@ pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
         unsafe { bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info.id) }
 }
+
+/// One test run (`BPF_PROG_TEST_RUN`) of a loaded program on a packet, with what is known about it (`struct
+/// __sk_buff` or `struct xdp_md`). Returns the program's verdict.
+pub fn test_run(program: u32, packet: &[u8], context: &[u8]) -> io::Result<u32> {
+    use libbpf_rs::libbpf_sys;
+    // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just opened, owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: a live option struct with its size set; its pointers are to live bytes of the lengths stated, which
+    // are only read.
+    let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(fd.as_raw_fd(), &raw mut options) };
+    if status == 0 { Ok(options.retval) } else { Err(io::Error::from_raw_os_error(-status)) }
+}

@@ -5,7 +5,7 @@ use wirelane::Record;
 
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler};
-use crate::source::{self, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 
 /// Count packets and bytes per virtual device, and account for every packet
 ///
@@ -24,6 +24,14 @@ pub struct Args {
     /// Which worker gets a packet
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
+
+    /// Whether load moves between workers
+    #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
+    balance: BalanceArg,
+
+    /// Spin this many loops for each packet, as if it were analysed: 1000 and 25000 are what papers used
+    #[arg(long, value_name = "LOOPS", default_value_t = 0, help_heading = source::CAPTURE)]
+    load: u32,
 }
 
 /// What follows the options in the long help.
@@ -32,7 +40,7 @@ Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
   filtered   rejected by a filter (none yet: filters are not built)
   absorbed   taken by analysis in the kernel (none yet)
-  shed       refused by congestion control (none yet)
+  shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up
   delivered  written to a ring
   analysed   taken out of it and counted
@@ -51,20 +59,25 @@ Examples:
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
-/// The worker's own tally is all there is to do.
-struct Counter;
+/// The worker's own tally is all there is to do, but for the load that was asked for.
+struct Counter {
+    load: u32,
+}
 
 impl Handler for Counter {
     fn record(&mut self, _: &Record<'_>) -> Result<()> {
+        for turn in 0..self.load {
+            std::hint::black_box(turn);
+        }
         Ok(())
     }
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let capture = args.source.open(args.workers, args.steering)?;
+    let capture = args.source.open(args.workers, args.steering, args.balance)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
-    let outcome = session::run(capture, &args.source, |_| Ok(Counter), &mut reporter)?;
+    let outcome = session::run(capture, &args.source, |_| Ok(Counter { load: args.load }), &mut reporter)?;
     reporter.last(&outcome.ledger, outcome.elapsed)?;
     outcome.failure.map_or(Ok(()), Err)
 }

@@ -254,9 +254,17 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         Some(missed) => format!("{} missed by the card; ", amount(missed)),
         None => String::new(),
     };
+    let moved = match ledger.balance {
+        Some(report) => format!(
+            "{} buckets of flows moved between workers; {} elephants have a worker of their own\n",
+            amount(report.moves),
+            report.elephants
+        ),
+        None => String::new(),
+    };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
@@ -285,7 +293,7 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     let Some(before) = before else { return since };
     since.total = now.total.since(&before.total);
     for line in &mut since.virtual_devices {
-        let same = before.virtual_devices.iter().find(|b| b.device == line.device && b.queue == line.queue);
+        let same = before.virtual_devices.iter().find(|b| b.index == line.index && b.queue == line.queue);
         if let Some(same) = same {
             line.counters = line.counters.since(&same.counters);
         }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::{Builder, Capture, Direction, Error, HookChoice, Selector, Steering};
+use wirelane::{
+    Balance, Builder, Capture, Clock, Direction, Error, HookChoice, Selector, Steering, Watermarks,
+};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -59,6 +61,15 @@ pub struct SourceArgs {
     /// Show every packet at once instead of in batches: least delay, lower rate
     #[arg(long, help_heading = CAPTURE)]
     pub immediate: bool,
+
+    /// What packets are stamped with
+    #[arg(long, value_enum, default_value_t = ClockArg::Packet, help_heading = CAPTURE)]
+    pub clock: ClockArg,
+
+    /// Refuse whole flows before any copy where a worker falls behind: 'on' from a half-full ring on, or the two
+    /// percentages of a ring at which that begins and at which all is refused, as in 50,90
+    #[arg(long, value_name = "off|on|LOW,HIGH", value_parser = watermarks, default_value = "off", help_heading = CAPTURE)]
+    pub congestion_control: CongestionControl,
 
     /// Do not put the device into promiscuous mode
     #[arg(short = 'p', long, help_heading = CAPTURE)]
@@ -130,6 +141,17 @@ pub enum DirectionArg {
     Both,
 }
 
+/// Values of --clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClockArg {
+    /// The kernel's clock, read for every packet
+    Packet,
+    /// The kernel's clock, read once for up to 64 packets that it handles in one go: faster (Linux 6.11)
+    Batch,
+    /// The card's clock, where it is set to stamp all received packets (hwstamp_ctl -r 1)
+    Card,
+}
+
 /// Values of --steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringArg {
@@ -137,6 +159,44 @@ pub enum SteeringArg {
     Flow,
     /// By RX queue
     Queue,
+    /// All workers in turn, whatever the packet is
+    RoundRobin,
+    /// Every worker gets every packet; the ledger counts copies
+    Copy,
+    /// By the outermost VLAN id
+    Vlan,
+    /// By the source address
+    Source,
+    /// By the destination address
+    Destination,
+}
+
+/// Values of --balance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum BalanceArg {
+    /// Flows stay with the worker that the start has given them
+    #[default]
+    Static,
+    /// Flows move from busy to idle workers, in order; a flow that fills a worker has it to itself
+    Adaptive,
+}
+
+/// The value of --congestion-control.
+#[derive(Clone, Copy, Debug)]
+pub struct CongestionControl(Option<Watermarks>);
+
+fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> {
+    let percent = |text: &str| text.trim().trim_end_matches('%').parse::<u8>().ok();
+    match text {
+        "off" => Ok(CongestionControl(None)),
+        "on" => Ok(CongestionControl(Some(Watermarks::default()))),
+        _ => match text.split_once(',').map(|(low, high)| (percent(low), percent(high))) {
+            Some((Some(low), Some(high))) if low < high && high <= 100 => {
+                Ok(CongestionControl(Some(Watermarks { low, high })))
+            }
+            _ => Err("give off, on, or two percentages of a ring, the lower first, as in 50,90".into()),
+        },
+    }
 }
 
 /// A positive number of seconds, fractions allowed.
@@ -154,7 +214,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 
 impl SourceArgs {
     /// Starts the capture with this many workers.
-    pub fn open(&self, workers: usize, steering: SteeringArg) -> Result<Capture> {
+    pub fn open(&self, workers: usize, steering: SteeringArg, balance: BalanceArg) -> Result<Capture> {
         if !self.filter.is_empty() {
             let reason = format!(
                 "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
@@ -207,7 +267,17 @@ impl SourceArgs {
             .steering(match steering {
                 SteeringArg::Flow => Steering::Flow,
                 SteeringArg::Queue => Steering::Queue,
+                SteeringArg::RoundRobin => Steering::RoundRobin,
+                SteeringArg::Copy => Steering::Copy,
+                SteeringArg::Vlan => Steering::Vlan,
+                SteeringArg::Source => Steering::Source,
+                SteeringArg::Destination => Steering::Destination,
             })
+            .balance(match balance {
+                BalanceArg::Static => Balance::Static,
+                BalanceArg::Adaptive => Balance::Adaptive,
+            })
+            .congestion_control(self.congestion_control.0)
             .take(self.take)
             .immediate(self.immediate)
             .inner_headers(self.inner)
@@ -217,6 +287,11 @@ impl SourceArgs {
                 HookArg::Native => HookChoice::Native,
                 HookArg::Generic => HookChoice::Generic,
                 HookArg::Tc => HookChoice::Tc,
+            })
+            .clock(match self.clock {
+                ClockArg::Packet => Clock::Packet,
+                ClockArg::Batch => Clock::Batch,
+                ClockArg::Card => Clock::Card,
             })
             .direction(match self.direction {
                 DirectionArg::Rx => Direction::Rx,

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 3;
+pub const INTERFACE_VERSION: u32 = 4;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -56,8 +56,12 @@ pub struct Instance {
     pub per_cpu: u32,
     /// Seed of the flow hash.
     pub seed: u32,
-    #[doc(hidden)]
-    pub pad: [u64; 3],
+    /// One bit per group that is content with one reading of the clock per batch.
+    pub batch_clock: u64,
+    /// One bit per group that wants the card's clock.
+    pub card_clock: u64,
+    /// One bit per group that has a steering program of its own.
+    pub steered: u64,
 }
 
 /// Bits of [`Group::flags`].
@@ -66,6 +70,10 @@ pub mod group_flags {
     pub const TAKE: u32 = 0x1;
     /// Steer by, and report, the headers inside tunnels.
     pub const INNER: u32 = 0x2;
+    /// The card's timestamp where there is one.
+    pub const CARD_CLOCK: u32 = 0x4;
+    /// Buckets are counted, and may move.
+    pub const ADAPTIVE: u32 = 0x8;
 }
 
 /// Values of [`Group::steering`].
@@ -74,6 +82,18 @@ pub mod steering {
     pub const FLOW: u32 = 0;
     /// By the RX queue.
     pub const QUEUE: u32 = 1;
+    /// Each lane in turn to all workers.
+    pub const ROUND_ROBIN: u32 = 2;
+    /// To every worker.
+    pub const COPY: u32 = 3;
+    /// By the outermost VLAN id, through the bucket table.
+    pub const VLAN: u32 = 4;
+    /// By the source address, through the bucket table.
+    pub const SOURCE: u32 = 5;
+    /// By the destination address, through the bucket table.
+    pub const DESTINATION: u32 = 6;
+    /// A user's BPF program says.
+    pub const PROGRAM: u32 = 7;
 }
 
 /// `struct wl_group`: what a group wants and how it is steered. Written by its owner.
@@ -102,8 +122,10 @@ pub struct Group {
     pub owner: [u8; 16],
     /// When it joined, `CLOCK_MONOTONIC` nanoseconds.
     pub joined_ns: u64,
-    #[doc(hidden)]
-    pub pad2: u64,
+    /// Congestion control: unread bytes of a ring from which on packets are refused; 0 and 0: off.
+    pub shed_low: u32,
+    /// Unread bytes of a ring from which on all packets are refused.
+    pub shed_high: u32,
     /// Worker of each bucket of the flow hash.
     pub buckets: [u16; BUCKETS],
 }
@@ -126,8 +148,10 @@ pub struct Tally {
     pub delivered: u64,
     /// Wire bytes of `seen`.
     pub seen_bytes: u64,
+    /// The worker whose turn it is in round-robin steering.
+    pub turn: u64,
     #[doc(hidden)]
-    pub pad: [u64; 9],
+    pub pad: [u64; 8],
 }
 
 /// `struct wl_ring`: the writer's end of a ring, written by its lane.
@@ -154,6 +178,24 @@ pub struct Ring {
     pub public_head: u64,
     #[doc(hidden)]
     pub pad2: [u64; 7],
+    /// Records that congestion control refused.
+    pub shed: u64,
+    /// Of 256 parts of the flow-hash space, how many are refused now.
+    pub shed_level: u64,
+    /// When the level last changed, `CLOCK_MONOTONIC` nanoseconds.
+    pub shed_ns: u64,
+    #[doc(hidden)]
+    pub pad3: [u64; 5],
+}
+
+/// `struct wl_balance`: what a lane knows of an adaptive group's buckets. Written by the lane.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Balance {
+    /// The worker that the lane sends each bucket to.
+    pub worker: [u16; BUCKETS],
+    /// Packets of each bucket since the group joined; wraps around.
+    pub packets: [u32; BUCKETS],
 }
 
 /// `struct wl_reader`: the reader's end of a ring, the only memory that a worker writes.

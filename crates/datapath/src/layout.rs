@@ -166,6 +166,8 @@ pub const NO_OFFSET: u16 = 0xffff;
 pub mod record_kind {
     /// A packet.
     pub const PACKET: u8 = 1;
+    /// Not a packet: what follows waits until the worker `hash` has read its ring of the same lane up to `ts_ns`.
+    pub const BARRIER: u8 = 2;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].
@@ -240,4 +242,6 @@ pub mod flags {
     pub const GSO: u16 = 0x0400;
     /// The timestamp is the card's clock (records only).
     pub const HW_CLOCK: u16 = 0x0800;
+    /// The timestamp is one reading for all packets that the kernel handled in one go (records only).
+    pub const BATCH_CLOCK: u16 = 0x1000;
 }

@@ -14,7 +14,7 @@ pub const MAX_HEADERS: usize = 20;
 /// The furthest offset, in bytes, at which a header may begin (`WL_MAX_OFFSET`).
 pub const MAX_OFFSET: usize = 0x0fff;
 
-/// How the worker of a packet is chosen (`enum wl_steering`).
+/// How the worker of a packet is chosen (`enum wl_steering`), where what is in the packet decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Steering {
@@ -22,6 +22,12 @@ pub enum Steering {
     Flow = 0,
     /// By RX queue: queue n to worker n, wrapping around.
     Queue = 1,
+    /// By the outermost VLAN id, through the table of buckets.
+    Vlan = 4,
+    /// By the source address, through the table of buckets.
+    Source = 5,
+    /// By the destination address, through the table of buckets.
+    Destination = 6,
 }
 
 /// Size and place of a struct, or of a field in it, as the C compiler laid it out.
@@ -53,6 +59,7 @@ unsafe extern "C" {
     fn wl_native_flow_hash(ip: *const Ip, seed: u32) -> u32;
     fn wl_native_packet_hash(parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
     fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
+    fn wl_native_steering_hash(steering: u32, parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
     fn wl_native_steer(steering: u32, buckets: *const u16, hash: u32, queue: u32, workers: u32) -> u32;
     fn wl_native_layout() -> *const RawField;
     fn wl_native_constants() -> *const RawConstant;
@@ -93,7 +100,14 @@ pub fn fill_record(record: &mut RecordHeader, parsed: &Parsed, inner: bool, seed
     unsafe { wl_native_fill_record(record, parsed, inner.into(), seed) };
 }
 
-/// The worker of a packet, below `workers` (0 where there are none). (`wl_steer()`, `kernel/packet/steer.h`)
+/// What the bucket of a packet is chosen by. (`wl_steering_hash()`, `kernel/packet/steer.h`)
+pub fn steering_hash(steering: Steering, parsed: &Parsed, inner: bool, seed: u32) -> u32 {
+    // SAFETY: `parsed` is a valid struct wl_parsed, and it is only read.
+    unsafe { wl_native_steering_hash(steering as u32, parsed, inner.into(), seed) }
+}
+
+/// The worker of a packet, below `workers` (0 where there are none); `hash` is what [`steering_hash`] gave.
+/// (`wl_steer()`, `kernel/packet/steer.h`)
 pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32, workers: u32) -> u32 {
     // SAFETY: C reads one of the BUCKETS entries, at an index that it masks to below BUCKETS.
     unsafe { wl_native_steer(steering as u32, buckets.as_ptr(), hash, queue, workers) }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, record_kind};
 
 use crate::record::Record;
 use crate::tally::DeviceTally;
@@ -21,19 +21,28 @@ pub struct Batch<'a> {
     tally: &'a DeviceTally,
 }
 
-/// How many bytes of the current batch have been yielded.
+/// How far the current batch has been yielded, and what stopped it.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Cell<usize>, Cell<bool>);
+pub(crate) struct Progress {
+    yielded: Cell<usize>,
+    damaged: Cell<bool>,
+    barrier: Cell<bool>,
+}
 
 impl Progress {
     /// Bytes of whole records, from the start of the batch, that were yielded; resets the count.
     pub(crate) fn take(&self) -> usize {
-        self.0.take()
+        self.yielded.take()
+    }
+
+    /// Whether the batch has ended at a barrier; resets it.
+    pub(crate) fn take_barrier(&self) -> bool {
+        self.barrier.take()
     }
 
     /// Whether something stood in a batch that was no whole record.
     pub(crate) fn is_damaged(&self) -> bool {
-        self.1.get()
+        self.damaged.get()
     }
 }
 
@@ -58,12 +67,12 @@ impl<'a> Batch<'a> {
 
     /// Whether there is nothing (left) in it: the wait ended before a record came.
     pub fn is_empty(&self) -> bool {
-        self.progress.0.get() >= self.end
+        self.progress.barrier.get() || self.progress.yielded.get() >= self.end
     }
 
     #[cold]
     fn damaged(&self) -> Option<Record<'a>> {
-        self.progress.1.set(true);
+        self.progress.damaged.set(true);
         None
     }
 }
@@ -73,8 +82,8 @@ impl<'a> Iterator for Batch<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Record<'a>> {
-        let start = self.progress.0.get();
-        if start >= self.end {
+        let start = self.progress.yielded.get();
+        if start >= self.end || self.progress.barrier.get() {
             return None;
         }
         let parts = self.bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -83,8 +92,12 @@ impl<'a> Iterator for Batch<'a> {
         // record's size is a multiple of 8. RecordHeader is plain integers, so every bit pattern is valid.
         // The bytes are not written to while the batch is borrowed (they are behind the tail's release).
         let header = unsafe { &*head.as_ptr().cast::<RecordHeader>() };
+        if header.kind == record_kind::BARRIER {
+            self.progress.barrier.set(true);
+            return None;
+        }
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
-        self.progress.0.set(start + record_size(data.len()));
+        self.progress.yielded.set(start + record_size(data.len()));
         self.tally.count(header.queue, header.wire_len);
         Some(Record::new(header, data, self.device))
     }

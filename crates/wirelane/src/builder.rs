@@ -4,7 +4,7 @@ use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::device::Selector;
 use crate::privilege::{self, Capability};
-use crate::settings::{Direction, HookChoice, Settings, Steering};
+use crate::settings::{Balance, Clock, Direction, HookChoice, Settings, Steering, Watermarks};
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -95,12 +95,35 @@ impl Builder {
         self
     }
 
+    /// What packets are stamped with. Default: [`Clock::Packet`].
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.0.clock = clock;
+        self
+    }
+
+    /// Whether load moves between workers. Default: [`Balance::Static`].
+    #[must_use]
+    pub fn balance(mut self, balance: Balance) -> Builder {
+        self.0.balance = balance;
+        self
+    }
+
+    /// Refuses whole flows where a worker falls behind. Default: `None`, no congestion control.
+    #[must_use]
+    pub fn congestion_control(mut self, watermarks: Option<Watermarks>) -> Builder {
+        self.0.congestion_control = watermarks;
+        self
+    }
+
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
+    /// [`Unsupported`] where the kernel or the card cannot do what was asked for,
     /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
     /// [`TooManyGroups`], [`BadOption`], or what the kernel said ([`Kernel`], [`Bpf`]).
     ///
+    /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: crate::Error::MissingCapability
     /// [`UnknownDevice`]: crate::Error::UnknownDevice
     /// [`UnknownQueue`]: crate::Error::UnknownQueue

@@ -1,6 +1,6 @@
 //! The keeper: one thread of a live capture that looks after what nobody else does.
 //!
-//! A few times a second it follows the system's clock, clears the places of groups whose owners were killed,
+//! A few times a second it follows the system's clock, moves load between workers where that was asked for, clears the places of groups whose owners were killed,
 //! and looks whether the devices are still there. A device that has gone ends its part of the capture.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::balance::Balancer;
 use crate::clock::Clock;
 use crate::device::Monitor;
 use crate::engine::ring::group;
@@ -39,6 +40,7 @@ impl Keeper {
         devices: Arc<[Kept]>,
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
+        mut balancers: Vec<Balancer>,
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
@@ -49,6 +51,7 @@ impl Keeper {
             .spawn(move || {
                 while !sleep(&signal) {
                     clock.follow();
+                    balancers.iter_mut().for_each(Balancer::look);
                     for (device, down) in devices.iter().zip(&mut down) {
                         look_after(device, down, &mut monitor);
                     }

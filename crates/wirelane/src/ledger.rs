@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use crate::balance::BalanceReport;
+
 /// One line of the ledger, in packets unless a field says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
@@ -127,6 +129,8 @@ pub struct Ledger {
     pub virtual_devices: Vec<VirtualDeviceLine>,
     /// Per worker.
     pub workers: Vec<WorkerLine>,
+    /// What adaptive steering has done; `None` where steering is static.
+    pub balance: Option<BalanceReport>,
 }
 
 impl Ledger {

@@ -41,6 +41,7 @@
 //! Linux 6.1 or newer with type information (BTF), and for live capture root or the capabilities in
 //! [`privilege::Capability::CAPTURE`]. What is missing is named by the [`Error`].
 
+mod balance;
 mod batch;
 mod builder;
 mod capture;
@@ -61,6 +62,7 @@ mod settings;
 mod tally;
 mod worker;
 
+pub use balance::BalanceReport;
 pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::Capture;
@@ -72,6 +74,6 @@ pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
-pub use settings::{DEFAULT_RING_SIZE, Direction, HookChoice, Steering};
+pub use settings::{Balance, Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering, Watermarks};
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
 pub use worker::{Timebase, Worker};

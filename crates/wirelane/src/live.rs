@@ -3,17 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::clock::Clock;
-use crate::device::{Monitor, Promiscuous, Selected, XdpMode};
+use crate::balance::{BalanceReport, Balancer, Moved};
+use crate::clock::{CardClock, Clock};
+use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::source::{LaneEnd, RingSource, Shared, highest_watermark};
+use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::settings::Settings;
+use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -44,6 +45,8 @@ pub(crate) struct LiveCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
+    /// Of each part, where load moves between workers.
+    moved: Vec<Arc<Moved>>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -51,7 +54,7 @@ pub(crate) struct LiveCapture {
 impl LiveCapture {
     pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
-        let clock = Arc::new(Clock::new());
+        let mut cards = Vec::new();
         let count = settings.workers;
         let shared: Vec<Arc<Shared>> = (0..count).map(|_| Arc::default()).collect();
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
@@ -66,6 +69,7 @@ impl LiveCapture {
                 None => Instance::open_xdp(device)?,
             });
             reap(&instance)?;
+            cards.push(card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook);
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, &device.name, &wish)?;
@@ -74,7 +78,20 @@ impl LiveCapture {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
                 for lane in lanes_of(&instance, &wish.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
-                    lanes.push(LaneEnd { reader, memory, device: index as u16, tally: Arc::clone(&tally) });
+                    let peers = if settings.balance == Balance::Adaptive {
+                        shared
+                            .iter()
+                            .enumerate()
+                            .map(|(peer, shared)| Peer {
+                                tail: membership.tail(lane, peer),
+                                shared: Arc::clone(shared),
+                            })
+                            .collect()
+                    } else {
+                        Vec::new()
+                    };
+                    let (device, tally) = (index as u16, Arc::clone(&tally));
+                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None });
                 }
                 tallies.push(tally);
             }
@@ -103,7 +120,15 @@ impl LiveCapture {
                 gone: AtomicBool::new(false),
             })
             .collect();
-        let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
+        let clock = Arc::new(Clock::new(cards));
+        let adaptive = settings.balance == Balance::Adaptive;
+        let moved: Vec<Arc<Moved>> = parts.iter().filter(|_| adaptive).map(|_| Arc::default()).collect();
+        let balancers = parts.iter().zip(&moved).map(|(part, moved)| {
+            let instance = Arc::clone(part.membership.instance());
+            Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
+        });
+        let keeper =
+            Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
@@ -128,6 +153,7 @@ impl LiveCapture {
             shared,
             cores,
             snap_len: settings.snap_len,
+            moved,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -223,7 +249,12 @@ impl LiveCapture {
                 line.counters += part.worker_line(worker);
             }
         }
-        Ok(Ledger { total, virtual_devices, workers })
+        let balance = (!self.moved.is_empty()).then(|| {
+            let mut report = BalanceReport::default();
+            self.moved.iter().for_each(|moved| moved.add_to(&mut report));
+            report
+        });
+        Ok(Ledger { total, virtual_devices, workers, balance })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
@@ -289,16 +320,68 @@ impl Part {
     /// What was steered to one worker.
     fn worker_line(&self, worker: usize) -> Counters {
         let (analysed, bytes) = self.tallies[worker].sum();
-        let (delivered, lost) = self.membership.worker_tally(worker);
-        let delivered = delivered.max(analysed);
+        let tally = self.membership.worker_tally(worker);
+        let (lost, shed) = (tally.lost, tally.shed);
+        let delivered = tally.delivered.max(analysed);
         Counters {
-            seen: delivered + lost,
+            seen: delivered + lost + shed,
+            shed,
             lost,
             delivered,
             analysed,
             in_flight: delivered - analysed,
             bytes,
             ..Counters::default()
+        }
+    }
+}
+
+/// The clock that packets of this device will be stamped with, where that is the card's.
+///
+/// The card's setting is looked at and not changed: it is for the whole machine, and linuxptp may rest on it.
+fn card_clock(asked: settings::Clock, device: &Device, hook: Hook) -> Result<Option<CardClock>> {
+    let cannot = |needs: &str, instead: &str| {
+        Err(Error::Unsupported {
+            what: format!("stamping packets of {} with {asked} time", device.name),
+            needs: needs.into(),
+            instead: instead.into(),
+        })
+    };
+    match asked {
+        settings::Clock::Packet => Ok(None),
+        settings::Clock::Batch if device::kernel::tells_batches() => Ok(None),
+        settings::Clock::Batch => {
+            cannot("Linux 6.11 or newer with BTF", "--clock packet reads the clock for every packet")
+        }
+        settings::Clock::Card => {
+            let without = "--clock packet stamps with the kernel's clock";
+            match hook {
+                Hook::Xdp(XdpMode::Native)
+                    if !device.xdp_features.as_ref().is_some_and(|f| f.rx_timestamp) =>
+                {
+                    return cannot(
+                        "a driver that tells XDP programs the card's time",
+                        "--hook tc, or --clock packet",
+                    );
+                }
+                Hook::Xdp(XdpMode::Generic | XdpMode::Offloaded) => {
+                    return cannot("native XDP or tc: generic XDP is not told the card's time", without);
+                }
+                Hook::Egress => return cannot("received packets", "--direction rx, or --clock packet"),
+                Hook::Xdp(XdpMode::Native) | Hook::Ingress => {}
+            }
+            match device::card_clock(&device.name)? {
+                CardStamps::None => cannot("a card with a clock of its own (see ethtool -T)", without),
+                CardStamps::Off { .. } => cannot(
+                    &format!(
+                        "time stamps for all received packets, which are off: hwstamp_ctl -i {} -r 1 (linuxptp) \
+                         switches them on",
+                        device.name
+                    ),
+                    without,
+                ),
+                CardStamps::On { clock } => CardClock::open(clock).map(Some),
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use wirelane_datapath::layout::{LinkType, NO_OFFSET, RecordHeader, flags};
 
+use crate::settings::Clock;
+
 /// One record of a batch: a header and the bytes behind it, both read in place.
 ///
 /// Its layout is the same for every engine ([`RecordHeader`]), so an application does not know where its
@@ -54,6 +56,15 @@ impl<'a> Record<'a> {
         match self.header.payload_off {
             NO_OFFSET => None,
             offset => self.data.get(usize::from(offset)..),
+        }
+    }
+
+    /// What its timestamp was read from.
+    pub fn clock(&self) -> Clock {
+        match self.header.flags & (flags::HW_CLOCK | flags::BATCH_CLOCK) {
+            0 => Clock::Packet,
+            flags::BATCH_CLOCK => Clock::Batch,
+            _ => Clock::Card,
         }
     }
 

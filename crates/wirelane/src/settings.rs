@@ -1,6 +1,6 @@
 //! What a capture is asked for, with a default for everything.
 
-use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, group_flags, steering};
+use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::Hook;
@@ -16,6 +16,72 @@ pub enum Steering {
     Flow,
     /// By the RX queue: queue modulo number of workers.
     Queue,
+    /// Each lane (RX queue or CPU) in turn to all workers, whatever the packet is.
+    RoundRobin,
+    /// To every worker: each gets all packets. The ledger counts copies.
+    Copy,
+    /// By the outermost VLAN id; packets without a tag go to one worker.
+    Vlan,
+    /// By the source address.
+    Source,
+    /// By the destination address.
+    Destination,
+}
+
+impl Steering {
+    /// Whether buckets lie between packets and workers, so that load can be moved.
+    fn has_buckets(self) -> bool {
+        !matches!(self, Steering::Queue | Steering::RoundRobin | Steering::Copy)
+    }
+
+    fn code(self) -> u32 {
+        match self {
+            Steering::Flow => steering::FLOW,
+            Steering::Queue => steering::QUEUE,
+            Steering::RoundRobin => steering::ROUND_ROBIN,
+            Steering::Copy => steering::COPY,
+            Steering::Vlan => steering::VLAN,
+            Steering::Source => steering::SOURCE,
+            Steering::Destination => steering::DESTINATION,
+        }
+    }
+}
+
+/// Whether load moves between workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Packets go where the steering's table said at the start.
+    #[default]
+    Static,
+    /// The table follows the load: buckets of flows move from busy to idle workers, without reordering a flow.
+    Adaptive,
+}
+
+/// Congestion control: what is done about a worker that falls behind.
+///
+/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows
+/// as long as the share does not change much, so that the others stay whole. What was refused is `shed` in the
+/// ledger. Without it a ring fills up, and what finds no room is `lost`, from all flows alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Percentage of a ring that is unread.
+    pub low: u8,
+    /// The same, more than `low`.
+    pub high: u8,
+}
+
+impl Default for Watermarks {
+    fn default() -> Watermarks {
+        Watermarks { low: 50, high: 90 }
+    }
+}
+
+impl Watermarks {
+    /// In bytes of a ring.
+    fn of(self, ring_size: usize) -> (u32, u32) {
+        let part = |percent: u8| (ring_size as u64 * u64::from(percent) / 100) as u32;
+        (part(self.low), part(self.high))
+    }
 }
 
 /// Where packets are taken from the kernel.
@@ -44,6 +110,29 @@ pub enum Direction {
     Both,
 }
 
+/// What packets are stamped with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's clock, read for every packet.
+    #[default]
+    Packet,
+    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11):
+    /// less work a packet. If another capture on the device reads it for every packet, this one profits.
+    Batch,
+    /// The card's clock, where the driver says for the packet what it was; the kernel's where it does not.
+    Card,
+}
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Clock::Packet => "packet",
+            Clock::Batch => "batch",
+            Clock::Card => "card",
+        })
+    }
+}
+
 /// Bytes of a ring where nothing else is asked for.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
 /// Most memory that rings take where no ring size is asked for.
@@ -68,6 +157,9 @@ pub(crate) struct Settings {
     pub(crate) promiscuous: bool,
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
+    pub(crate) clock: Clock,
+    pub(crate) balance: Balance,
+    pub(crate) congestion_control: Option<Watermarks>,
 }
 
 impl Settings {
@@ -86,6 +178,9 @@ impl Settings {
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Rx,
+            clock: Clock::Packet,
+            balance: Balance::Static,
+            congestion_control: None,
         }
     }
 
@@ -115,6 +210,19 @@ impl Settings {
         if self.ring_size > 1 << 30 {
             return bad("--ring-size", format!("{} bytes: a ring has at most 1 GiB", self.ring_size));
         }
+        if self.balance == Balance::Adaptive && !self.steering.has_buckets() {
+            return bad(
+                "--balance",
+                "only steering by flow, VLAN or address has buckets that can move; 'static' goes with all"
+                    .into(),
+            );
+        }
+        if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
+            return bad(
+                "--congestion-control",
+                "two percentages of a ring, the lower first, as in 50,90".into(),
+            );
+        }
         Ok(())
     }
 
@@ -129,6 +237,7 @@ impl Settings {
             }
             size => size,
         };
+        let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
         // The whole device means every queue that it can ever have.
         let queues = if hook == Hook::Egress {
             vec![0]
@@ -142,12 +251,13 @@ impl Settings {
             snap_len: self.snap_len as u32,
             workers: self.workers,
             ring_size,
-            steering: match self.steering {
-                Steering::Flow => steering::FLOW,
-                Steering::Queue => steering::QUEUE,
-            },
+            steering: self.steering.code(),
             flags: if self.take { group_flags::TAKE } else { 0 }
-                | if self.inner { group_flags::INNER } else { 0 },
+                | if self.inner { group_flags::INNER } else { 0 }
+                | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
+                | if self.balance == Balance::Adaptive { group_flags::ADAPTIVE } else { 0 },
+            clock: self.clock,
+            shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
         }
     }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::layout::flags;
-
 use crate::clock::Clock;
 use crate::engine::Source;
 use crate::{Batch, Error, Record, Result};
@@ -86,13 +84,14 @@ impl Worker {
 pub struct Timebase(Option<Arc<Clock>>);
 
 impl Timebase {
-    /// UTC nanoseconds since 1970 of a record's timestamp. Records of a live capture carry `CLOCK_MONOTONIC`;
-    /// the distance is read anew a few times a second, so steps and slew of the system's clock are followed.
+    /// UTC nanoseconds since 1970 of a record's timestamp. Records of a live capture carry `CLOCK_MONOTONIC` or
+    /// the card's clock ([`Record::clock`]); the distance is read anew a few times a second, so steps and slew
+    /// of the system's clock, and the drift of the card's, are followed.
     pub fn utc_ns(&self, record: &Record<'_>) -> u64 {
         let header = record.header();
         match &self.0 {
-            Some(clock) if header.flags & flags::HW_CLOCK == 0 => clock.utc_ns(header.ts_ns),
-            _ => header.ts_ns,
+            Some(clock) => clock.utc_ns(header, record.device()),
+            None => header.ts_ns,
         }
     }
 }

@@ -15,7 +15,7 @@ use wirelane_export::{Direction, Interface, InterfaceStatistics, Recording, Sect
 
 use crate::report::{Recorded, Report, Stream};
 use crate::session::{self, Handler, Reporter};
-use crate::source::{self, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::table::{amount, printable};
 
 mod options;
@@ -48,6 +48,10 @@ pub struct Args {
     /// Which worker gets a packet
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
+
+    /// Whether load moves between workers
+    #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
+    balance: BalanceArg,
 }
 
 /// What follows the options in the long help.
@@ -108,7 +112,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(helper) => Some(Box::new(helper.sender()?) as OnFinished),
         None => None,
     };
-    let capture = args.source.open(args.workers, args.steering)?;
+    let capture = args.source.open(args.workers, args.steering, args.balance)?;
     let begin_ns = utc_ns();
     let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let info = SectionInfo {

@@ -2,7 +2,9 @@
 
 use std::mem::offset_of;
 
-use wirelane_datapath::instance::{self, Group, Instance, Reader, Ring, Tally, group_flags, steering};
+use wirelane_datapath::instance::{
+    self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
+};
 use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader};
 use wirelane_datapath::native::{self, Field, constants, layout};
 
@@ -94,7 +96,19 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_instance",
-        Instance { active, stray, version, lanes, queues, ifindex, per_cpu, seed, pad }
+        Instance {
+            active,
+            stray,
+            version,
+            lanes,
+            queues,
+            ifindex,
+            per_cpu,
+            seed,
+            batch_clock,
+            card_clock,
+            steered
+        }
     );
     mirror!(
         rust,
@@ -111,11 +125,16 @@ fn rust_and_c_agree_on_every_field() {
             pad,
             owner,
             joined_ns,
-            pad2,
+            shed_low,
+            shed_high,
             buckets
         }
     );
-    mirror!(rust, "wl_tally", Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, pad });
+    mirror!(
+        rust,
+        "wl_tally",
+        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, pad }
+    );
     mirror!(
         rust,
         "wl_ring",
@@ -129,9 +148,14 @@ fn rust_and_c_agree_on_every_field() {
             bells,
             published_ns,
             public_head,
-            pad2
+            pad2,
+            shed,
+            shed_level,
+            shed_ns,
+            pad3
         }
     );
+    mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
     assert_eq!(
         rust,
@@ -172,26 +196,44 @@ fn rust_and_c_agree_on_constants() {
         ("WL_RECORD_HEADER", RECORD_HEADER as u64),
         ("WL_GROUP_TAKE", group_flags::TAKE.into()),
         ("WL_GROUP_INNER", group_flags::INNER.into()),
+        ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
+        ("WL_GROUP_ADAPTIVE", group_flags::ADAPTIVE.into()),
         ("WL_STEER_FLOW", steering::FLOW.into()),
         ("WL_STEER_QUEUE", steering::QUEUE.into()),
+        ("WL_STEER_ROUND_ROBIN", steering::ROUND_ROBIN.into()),
+        ("WL_STEER_COPY", steering::COPY.into()),
+        ("WL_STEER_VLAN", steering::VLAN.into()),
+        ("WL_STEER_SOURCE", steering::SOURCE.into()),
+        ("WL_STEER_DESTINATION", steering::DESTINATION.into()),
+        ("WL_STEER_PROGRAM", steering::PROGRAM.into()),
         ("sizeof(struct wl_segment)", instance::ELEMENT as u64),
     ];
     assert_eq!(rust.as_slice(), constants(), "left: Rust, right: C");
-    // The two that Rust has twice.
+    // Those that Rust has twice.
     assert_eq!(native::BUCKETS, instance::BUCKETS);
     assert_eq!(native::Steering::Flow as u32, steering::FLOW);
     assert_eq!(native::Steering::Queue as u32, steering::QUEUE);
+    assert_eq!(native::Steering::Vlan as u32, steering::VLAN);
+    assert_eq!(native::Steering::Source as u32, steering::SOURCE);
+    assert_eq!(native::Steering::Destination as u32, steering::DESTINATION);
 }
 
 /// What lanes and workers write must not share a cache line: neither two rings nor the two sides of one.
 #[test]
 fn writers_have_cache_lines_of_their_own() {
     const LINE: usize = 64;
-    for size in [size_of::<Ring>(), size_of::<Reader>(), size_of::<Tally>(), size_of::<Instance>()] {
+    for size in [
+        size_of::<Ring>(),
+        size_of::<Reader>(),
+        size_of::<Tally>(),
+        size_of::<Instance>(),
+        size_of::<Balance>(),
+    ] {
         assert_eq!(size % LINE, 0);
     }
     assert_eq!(offset_of!(Ring, public_head) % LINE, 0, "written rarely, read at every turn");
     assert_eq!(offset_of!(Reader, wake_at) % LINE, 0);
+    assert_eq!(offset_of!(Ring, shed) % LINE, 0, "the lane's own, away from what the worker reads");
     // write_group() copies it word by word.
     assert_eq!(size_of::<Group>() % 8, 0);
 }

@@ -10,12 +10,19 @@ use super::sys;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
+
+// linux/net_tstamp.h
+const SOF_TIMESTAMPING_RX_HARDWARE: u32 = 1 << 2;
+const HWTSTAMP_FILTER_ALL: i32 = 1;
 
 /// Bytes of `struct ethtool_drvinfo`, `ethtool_channels`, `ethtool_link_settings`.
 const DRVINFO: usize = 196;
 const CHANNELS: usize = 36;
 const LINK_SETTINGS: usize = 48;
+/// Bytes of `struct ethtool_ts_info`.
+const TS_INFO: usize = 44;
 
 /// Offset of `link_mode_masks_nwords` in `struct ethtool_link_settings`.
 const NWORDS: usize = 15;
@@ -28,6 +35,17 @@ pub enum Duplex {
     Half,
     /// Both at once.
     Full,
+}
+
+/// What a card's own clock does for received packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CardStamps {
+    /// There is no such clock.
+    None,
+    /// There is one, `/dev/ptp<clock>`, but it does not stamp all received packets.
+    Off { clock: u32 },
+    /// It does.
+    On { clock: u32 },
 }
 
 /// What a driver says about itself.
@@ -80,6 +98,21 @@ impl Ethtool {
             _ => None,
         };
         (speed, duplex)
+    }
+
+    /// The card's clock, and whether it stamps received packets.
+    pub(super) fn card_stamps(&self, name: &str) -> CardStamps {
+        let Some(answer) = self.ask::<TS_INFO>(name, ETHTOOL_GET_TS_INFO) else { return CardStamps::None };
+        let capabilities = u32_at(&answer, 4).unwrap_or(0);
+        let index = u32_at(&answer, 8).unwrap_or(u32::MAX) as i32;
+        let Ok(clock) = u32::try_from(index) else { return CardStamps::None };
+        if capabilities & SOF_TIMESTAMPING_RX_HARDWARE == 0 {
+            return CardStamps::None;
+        }
+        match sys::hardware_stamps(&self.0, name) {
+            Ok(HWTSTAMP_FILTER_ALL) => CardStamps::On { clock },
+            _ => CardStamps::Off { clock },
+        }
     }
 
     fn ask<const SIZE: usize>(&self, name: &str, command: u32) -> Option<[u8; SIZE]> {

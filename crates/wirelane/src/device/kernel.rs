@@ -52,6 +52,12 @@ impl KernelFeatures {
             xdp(&privileges),
             af_xdp(),
             tcx(),
+            feature(
+                "batch_clock",
+                "batches told apart",
+                Some(tells_batches()),
+                "before 6.11, or without BTF: no '--clock batch'; the clock is read for every packet",
+            ),
             jit(),
             lockdown(&read("/sys/kernel/security/lockdown").unwrap_or_default()),
             unprivileged(read("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref()),
@@ -64,6 +70,12 @@ impl KernelFeatures {
             missing_capabilities: missing.iter().map(ToString::to_string).collect(),
         })
     }
+}
+
+/// Whether programs can tell where a batch of packets begins (kernel/programs/clock.h): Linux 6.11.
+pub(crate) fn tells_batches() -> bool {
+    libbpf_rs::btf::Btf::from_vmlinux()
+        .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_net_context").is_some())
 }
 
 fn feature(

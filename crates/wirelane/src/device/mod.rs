@@ -16,7 +16,7 @@
 
 mod ethtool;
 mod irq;
-mod kernel;
+pub(crate) mod kernel;
 mod link;
 mod netdev;
 mod netlink;
@@ -30,6 +30,7 @@ use std::fmt;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Serialize, Serializer};
 
+pub(crate) use ethtool::CardStamps;
 pub use ethtool::Duplex;
 pub use irq::Irq;
 pub use kernel::{Feature, KernelFeatures};
@@ -43,6 +44,15 @@ use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;
 use irq::{Sysfs, queue_of_irq};
 use netdev::Netdev;
+
+/// What the clock of this device's card does for received packets.
+///
+/// # Errors
+/// [`crate::Error::Kernel`] where no socket can be made.
+pub(crate) fn card_clock(name: &str) -> Result<CardStamps> {
+    let ethtool = Ethtool::open().map_err(|e| Error::kernel("opening a socket", e))?;
+    Ok(ethtool.card_stamps(name))
+}
 
 /// linux/if_arp.h; libc has no constant for it.
 const ARPHRD_RAWIP: u16 = 519;

@@ -40,6 +40,26 @@ pub(super) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::R
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The receive filter of hardware time stamping (`SIOCGHWTSTAMP`, Documentation/networking/timestamping.rst).
+pub(super) fn hardware_stamps(socket: &OwnedFd, name: &str) -> io::Result<i32> {
+    const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
+    // struct hwtstamp_config: flags, tx_type, rx_filter.
+    let mut config = [0i32; 3];
+    // SAFETY: as in ethtool().
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    if name.len() >= NAME_SIZE {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = config.as_mut_ptr().cast();
+    // SAFETY: `request` names a NUL-terminated device and points to `config`, which has the size of the struct
+    // that the kernel writes.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGHWTSTAMP as _, &raw mut request) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(config[2]) }
+}
+
 /// Joins the promiscuous membership of a device (`PACKET_ADD_MEMBERSHIP`, packet(7)).
 pub(super) fn join_promiscuous(socket: &OwnedFd, ifindex: i32) -> io::Result<()> {
     let membership = libc::packet_mreq {

@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_datapath::instance::{
-    self as layout, AWAKE, BUCKETS, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS,
-    Reader as ReaderEnd, Ring, SEGMENT, Tally,
+    self as layout, AWAKE, BUCKETS, Balance, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS,
+    Reader as ReaderEnd, Ring, SEGMENT, Tally, group_flags,
 };
 
 use super::bell::Bell;
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
 use super::reader::Reader;
+use crate::settings::Clock;
 use crate::{Error, Result};
 
 /// What a group asks of an instance.
@@ -37,6 +38,17 @@ pub(crate) struct Wish {
     pub(crate) steering: u32,
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
+    pub(crate) clock: Clock,
+    /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
+    pub(crate) shed: Option<(u32, u32)>,
+}
+
+/// What became of the packets that were steered to one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerTally {
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    pub(crate) shed: u64,
 }
 
 /// A place in an instance, and the memory of its rings.
@@ -48,6 +60,7 @@ pub(crate) struct Membership {
     segments: usize,
     data: Arc<Mapping>,
     readers: Arc<Mapping>,
+    clock: Clock,
     joined: bool,
 }
 
@@ -101,6 +114,7 @@ impl Place {
     /// Ends what an earlier owner may have left running in this place.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
+        set_clock(instance, self.group, Clock::Packet);
         let mut left = Vec::new();
         if is_there(&instance.data, self.group)? {
             left.push((&instance.data, self.group));
@@ -116,10 +130,20 @@ impl Place {
 
 /// Sets or clears a group's bit in the mask that lanes read at every packet.
 fn set_active(instance: &Instance, group: usize, active: bool) {
-    let mask = instance.state.word(offset_of!(layout::Instance, active));
+    set_bit(instance, offset_of!(layout::Instance, active), group, active);
+}
+
+/// Says how a group wants its packets stamped.
+fn set_clock(instance: &Instance, group: usize, clock: Clock) {
+    set_bit(instance, offset_of!(layout::Instance, batch_clock), group, clock == Clock::Batch);
+    set_bit(instance, offset_of!(layout::Instance, card_clock), group, clock == Clock::Card);
+}
+
+fn set_bit(instance: &Instance, mask: usize, group: usize, set: bool) {
+    let mask = instance.state.word(mask);
     // SeqCst: other processes do the same; lanes see a group only after its maps are in place because the
     // update of an array of maps waits for running programs (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
-    if active {
+    if set {
         mask.fetch_or(1 << group, Ordering::SeqCst);
     } else {
         mask.fetch_and(!(1 << group), Ordering::SeqCst);
@@ -216,7 +240,13 @@ impl Membership {
             let offset = ring * size_of::<ReaderEnd>() + offset_of!(ReaderEnd, wake_at);
             readers.word(offset).store(AWAKE, Ordering::Relaxed);
         }
-        write_group(instance, place.group, wish, segments);
+        let buckets = first_table(wish.workers);
+        write_group(instance, place.group, wish, segments, buckets);
+        if wish.flags & group_flags::ADAPTIVE != 0 {
+            for lane in 0..instance.lanes {
+                write_balance(instance, place.group, lane, &buckets);
+            }
+        }
         let key = (place.group as u32).to_ne_bytes();
         instance
             .data
@@ -229,6 +259,7 @@ impl Membership {
             segments,
             data,
             readers,
+            clock: wish.clock,
             joined: true,
         })
     }
@@ -246,6 +277,7 @@ impl Membership {
 
     /// Lanes write to the group from now on.
     pub(crate) fn activate(&self) {
+        set_clock(&self.instance, self.place.group, self.clock);
         set_active(&self.instance, self.place.group, true);
     }
 
@@ -292,19 +324,35 @@ impl Membership {
             lost: read(offset_of!(Tally, lost)),
             delivered: read(offset_of!(Tally, delivered)),
             seen_bytes: read(offset_of!(Tally, seen_bytes)),
-            pad: [0; 9],
+            turn: 0,
+            pad: [0; 8],
         }
     }
 
-    /// Records written to, and lost for, one worker: `(delivered, lost)` over all lanes.
-    pub(crate) fn worker_tally(&self, worker: usize) -> (u64, u64) {
+    /// What became of the packets that were steered to one worker, over all lanes.
+    pub(crate) fn worker_tally(&self, worker: usize) -> WorkerTally {
         let sum = |offset: usize| {
             (0..self.instance.lanes)
                 .map(|lane| self.instance.ring(self.place.group, lane, worker) + offset)
                 .map(|word| self.instance.rings.word(word).load(Ordering::Relaxed))
                 .sum()
         };
-        (sum(offset_of!(Ring, delivered)), sum(offset_of!(Ring, lost)))
+        WorkerTally {
+            delivered: sum(offset_of!(Ring, delivered)),
+            lost: sum(offset_of!(Ring, lost)),
+            shed: sum(offset_of!(Ring, shed)),
+        }
+    }
+
+    /// How far a worker has read its ring of this lane.
+    pub(crate) fn tail(&self, lane: usize, worker: usize) -> Word {
+        let end = (lane * self.workers + worker) * size_of::<ReaderEnd>();
+        Word::new(&self.readers, end + offset_of!(ReaderEnd, tail))
+    }
+
+    /// The place's number in the instance.
+    pub(crate) fn group(&self) -> usize {
+        self.place.group
     }
 
     /// The instance it belongs to.
@@ -357,15 +405,28 @@ fn create_data(elements: usize) -> Result<MapHandle> {
         .map_err(|e| Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e))
 }
 
+/// The workers of the buckets at the beginning: all in turn.
+fn first_table(workers: usize) -> [u16; BUCKETS] {
+    std::array::from_fn(|bucket| (bucket % workers) as u16)
+}
+
+/// Tells a lane of a new adaptive group where buckets go, and sets its counts to 0.
+fn write_balance(instance: &Instance, group: usize, lane: usize, buckets: &[u16; BUCKETS]) {
+    let start = instance.balance(group, lane);
+    instance.balances.clear(start, size_of::<Balance>());
+    for (word, workers) in buckets.as_chunks::<4>().0.iter().enumerate() {
+        let bytes: Vec<u8> = workers.iter().flat_map(|worker| worker.to_ne_bytes()).collect();
+        let value = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let offset = start + offset_of!(Balance, worker) + word * 8;
+        instance.balances.word(offset).store(value, Ordering::Relaxed);
+    }
+}
+
 /// Writes the group's wishes where the lanes read them. The group is not active yet.
-fn write_group(instance: &Instance, group: usize, wish: &Wish, segments: usize) {
+fn write_group(instance: &Instance, group: usize, wish: &Wish, segments: usize, buckets: [u16; BUCKETS]) {
     let mut queues = [0u64; layout::MAX_QUEUES / 64];
     for queue in &wish.queues {
         queues[*queue as usize / 64] |= 1 << (queue % 64);
-    }
-    let mut buckets = [0u16; BUCKETS];
-    for (bucket, worker) in buckets.iter_mut().enumerate() {
-        *worker = (bucket % wish.workers) as u16;
     }
     let config = Group {
         queues,
@@ -379,7 +440,8 @@ fn write_group(instance: &Instance, group: usize, wish: &Wish, segments: usize) 
         pad: 0,
         owner: owner_name(),
         joined_ns: crate::clock::monotonic_ns(),
-        pad2: 0,
+        shed_low: wish.shed.map_or(0, |(low, _)| low),
+        shed_high: wish.shed.map_or(0, |(_, high)| high),
         buckets,
     };
     let words = size_of::<Group>() / 8;

@@ -13,7 +13,7 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
+    Balance, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
@@ -38,7 +38,9 @@ pub(crate) struct Instance {
     pub(crate) tallies: Mapping,
     /// `struct wl_ring`, one per group, lane and worker: see [`Instance::ring`].
     pub(crate) rings: Mapping,
-    /// The same, read-only: for workers.
+    /// `struct wl_balance`, one per group and lane: see [`Instance::balance`].
+    pub(crate) balances: Mapping,
+    /// The same as `rings`, read-only: for workers.
     pub(crate) writers_ends: Arc<Mapping>,
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
@@ -113,6 +115,11 @@ impl Instance {
         ((group * self.lanes + lane) * MAX_WORKERS + worker) * size_of::<Ring>()
     }
 
+    /// Byte offset in [`Instance::balances`] of what a lane knows of a group's buckets.
+    pub(crate) fn balance(&self, group: usize, lane: usize) -> usize {
+        (group * self.lanes + lane) * size_of::<Balance>()
+    }
+
     /// Packets that came in on an RX queue or CPU which did not exist at load time.
     pub(crate) fn stray(&self) -> u64 {
         self.state.word(offset_of!(Layout, stray)).load(Ordering::Relaxed)
@@ -147,6 +154,7 @@ fn join(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
         groups: take("wl_groups")?,
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
+        balances: take("wl_balances")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
@@ -175,6 +183,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
     let seed = random_seed();
+    let batches = crate::device::kernel::tells_batches();
 
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
         // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
@@ -191,10 +200,11 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         rodata.wl_config.per_cpu = per_cpu.into();
         rodata.wl_config.seed = seed;
         rodata.wl_config.link = device.link_type as u32;
+        rodata.wl_config.batches = batches.into();
     }
     // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
-    let metadata =
-        hook == Hook::Xdp(XdpMode::Native) && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag);
+    let metadata = hook == Hook::Xdp(XdpMode::Native)
+        && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
     let progs = &mut open.progs;
     match hook {
         Hook::Xdp(_) if metadata => {
@@ -209,6 +219,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     let sized = |result: libbpf_rs::Result<()>| result.map_err(|e| Error::bpf(doing("sizing the maps"), e));
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
+    sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     let skel =
         open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
@@ -233,6 +244,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         groups: handle(&skel.maps.wl_groups)?,
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
+        balances: handle(&skel.maps.wl_balances)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
@@ -246,7 +258,9 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         ifindex: device.ifindex,
         per_cpu: per_cpu.into(),
         seed,
-        pad: [0; 3],
+        batch_clock: 0,
+        card_clock: 0,
+        steered: 0,
     };
     maps.describe(&state)?;
     let Some(link) = attach::attach(program, device, hook)? else { return Ok(None) };
@@ -267,6 +281,7 @@ struct Maps {
     groups: MapHandle,
     tallies: MapHandle,
     rings: MapHandle,
+    balances: MapHandle,
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
@@ -317,6 +332,7 @@ impl Maps {
             groups: share(&self.groups, MAX_GROUPS * size_of::<Group>())?,
             tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
             rings: share(&self.rings, rings)?,
+            balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
             state,
             data: self.data,

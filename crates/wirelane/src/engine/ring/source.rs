@@ -6,9 +6,12 @@
 //! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
 //! publication); the time-out bounds how long the last packets of a burst can wait.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
 
 use super::bell::{self, Bell};
 use super::group::RingMemory;
@@ -54,6 +57,8 @@ pub(crate) struct Shared {
     /// Times the worker went to sleep, and times it was woken by its bell.
     pub(crate) sleeps: AtomicU64,
     pub(crate) wakes: AtomicU64,
+    /// Set (Release) when the worker has ended: what it has not read, nobody will.
+    pub(crate) ended: AtomicBool,
 }
 
 /// One ring that leads to the worker.
@@ -63,6 +68,52 @@ pub(crate) struct LaneEnd {
     pub(crate) memory: RingMemory,
     pub(crate) device: u16,
     pub(crate) tally: Arc<DeviceTally>,
+    /// Of all workers that the lane writes to, by their number; empty where buckets do not move.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) barrier: Option<Barrier>,
+}
+
+/// A worker that the same lane writes to.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// How far it has read its ring of this lane.
+    pub(crate) tail: Word,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the next record of a ring must wait for (kernel/programs/balance.h).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Barrier {
+    worker: usize,
+    position: u64,
+}
+
+impl LaneEnd {
+    /// Whether what comes next has to wait for another worker. Passes barriers that have fallen.
+    fn is_blocked(&mut self) -> bool {
+        let Some(Barrier { worker, position }) = self.barrier else { return false };
+        let fallen = self.peers.get(worker).is_none_or(|peer| {
+            // Acquire, the tail: pairs with the Release of the peer's Reader::release, so that what it did with
+            // its records is done. Acquire, `ended`: the same with its end.
+            peer.tail.load(Ordering::Acquire) >= position || peer.shared.ended.load(Ordering::Acquire)
+        });
+        if fallen {
+            self.barrier = None;
+            self.reader.release(RECORD_HEADER as u64);
+        }
+        !fallen
+    }
+
+    /// The last batch ended at a barrier, which is what comes next.
+    fn meet_barrier(&mut self) {
+        let (bytes, _) = self.memory.run(self.reader.position(), RECORD_HEADER as u64);
+        // RecordHeader begins with ts_ns; `hash` holds the worker's number.
+        let position = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let at = offset_of!(RecordHeader, hash);
+        let worker =
+            bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        self.barrier = Some(Barrier { worker: worker as usize, position });
+    }
 }
 
 /// See the head of this file.
@@ -114,6 +165,9 @@ impl RingSource {
     fn release(&mut self) {
         if let Some(lane) = self.current.take() {
             self.lanes[lane].reader.release(self.progress.take() as u64);
+            if self.progress.take_barrier() {
+                self.lanes[lane].meet_barrier();
+            }
         }
     }
 
@@ -122,6 +176,9 @@ impl RingSource {
         let lanes = self.lanes.len();
         for turn in 0..lanes {
             let lane = (self.next + turn) % lanes;
+            if self.lanes[lane].is_blocked() {
+                continue;
+            }
             let reader = &self.lanes[lane].reader;
             let mut unread = reader.published();
             if unread == 0 && peek {
@@ -177,7 +234,8 @@ impl RingSource {
             lane.reader.arm(self.watermark);
         }
         // What came since the last look and is above the watermark would not ring any more.
-        let above = self.lanes.iter().any(|lane| lane.reader.peek() >= self.watermark);
+        let above =
+            self.lanes.iter().any(|lane| lane.barrier.is_none() && lane.reader.peek() >= self.watermark);
         let rang = if above {
             true
         } else {
@@ -226,11 +284,16 @@ impl Source for RingSource {
         match found {
             Some((lane, unread)) => {
                 self.current = Some(lane);
-                let LaneEnd { reader, memory, device, tally } = &self.lanes[lane];
+                let LaneEnd { reader, memory, device, tally, .. } = &self.lanes[lane];
                 let (bytes, end) = memory.run(reader.position(), unread);
                 Ok(Some(Batch::new(bytes, end.min(BATCH as usize), *device, &self.progress, tally)))
             }
-            None if self.shared.closed.load(Ordering::Acquire) && self.find(true).is_none() => Ok(None),
+            None if self.shared.closed.load(Ordering::Acquire)
+                && self.find(true).is_none()
+                && self.lanes.iter().all(|lane| lane.barrier.is_none()) =>
+            {
+                Ok(None)
+            }
             None => {
                 let tally = &self.lanes[0].tally;
                 Ok(Some(Batch::new(&[], 0, 0, &self.progress, tally)))
@@ -242,5 +305,7 @@ impl Source for RingSource {
 impl Drop for RingSource {
     fn drop(&mut self) {
         self.release();
+        // Release: pairs with the Acquire in LaneEnd::is_blocked.
+        self.shared.ended.store(true, Ordering::Release);
     }
 }

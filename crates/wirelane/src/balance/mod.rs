@@ -1,0 +1,137 @@
+//! Load-adaptive steering: moves buckets of the flow hash from busy to idle workers while packets flow.
+//!
+//! Lanes count what each bucket brings (`kernel/programs/balance.h`, which also says why no flow is reordered by a
+//! move). A few times a second the capture's keeper looks at the counts, smooths them, and changes the group's table.
+
+mod plan;
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use wirelane_datapath::instance::{BUCKETS, Balance, Group};
+
+use crate::engine::ring::instance::Instance;
+
+/// Looks for which a bucket stays where it has been moved to: its load there is measured first.
+const REST: u8 = 3;
+/// Fewer packets in one look say nothing about the load.
+const FEWEST_PACKETS: u64 = 1_000;
+
+/// What adaptive steering has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BalanceReport {
+    /// Buckets that were moved.
+    pub moves: u64,
+    /// Buckets that have a worker of their own now, because they alone bring a worker's fair share.
+    pub elephants: u64,
+}
+
+/// [`BalanceReport`], shared between the keeper, which writes, and whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    moves: AtomicU64,
+    elephants: AtomicU64,
+}
+
+impl Moved {
+    /// Adds what happened on one device to a report.
+    pub(crate) fn add_to(&self, report: &mut BalanceReport) {
+        // Relaxed: counters that stand for themselves.
+        report.moves += self.moves.load(Ordering::Relaxed);
+        report.elephants += self.elephants.load(Ordering::Relaxed);
+    }
+}
+
+/// The controller of one group on one device.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    instance: Arc<Instance>,
+    group: usize,
+    workers: usize,
+    /// The counts at the last look, by lane and bucket.
+    counted: Vec<u32>,
+    /// Smoothed packets per look, by bucket, in sixteenths.
+    loads: Vec<u64>,
+    resting: Vec<u8>,
+    moved: Arc<Moved>,
+}
+
+impl Balancer {
+    /// A controller for a group that has just joined.
+    pub(crate) fn new(instance: Arc<Instance>, group: usize, workers: usize, moved: Arc<Moved>) -> Balancer {
+        let counted = vec![0; instance.lanes * BUCKETS];
+        Balancer {
+            instance,
+            group,
+            workers,
+            counted,
+            loads: vec![0; BUCKETS],
+            resting: vec![0; BUCKETS],
+            moved,
+        }
+    }
+
+    /// One look, and the moves that follow from it.
+    pub(crate) fn look(&mut self) {
+        let mut came = vec![0u64; BUCKETS];
+        for lane in 0..self.instance.lanes {
+            let start = self.instance.balance(self.group, lane) + offset_of!(Balance, packets);
+            for pair in 0..BUCKETS / 2 {
+                // Two counters a word. The lane adds to them meanwhile; each is whole.
+                let word =
+                    self.instance.balances.word(start + pair * 8).load(Ordering::Relaxed).to_ne_bytes();
+                for (half, bytes) in word.as_chunks::<4>().0.iter().enumerate() {
+                    let (bucket, count) = (pair * 2 + half, u32::from_ne_bytes(*bytes));
+                    let last = &mut self.counted[lane * BUCKETS + bucket];
+                    came[bucket] += u64::from(count.wrapping_sub(*last));
+                    *last = count;
+                }
+            }
+        }
+        if came.iter().sum::<u64>() < FEWEST_PACKETS {
+            return;
+        }
+        for (load, came) in self.loads.iter_mut().zip(&came) {
+            *load = (*load + came * 16) / 2;
+        }
+        self.resting.iter_mut().for_each(|looks| *looks = looks.saturating_sub(1));
+        let table = self.table();
+        let resting = &self.resting;
+        let plan = plan::plan(&self.loads, &table, self.workers, |bucket| resting[bucket] > 0);
+        for step in &plan.moves {
+            self.send(step.bucket, step.worker as u16);
+            self.resting[step.bucket] = REST;
+        }
+        // Relaxed: counters that stand for themselves.
+        self.moved.moves.fetch_add(plan.moves.len() as u64, Ordering::Relaxed);
+        self.moved.elephants.store(plan.elephants.len() as u64, Ordering::Relaxed);
+    }
+
+    fn word(&self, bucket: usize) -> &AtomicU64 {
+        let start = self.group * size_of::<Group>() + offset_of!(Group, buckets);
+        self.instance.groups.word(start + bucket / 4 * 8)
+    }
+
+    fn table(&self) -> Vec<u16> {
+        (0..BUCKETS)
+            .map(|bucket| {
+                let word = self.word(bucket).load(Ordering::Relaxed).to_ne_bytes();
+                let at = bucket % 4 * 2;
+                u16::from_ne_bytes([word[at], word[at + 1]])
+            })
+            .collect()
+    }
+
+    /// Sends a bucket to a worker from now on.
+    fn send(&self, bucket: usize, worker: u16) {
+        // Only this thread writes the table of a group that has joined. Relaxed: a lane that sees the new worker
+        // later goes on as before until then.
+        let word = self.word(bucket);
+        let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        let at = bucket % 4 * 2;
+        bytes[at..at + 2].copy_from_slice(&worker.to_ne_bytes());
+        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+}
