@@ -387,3 +387,53 @@ fn what_the_disk_lost_behind_the_page_cache_is_unwritten() {
     assert_eq!((column(&last, "written"), column(&last, "unwritten")), (0, 5000));
     assert_eq!(left, ["lost+found", "out.pcapng.part"], "it does not get the name of a whole file");
 }
+
+#[test]
+fn nothing_is_left_of_a_recording_that_cannot_begin() {
+    if !require_root("nothing_is_left_of_a_recording_that_cannot_begin") {
+        return;
+    }
+    let lab = Lab::new(2).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("out-w1.pcapng"), "old").unwrap();
+    let file = folder.path().join("out.pcapng");
+    let words = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--workers", "2"];
+    let child = wirelane_tests::numbers::wirelane(&lab, &lab.receiver().namespace, &words).unwrap();
+    let finished = child.finish(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("out-w1.pcapng exists already"), "{}", finished.stderr);
+    assert_eq!(files(folder.path()).unwrap().len(), 1, "{:?}", files(folder.path()));
+}
+
+#[test]
+fn what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted() {
+    if !require_root("what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted") {
+        return;
+    }
+    const PACKETS: u64 = 40_000;
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [pipe, copy] = ["pipe.pcapng", "copy.pcapng"].map(|name| folder.path().join(name));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let words =
+        ["record", "-i", &lab.receiver().device, "-w", pipe.to_str().unwrap(), "--json", "--ring-size", "1"];
+    // Opening a pipe waits for the other end.
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::File::open(pipe).unwrap()
+    });
+    let child = capture(&lab, &words).unwrap();
+    let mut reader = reader.join().unwrap();
+    // 40 MB: a pipe, 16 MiB of chunks and a ring of 1 MiB do not hold them, and nobody reads.
+    send(&lab, PACKETS, &["--size", "1000"]).unwrap();
+    let resident = wirelane_tests::resident_bytes(child.pid()).unwrap();
+    assert!(resident < 100 << 20, "{resident} bytes of memory");
+    child.signal(Signal::Terminate).unwrap();
+    let bytes = std::io::copy(&mut reader, &mut fs::File::create(&copy).unwrap()).unwrap();
+    let last = last_of(&child.finish(LIMIT).unwrap()).unwrap();
+    let (written, lost) = (column(&last, "written"), column(&last, "lost"));
+    assert_eq!((column(&last, "seen"), written + lost), (PACKETS, PACKETS));
+    assert!(lost > 10_000 && written > 10_000, "{written} written, {lost} lost");
+    assert_eq!((column(&last, "unwritten"), column(&last, "file_bytes")), (0, bytes));
+    assert_eq!(capinfos(&copy).unwrap(), (written, true));
+}

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wirelane::ledger::VirtualDeviceLine;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase};
 use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
-use wirelane_export::{Direction, Interface, InterfaceStatistics, Recording, SectionInfo};
+use wirelane_export::{Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
 
 use crate::report::{Recorded, Report, Stream};
 use crate::session::{self, Handler, Reporter};
@@ -66,8 +66,9 @@ Files:
   counting where files of the same name end. All workers share the numbers.
   Files belong to who runs the command, and nobody else can read them. Links
   are not followed, and nothing that exists is replaced.
-  --rotate-interval goes by the packets' time. While no packet comes, a file
-  is ended at its time and the next one begins with the next packet.
+  --rotate-interval goes by the packets' time; what is read late, by some
+  milliseconds, is in the next file. While no packet comes, a file is ended
+  two seconds after its time, and the next one begins with the next packet.
   --compress makes frames of up to 1 MiB: tshark reads such files, and so
   does -r; tcpdump needs zstd -dc FILE | tcpdump -r -
 
@@ -77,6 +78,8 @@ What cannot be written:
   then is counted as unwritten, and writing is tried again every second. The
   exit status is 1 then. --on-write-error stop ends the capture instead.
   A disk that is too slow makes the worker wait, and the ledger's 'lost' grow.
+  With --json: written, unwritten, file_bytes, file_bytes_per_s, files,
+  files_removed, write_errors, post_rotate_done and post_rotate_failed.
 
 Examples:
   wirelane record -i eth1 -w eth1.pcapng
@@ -89,8 +92,9 @@ Examples:
   wirelane record -i eth1 -w - | tcpdump -nn -r -
   wirelane record -r capture.pcap -w capture.pcapng.zst
 
-Exit status: 0 done (also after Ctrl-C), 1 failed or something is unwritten,
-2 wrong usage. A post-rotate command that fails is told and counted only.";
+Ctrl-C ends the capture and finishes the files; a second one leaves them as
+.part. Exit status: 0 done (also after Ctrl-C), 1 failed or something is
+unwritten, 2 wrong usage. A post-rotate command that fails is told and counted only.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
@@ -147,13 +151,24 @@ pub fn run(args: &Args) -> Result<()> {
             Ok(Recorder { queue: Some(queue), home, time: worker.timebase() })
         },
         &mut reporter,
-    )?;
+    );
     // What is left to do may take a slow disk or a slow command long: another Ctrl-C leaves it undone.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)))?;
     }
     let RecordReporter { mut report, outcomes, progress, .. } = reporter;
     progress.end();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // What was recorded before it is still to be finished.
+            let recorders = lock(&homes).drain(..).map(|queue| queue.recorder).collect();
+            if let (_, Err(other)) = recording.end(recorders) {
+                tracing::warn!("{other}");
+            }
+            return Err(error);
+        }
+    };
     let mut failure = outcome.failure;
     let mut recorders = Vec::new();
     for mut queue in lock(&homes).drain(..) {
@@ -168,7 +183,14 @@ pub fn run(args: &Args) -> Result<()> {
     let first_path = recording.first_path().map(Path::to_owned);
     let (counts, ended) = recording.end(recorders);
     if let Err(error) = ended {
-        failure = Some(error.into());
+        // A worker that was ended by a failed write says less of it than the recording does.
+        match failure.take().filter(|failure| !matches!(failure.downcast_ref(), Some(Error::Ended(_)))) {
+            Some(other) => {
+                tracing::warn!("{error}");
+                failure = Some(other);
+            }
+            None => failure = Some(error.into()),
+        }
     }
     if let Some(helper) = helper
         && let Err(error) = helper.end()

@@ -31,6 +31,7 @@ pub(crate) enum Event {
 /// What the finisher knows.
 struct Finisher {
     shared: Arc<Shared>,
+    /// Where the newest file is; `None` where nothing is ever removed.
     directory: Option<Arc<Directory>>,
     ring: Ring,
     /// Files that are being written, and what each may come to.
@@ -71,6 +72,10 @@ impl Finisher {
 
     fn finish(&mut self, part: PartFile, bytes: u64, packets: u64) {
         let name = part.name().to_owned();
+        if let Some(directory) = &mut self.directory {
+            // It may have been made anew.
+            *directory = part.directory();
+        }
         match part.finish() {
             Ok(path) => {
                 self.shared.counts.files.add(1);

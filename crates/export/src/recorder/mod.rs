@@ -157,9 +157,15 @@ impl Recording {
                 let worker = (workers > 1).then_some(at);
                 let place = Place { names: names.clone(), directory: Arc::clone(&directory), worker };
                 let target = Target::Files { place, finisher: events.clone(), open: None };
-                let mut writer = Writer::new(plan.clone(), target, Arc::clone(&shared), Arc::clone(pool))?;
-                writer.begin()?;
-                writers.push(writer);
+                let begun = Writer::new(plan.clone(), target, Arc::clone(&shared), Arc::clone(pool))
+                    .and_then(|mut writer| writer.begin().map(|()| writer));
+                match begun {
+                    Ok(writer) => writers.push(writer),
+                    Err(error) => {
+                        writers.into_iter().for_each(Writer::abandon);
+                        return Err(error);
+                    }
+                }
             }
         }
         let first_path = writers[0].path();

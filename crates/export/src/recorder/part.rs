@@ -138,6 +138,11 @@ impl PartFile {
         self.directory.path_of(&self.part)
     }
 
+    /// The directory that it is in.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory)
+    }
+
     /// The name that it will get.
     pub(crate) fn name(&self) -> &OsStr {
         &self.name

@@ -27,6 +27,8 @@ use crate::{Error, Output, Result};
 
 /// How long nothing is tried after a failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long after its time a file is ended for that alone: longer than packets lie in a chunk.
+const GRACE_NS: u64 = 2_000_000_000;
 /// How often the clock is looked at while nothing comes.
 const TICK: Duration = Duration::from_millis(200);
 /// Numbers that are tried for a new file where names are taken.
@@ -129,6 +131,11 @@ impl Writer {
         }
     }
 
+    /// Takes back what [`Writer::begin`] did, where the recording does not come about.
+    pub(crate) fn abandon(mut self) {
+        self.close();
+    }
+
     /// The path of the file that is being written, as it will be called.
     pub(crate) fn path(&self) -> Option<std::path::PathBuf> {
         match &self.target {
@@ -167,7 +174,8 @@ impl Writer {
     /// Ends a file whose time is over though no packet comes, and begins a stream for whoever waits for it.
     fn tick(&mut self) {
         if self.plan.live && self.plan.rotation.interval.is_some() {
-            let (now, monotonic) = (utc_ns(), self.monotonic());
+            // Packets of the time before may still be on their way.
+            let (now, monotonic) = (utc_ns().saturating_sub(GRACE_NS), self.monotonic());
             if let Target::Files { open: Some(open), .. } = &self.target
                 && !open.is_empty()
                 && open.span.is_over(now, monotonic)
