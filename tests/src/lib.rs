@@ -9,6 +9,7 @@
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
+//! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
 //!
 //! Tests that need root start with `if !require_root("name") { return }`. Counts in a lab are exact: its
@@ -22,6 +23,7 @@ mod lab;
 pub mod numbers;
 mod paths;
 mod process;
+pub mod recordings;
 mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};

@@ -166,8 +166,8 @@ fn plain_pcap_and_pipes_work() {
 }
 
 #[test]
-fn a_closed_pipe_and_a_full_disk_end_the_recording_with_a_reason() {
-    if !require_root("a_closed_pipe_and_a_full_disk_end_the_recording_with_a_reason") {
+fn a_closed_pipe_ends_the_recording_with_a_reason() {
+    if !require_root("a_closed_pipe_ends_the_recording_with_a_reason") {
         return;
     }
     let lab = Lab::new(1).unwrap();
@@ -183,44 +183,6 @@ fn a_closed_pipe_and_a_full_disk_end_the_recording_with_a_reason() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("Broken pipe"), "{error}");
-
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().to_str().unwrap();
-    assert!(
-        Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "none", disk])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let file = folder.path().join("full.pcapng");
-    let child =
-        capture(&lab, &["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--duration", "20"])
-            .unwrap();
-    send(&lab, 3000, &["--size", "1000"]).unwrap();
-    let finished = child.finish(Duration::from_secs(30)).unwrap();
-    let whole = std::panic::catch_unwind(|| read_to_the_cut(&file));
-    assert!(Command::new("umount").arg(disk).status().unwrap().success());
-    assert_eq!(finished.status.code(), Some(1));
-    assert!(
-        finished.stderr.contains("No space left") && finished.stderr.contains("full.pcapng"),
-        "{}",
-        finished.stderr
-    );
-    assert_eq!(finished.last_json().unwrap()["final"], true);
-    let whole = whole.unwrap();
-    // A block has 32 bytes more than its packet; the headers take less than one.
-    assert_eq!(whole, (1 << 20) / 1032 - 1, "packets that fit into 1 MiB");
-}
-
-/// Whole packets before the cut of a file.
-fn read_to_the_cut(file: &Path) -> usize {
-    let mut source = FileSource::open(file, FileOptions::default()).unwrap();
-    let mut packets = 0;
-    while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
-        packets += batch.count();
-    }
-    packets
 }
 
 #[test]

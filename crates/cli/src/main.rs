@@ -19,7 +19,9 @@ use clap::Parser;
 enum Command {
     Devices(devices::Args),
     Count(count::Args),
-    Record(record::Args),
+    Record(Box<record::Args>),
+    #[command(hide = true)]
+    PostRotateHelper(record::post_rotate::HelperArgs),
     Send(Box<send::Args>),
 }
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Send(args) => send::run(*args),
     };
     match result {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use wirelane::ledger::Counters;
 use wirelane::{Capture, HookPoint, Ledger};
+use wirelane_export::recorder::RecordingCounts;
 
 use crate::session::Reporter;
 use crate::table::{Table, amount, printable, rate};
@@ -31,6 +32,42 @@ struct Object<'a> {
     bps: f64,
     #[serde(flatten)]
     ledger: &'a Ledger,
+    #[serde(flatten)]
+    recorded: Option<Recorded>,
+    /// Of files, over `duration_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_bytes_per_s: Option<f64>,
+}
+
+/// What a recording has come to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Recorded {
+    /// Packets, bytes, files.
+    #[serde(flatten)]
+    pub counts: RecordingCounts,
+    /// Post-rotate commands that ended well, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_rotate_done: Option<u64>,
+    /// Those that did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_rotate_failed: Option<u64>,
+}
+
+impl Recorded {
+    /// The numbers, and `(done, failed)` of commands.
+    pub fn new(counts: RecordingCounts, commands: Option<(u64, u64)>) -> Recorded {
+        let (done, failed) = commands.unzip();
+        Recorded { counts, post_rotate_done: done, post_rotate_failed: failed }
+    }
+
+    fn since(&self, before: &Recorded) -> Recorded {
+        let less = |now: Option<u64>, before: Option<u64>| now.map(|now| now - before.unwrap_or(0));
+        Recorded {
+            counts: self.counts.since(&before.counts),
+            post_rotate_done: less(self.post_rotate_done, before.post_rotate_done),
+            post_rotate_failed: less(self.post_rotate_failed, before.post_rotate_failed),
+        }
+    }
 }
 
 /// Shows intervals and the end, for people or as JSON.
@@ -40,20 +77,36 @@ pub struct Report {
     engine: &'static str,
     before: Option<Ledger>,
     last: Duration,
+    recorded: Option<Recorded>,
+    recorded_before: Option<Recorded>,
 }
 
 impl Report {
     /// A report that has shown nothing yet.
     pub fn new(json: bool, engine: &'static str, stream: Stream) -> Report {
-        Report { stream, json, engine, before: None, last: Duration::ZERO }
+        Report {
+            stream,
+            json,
+            engine,
+            before: None,
+            last: Duration::ZERO,
+            recorded: None,
+            recorded_before: None,
+        }
+    }
+
+    /// What the recording has come to by now, to be shown with the next ledger.
+    pub fn recorded(&mut self, recorded: Recorded) {
+        self.recorded = Some(recorded);
     }
 
     /// The last object, or the ledger as a table.
     pub fn last(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         if self.json {
-            self.object(ledger, elapsed, true)
+            self.object(ledger, elapsed, self.recorded, true)
         } else {
-            self.say(&ledger_text(ledger, elapsed, self.engine))
+            let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
+            self.say(&(ledger_text(ledger, elapsed, self.engine) + &recorded.unwrap_or_default()))
         }
     }
 
@@ -75,10 +128,23 @@ impl Report {
         self.say(&(serde_json::to_string(object)? + "\n"))
     }
 
-    fn object(&self, ledger: &Ledger, duration: Duration, r#final: bool) -> Result<()> {
+    fn object(
+        &self,
+        ledger: &Ledger,
+        duration: Duration,
+        recorded: Option<Recorded>,
+        r#final: bool,
+    ) -> Result<()> {
         let duration_s = duration.as_secs_f64();
         let (pps, bps) = speed(&ledger.total, duration);
-        self.json_line(&Object { r#final, engine: self.engine, duration_s, pps, bps, ledger })
+        let file_bytes_per_s =
+            recorded.map(
+                |recorded| {
+                    if duration_s > 0.0 { recorded.counts.file_bytes as f64 / duration_s } else { 0.0 }
+                },
+            );
+        let engine = self.engine;
+        self.json_line(&Object { r#final, engine, duration_s, pps, bps, ledger, recorded, file_bytes_per_s })
     }
 }
 
@@ -113,8 +179,12 @@ impl Reporter for Report {
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         let since = since(ledger, self.before.as_ref());
         let duration = elapsed - self.last;
+        let recorded = self.recorded.map(|now| match &self.recorded_before {
+            Some(before) => now.since(before),
+            None => now,
+        });
         if self.json {
-            self.object(&since, duration, false)?;
+            self.object(&since, duration, recorded, false)?;
         } else {
             let mut table = Table::new(["", "packets", "pps", "bit/s", "filtered", "shed", "lost", "missed"]);
             let total = ("total".to_owned(), &since.total);
@@ -132,8 +202,10 @@ impl Reporter for Report {
                     counters.nic_missed.map_or_else(|| "-".into(), amount),
                 ]);
             }
-            self.say(&format!("\n{:.1} s\n{table}", elapsed.as_secs_f64()))?;
+            let recorded = recorded.map(|recorded| recorded_text(&recorded, duration)).unwrap_or_default();
+            self.say(&format!("\n{:.1} s\n{table}{recorded}", elapsed.as_secs_f64()))?;
         }
+        self.recorded_before = self.recorded;
         self.before = Some(ledger.clone());
         self.last = elapsed;
         Ok(())
@@ -232,4 +304,26 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
         line.wakes -= same.wakes;
     }
     since
+}
+
+/// What people are told of the recording.
+fn recorded_text(recorded: &Recorded, duration: Duration) -> String {
+    let counts = &recorded.counts;
+    let seconds = duration.as_secs_f64();
+    let per_second = if seconds > 0.0 { counts.file_bytes as f64 / seconds } else { 0.0 };
+    let mut text = format!(
+        "written {} packets, {} bytes ({}B/s), {} files ended; unwritten {}",
+        amount(counts.written),
+        amount(counts.file_bytes),
+        rate(per_second),
+        amount(counts.files),
+        amount(counts.unwritten),
+    );
+    if counts.files_removed > 0 {
+        text += &format!("; {} oldest files removed", amount(counts.files_removed));
+    }
+    if let (Some(done), Some(failed)) = (recorded.post_rotate_done, recorded.post_rotate_failed) {
+        text += &format!("; post-rotate commands: {} done, {} failed", amount(done), amount(failed));
+    }
+    text + "\n"
 }

@@ -24,6 +24,83 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A finished file could not get its name, because something else has it by now.
+    #[error("{path} has come to exist meanwhile and is not replaced; the recording is whole in {part}")]
+    Taken {
+        /// The name that it should have got.
+        path: PathBuf,
+        /// The name that it has.
+        part: PathBuf,
+    },
+    /// The directory of a recording cannot be opened.
+    #[error("the directory {path} cannot be written to: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file that was being written is not where it was.
+    #[error(
+        "{path} is gone: somebody moved or removed it, or its directory, while it was written; \
+         its packets are counted as unwritten"
+    )]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file could not be made durable.
+    #[error("{path} may not have reached the disk: {source}; its packets are counted as unwritten")]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file system has no direct I/O.
+    #[error(
+        "{path} cannot be written past the page cache: its file system refuses direct I/O; leave --direct-io out"
+    )]
+    DirectIo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A recording was ended by a write that failed.
+    #[error("{0}")]
+    Ended(String),
+    /// Packets were lost between the worker and the disk.
+    #[error("{packets} packets were captured but not written; the first error was: {first}")]
+    Unwritten {
+        /// How many.
+        packets: u64,
+        /// The first thing that went wrong.
+        first: String,
+    },
+    /// Everything was written, but something else about the files failed.
+    #[error("every packet was written, but not all went well: {0}")]
+    Flawed(String),
+    /// There is no name left for one more file.
+    #[error(
+        "no name is left for one more file in {path}; give the recording another name, or another directory"
+    )]
+    NumbersUsedUp {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The name cannot be that of a file.
+    #[error("{path} is no name for a file")]
+    NoName {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// Nothing but files can be asked for this.
+    #[error("{path} is no regular file, and {option} needs one")]
+    NeedsFile {
+        /// The output.
+        path: PathBuf,
+        /// The option.
+        option: &'static str,
+    },
     /// The output is a symbolic link.
     #[error(
         "{path} is a symbolic link, which is not followed so that nobody can redirect a recording; \

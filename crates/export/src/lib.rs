@@ -2,6 +2,8 @@
 //!
 //! * [`PcapngWriter`]: one interface per virtual device, nanoseconds, drop counts in statistics blocks.
 //! * [`PcapWriter`]: classic pcap with nanoseconds, for one link type.
+//! * [`Recording`]: the files of a capture: rotated, kept within bounds, compressed, finished atomically, each
+//!   worker's by a thread of its own, with an account of what was written and what was not.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -12,8 +14,10 @@ pub mod error;
 pub mod output;
 pub mod pcap;
 pub mod pcapng;
+pub mod recorder;
 
 pub use error::{Error, Result};
 pub use output::{Output, OutputOptions};
 pub use pcap::PcapWriter;
 pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo};
+pub use recorder::{Recording, RecordingOptions};

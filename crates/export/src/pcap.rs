@@ -61,6 +61,11 @@ impl<W: Write> PcapWriter<W> {
         Ok(())
     }
 
+    /// What it writes to.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Passes what is buffered on.
     ///
     /// # Errors

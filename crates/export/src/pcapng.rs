@@ -234,6 +234,11 @@ impl<W: Write> PcapngWriter<W> {
         self.end()
     }
 
+    /// What it writes to.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Passes what is buffered on, so that a reader at the other end of a pipe sees it.
     ///
     /// # Errors
@@ -295,6 +300,13 @@ impl<W: Write> PcapngWriter<W> {
         self.put(&len.to_le_bytes());
         Ok(self.output.write_all(&self.block)?)
     }
+}
+
+/// The block that says what became of an interface's packets, for a section in which it has been described.
+pub(crate) fn statistics_block(interface: u32, statistics: &InterfaceStatistics) -> Result<Vec<u8>> {
+    let mut writer = PcapngWriter { output: Vec::new(), interfaces: u32::MAX, block: Vec::new() };
+    writer.write_statistics(interface, statistics)?;
+    Ok(writer.output)
 }
 
 /// The text's bytes, cut between two characters where it is too long.

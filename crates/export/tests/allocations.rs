@@ -6,6 +6,7 @@ use std::io::{Cursor, Write};
 use std::time::Duration;
 
 use wirelane::{FileOptions, FileSource};
+use wirelane_export::recorder::{Format, Keep, Packet, Recording, RecordingOptions, Rotation};
 use wirelane_export::{Direction, Interface, PcapWriter, PcapngWriter, SectionInfo};
 
 /// The system's allocator, counting per thread, since the test runner allocates in others.
@@ -69,6 +70,50 @@ fn write_all(file: &mut Vec<u8>, pcapng: bool) -> u64 {
     };
     output.flush().unwrap();
     allocated
+}
+
+#[test]
+fn a_recorder_does_not_allocate_in_its_workers_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in [("file.pcapng", Format::Pcapng), ("file.pcap", Format::Pcap)] {
+        let options = RecordingOptions {
+            path: folder.path().join(name),
+            format,
+            rotation: Rotation { size: Some(1 << 20), ..Rotation::default() },
+            keep: Keep { files: Some(2), bytes: None },
+            zstd_level: None,
+            direct_io: false,
+            overwrite: false,
+            stop_on_error: false,
+            workers: 1,
+            live: true,
+        };
+        let (recording, mut recorders) = Recording::begin(options, &SectionInfo::default(), None).unwrap();
+        let mut recorder = recorders.pop().unwrap();
+        let interface = Interface { link_number: 1, ..Interface::default() };
+        let interface = recorder.add_interface(0, &interface).unwrap();
+        let data = [7; 500];
+        let mut write = |number: u64| {
+            let data = &data[..(number % 500) as usize];
+            recorder
+                .packet(&Packet { interface, ts_ns: number, data, wire_len: 500, direction: None })
+                .unwrap();
+            if number % 100 == 0 {
+                recorder.pause(number % 1000 == 0).unwrap();
+            }
+        };
+        // The first packet of a pcap file tells its link type.
+        write(0);
+        let before = allocations();
+        for number in 1..=PACKETS {
+            write(number);
+        }
+        assert_eq!(allocations() - before, 0, "{name}");
+        let (counts, result) = recording.end(vec![recorder]);
+        result.unwrap();
+        assert_eq!((counts.written, counts.unwritten), (PACKETS + 1, 0));
+        assert!(counts.files > 4 && counts.files - counts.files_removed == 2, "{counts:?}");
+    }
 }
 
 #[test]

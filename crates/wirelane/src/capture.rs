@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::Result;
 use crate::device::Selected;
+use crate::engine::file::FileProgress;
 use crate::file::FileCapture;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
@@ -29,7 +30,7 @@ impl Capture {
         LiveCapture::open(settings, selected).map(|live| Capture(Kind::Live(Box::new(live))))
     }
 
-    /// Reads a pcap or pcapng file (`-` is standard input) by the `file` engine. Needs no privilege.
+    /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
     ///
     /// # Errors
     /// [`crate::Error::Io`] where it cannot be opened, [`crate::Error::CaptureFile`] where it does not begin as one.
@@ -78,6 +79,14 @@ impl Capture {
         match &self.0 {
             Kind::Live(live) => live.ledger(),
             Kind::File(file) => Ok(file.ledger()),
+        }
+    }
+
+    /// How far a regular file has been read; `None` of devices, pipes and standard input.
+    pub fn progress(&self) -> Option<FileProgress> {
+        match &self.0 {
+            Kind::Live(_) => None,
+            Kind::File(file) => file.progress(),
         }
     }
 

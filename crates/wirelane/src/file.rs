@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::Source;
-use crate::engine::file::{FileOptions, FileSource, InterfaceLines};
+use crate::engine::file::{FileOptions, FileProgress, FileSource, InterfaceLines};
 use crate::interfaces::CaptureDevice;
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::worker::Worker;
@@ -16,6 +16,7 @@ use crate::{Batch, FileInterface, Result};
 #[derive(Debug)]
 pub(crate) struct FileCapture {
     name: String,
+    progress: Option<FileProgress>,
     lines: InterfaceLines,
     source: Option<FileSource>,
     stopped: Arc<AtomicBool>,
@@ -43,6 +44,7 @@ impl FileCapture {
         let source = FileSource::open(path, FileOptions::default())?;
         Ok(FileCapture {
             name: path.display().to_string(),
+            progress: source.progress(),
             lines: source.lines(),
             source: Some(source),
             stopped: Arc::default(),
@@ -67,6 +69,10 @@ impl FileCapture {
                 speed_mbps: None,
             })
             .collect()
+    }
+
+    pub(crate) fn progress(&self) -> Option<FileProgress> {
+        self.progress.clone()
     }
 
     pub(crate) fn lines(&self) -> InterfaceLines {

@@ -67,7 +67,9 @@ pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
-pub use engine::file::{FileInterface, FileOptions, FileSource, InterfaceCounters, TimestampResolution};
+pub use engine::file::{
+    FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
+};
 pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::compressed::{self, FileProgress};
 use crate::{Error, Result};
 
 /// First size of the window in bytes.
@@ -23,6 +24,10 @@ pub(super) struct Input {
     /// Where the window's first unread byte is in the file.
     offset: u64,
     ended: bool,
+    /// How far a regular file has been read.
+    progress: Option<FileProgress>,
+    /// What the file is compressed with.
+    compression: Option<&'static str>,
 }
 
 /// What came of asking for more bytes.
@@ -62,11 +67,19 @@ impl Input {
         } else {
             File::open(path).map_err(failed)?
         };
-        let pipe = match file.metadata().map_err(failed)?.is_file() {
-            true => None,
-            false => Some(file.as_fd().try_clone_to_owned().map_err(failed)?),
-        };
-        Ok(Input { pipe, ..Input::new(Box::new(file), &shown(path)) })
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            let pipe = Some(file.as_fd().try_clone_to_owned().map_err(failed)?);
+            return Ok(Input { pipe, ..Input::new(Box::new(file), &shown(path)) });
+        }
+        let progress = FileProgress::new(metadata.len());
+        let (reader, compression) = compressed::reader(file, progress.clone()).map_err(failed)?;
+        Ok(Input { progress: Some(progress), compression, ..Input::new(reader, &shown(path)) })
+    }
+
+    /// How far a regular file has been read.
+    pub(super) fn progress(&self) -> Option<FileProgress> {
+        self.progress.clone()
     }
 
     /// Over any reader; `path` is what errors call it.
@@ -80,6 +93,8 @@ impl Input {
             end: 0,
             offset: 0,
             ended: false,
+            progress: None,
+            compression: None,
         }
     }
 
@@ -173,7 +188,16 @@ impl Input {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Filled::Waited),
-                Err(source) => return Err(Error::Io { path: self.path.clone(), source }),
+                Err(e) => {
+                    self.ended = true;
+                    return Err(match self.compression {
+                        Some(with) => {
+                            let there = self.offset + self.bytes().len() as u64;
+                            self.damage(there, compressed::damage(with, &e))
+                        }
+                        None => Error::Io { path: self.path.clone(), source: e },
+                    });
+                }
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::{Batch, Error, Result};
 
 mod annotate;
 mod arena;
+mod compressed;
 mod counters;
 mod decode;
 mod input;
@@ -45,6 +46,7 @@ mod time;
 mod tests;
 
 use arena::Arena;
+pub use compressed::FileProgress;
 use counters::Counters;
 pub use counters::InterfaceCounters;
 pub(crate) use counters::InterfaceLines;
@@ -124,12 +126,12 @@ struct Skipping {
 }
 
 impl FileSource {
-    /// Opens a pcap or pcapng file, `-` being standard input, and reads its header and, as far as they come
+    /// Opens a pcap or pcapng file, which may be compressed with zstd or gzip, `-` being standard input, and reads its header and, as far as they come
     /// before the first packet, its interfaces. In a pipe it waits for the first interface.
     ///
     /// # Errors
     /// [`Error::Io`] where the file cannot be opened or read; [`Error::CaptureFile`] where it is empty,
-    /// compressed, or no capture at all.
+    /// no capture at all, or compressed in another way than by zstd or gzip.
     pub fn open(path: &Path, options: FileOptions) -> Result<FileSource> {
         FileSource::start(Input::open(path)?, options)
     }
@@ -188,6 +190,11 @@ impl FileSource {
     /// index into them. The ones described before the first packet are there from the start.
     pub fn interfaces(&self) -> &[FileInterface] {
         &self.interfaces
+    }
+
+    /// How far the file has been read; `None` of anything but a regular file.
+    pub fn progress(&self) -> Option<FileProgress> {
+        self.input.progress()
     }
 
     /// The interfaces and their counters, for the ledger.

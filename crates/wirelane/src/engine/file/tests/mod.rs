@@ -8,6 +8,7 @@ use super::{FileOptions, FileSource};
 use crate::{Error, LinkType};
 
 mod build;
+mod compressed;
 mod corpus;
 mod damage;
 mod hostile;

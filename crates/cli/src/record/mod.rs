@@ -1,0 +1,361 @@
+//! `wirelane record`: packets into pcapng or pcap files.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, anyhow, ensure};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use wirelane::ledger::VirtualDeviceLine;
+use wirelane::{Capture, Interfaces, Ledger, Record, Timebase};
+use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
+use wirelane_export::{Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
+
+use crate::report::{Recorded, Report, Stream};
+use crate::session::{self, Handler, Reporter};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::table::{amount, printable};
+
+mod options;
+pub mod post_rotate;
+mod progress;
+
+use options::RecordingArgs;
+use post_rotate::{Outcomes, PostRotate};
+use progress::Progress;
+
+/// Record packets to pcapng or pcap files
+///
+/// A pcapng file gets one interface for each virtual device (one RX queue of a device, eth1@2), times in
+/// nanoseconds, and at its end how many packets each interface has seen and lost since the capture began. Shows the
+/// same tables as 'wirelane count', whose --help explains the columns, and how much was written.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    recording: RecordingArgs,
+
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Workers: threads that take packets out of the rings, 1 to 64. With more than one each writes files of its own
+    /// (NAME-w0, NAME-w1, ...), which mergecap puts together
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
+    workers: usize,
+
+    /// Which worker gets a packet
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
+    steering: SteeringArg,
+
+    /// Whether load moves between workers
+    #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
+    balance: BalanceArg,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Files:
+  -w eth1.pcapng writes eth1.pcapng.part, and renames it once it is whole and
+  on the disk. What a killed recording leaves is a .part that tcpdump, tshark
+  and -r read up to the cut. With a --rotate option (they can be combined)
+  there are many files: eth1_00000001_20260301T120000Z.pcapng, with a number
+  that goes up and the time in UTC at which it begins. Sorted by name they are
+  sorted by time, also where the clock was set back. A new recording goes on
+  counting where files of the same name end. All workers share the numbers.
+  Files belong to who runs the command, and nobody else can read them. Links
+  are not followed, and nothing that exists is replaced.
+  --rotate-interval goes by the packets' time; what is read late, by some
+  milliseconds, is in the next file. While no packet comes, a file is ended
+  two seconds after its time, and the next one begins with the next packet.
+  --compress makes frames of up to 1 MiB: tshark reads such files, and so
+  does -r; tcpdump needs zstd -dc FILE | tcpdump -r -
+
+What cannot be written:
+  delivered = written + unwritten, in packets, at the end. A full disk does not
+  end the capture: the file is ended after its last whole packet, what comes
+  then is counted as unwritten, and writing is tried again every second. The
+  exit status is 1 then. --on-write-error stop ends the capture instead.
+  A disk that is too slow makes the worker wait, and the ledger's 'lost' grow.
+  With --json: written, unwritten, file_bytes, file_bytes_per_s, files,
+  files_removed, write_errors, post_rotate_done and post_rotate_failed.
+
+Examples:
+  wirelane record -i eth1 -w eth1.pcapng
+  wirelane record -i eth1@0-3 -w headers.pcapng --snap-length 128 --duration 60
+  wirelane record -i eth1 -w eth1.pcapng --rotate-size 1GiB --keep-size 100GiB
+  wirelane record -i eth1 -w eth1.pcapng --rotate-interval 1h --keep-files 48 \\
+      --compress zstd --post-rotate '/usr/local/bin/archive --quiet'
+  wirelane record -i eth1 -w eth1.pcapng --workers 4
+      then: mergecap -w all.pcapng eth1-w*.pcapng
+  wirelane record -i eth1 -w - | tcpdump -nn -r -
+  wirelane record -r capture.pcap -w capture.pcapng.zst
+
+Ctrl-C ends the capture and finishes the files; a second one leaves them as
+.part. Exit status: 0 done (also after Ctrl-C), 1 failed or something is
+unwritten, 2 wrong usage. A post-rotate command that fails is told and counted only.";
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let live = args.source.read.is_none();
+    let recording = &args.recording;
+    let options = recording.resolve(args.workers, live)?;
+    let to_stdout = recording.write.as_os_str() == "-";
+    ensure!(
+        args.source.read.as_ref().is_none_or(|read| to_stdout || *read != recording.write),
+        "{} cannot be read and written at once",
+        recording.write.display()
+    );
+    // Before anything is captured: later this process may not start others.
+    let mut helper = match &recording.post_rotate {
+        Some(command) => Some(PostRotate::start(command, recording.post_rotate_jobs)?),
+        None => None,
+    };
+    let on_finished = match &mut helper {
+        Some(helper) => Some(Box::new(helper.sender()?) as OnFinished),
+        None => None,
+    };
+    let capture = args.source.open(args.workers, args.steering, args.balance)?;
+    let begin_ns = utc_ns();
+    let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let info = SectionInfo {
+        hardware: std::env::consts::ARCH,
+        os: &format!("Linux {}", os.trim()),
+        application: concat!("Wirelane ", env!("CARGO_PKG_VERSION")),
+    };
+    let (recording, recorders) = Recording::begin(options, &info, on_finished)?;
+    let interfaces = capture.interfaces();
+    let homes = Arc::new(Mutex::new(VecDeque::new()));
+    for recorder in recorders {
+        let mut queue = Queue { recorder, interfaces: interfaces.clone(), ids: Vec::new() };
+        // Each virtual device gets its block, whether or not packets come.
+        for (device, rx) in interfaces.known() {
+            queue.interface_id(device, rx)?;
+        }
+        lock(&homes).push_back(queue);
+    }
+    let stream = if to_stdout { Stream::Stderr } else { Stream::Stdout };
+    let report = Report::new(args.source.json, capture.engine(), stream);
+    let progress = Progress::new(&capture, args.source.json);
+    let outcomes = helper.as_ref().map(PostRotate::outcomes);
+    let mut reporter = RecordReporter { report, recording: &recording, begin_ns, progress, outcomes };
+    let outcome = session::run(
+        capture,
+        &args.source,
+        |worker| {
+            let home = Arc::clone(&homes);
+            // In order; one that has ended already put its own back at the end.
+            let queue = lock(&home).pop_front();
+            let queue = queue.ok_or_else(|| anyhow!("a worker without a recorder; this is a bug"))?;
+            Ok(Recorder { queue: Some(queue), home, time: worker.timebase() })
+        },
+        &mut reporter,
+    );
+    // What is left to do may take a slow disk or a slow command long: another Ctrl-C leaves it undone.
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)))?;
+    }
+    let RecordReporter { mut report, outcomes, progress, .. } = reporter;
+    progress.end();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // What was recorded before it is still to be finished.
+            let recorders = lock(&homes).drain(..).map(|queue| queue.recorder).collect();
+            if let (_, Err(other)) = recording.end(recorders) {
+                tracing::warn!("{other}");
+            }
+            return Err(error);
+        }
+    };
+    let mut failure = outcome.failure;
+    let mut recorders = Vec::new();
+    for mut queue in lock(&homes).drain(..) {
+        for line in &outcome.ledger.virtual_devices {
+            if let Err(error) = queue.interface_id(line.index, line.queue as u16) {
+                failure.get_or_insert(error);
+            }
+        }
+        recorders.push(queue.recorder);
+    }
+    recording.tell(statistics(&outcome.ledger, begin_ns));
+    let first_path = recording.first_path().map(Path::to_owned);
+    let (counts, ended) = recording.end(recorders);
+    if let Err(error) = ended {
+        // A worker that was ended by a failed write says less of it than the recording does.
+        match failure.take().filter(|failure| !matches!(failure.downcast_ref(), Some(Error::Ended(_)))) {
+            Some(other) => {
+                tracing::warn!("{error}");
+                failure = Some(other);
+            }
+            None => failure = Some(error.into()),
+        }
+    }
+    if let Some(helper) = helper
+        && let Err(error) = helper.end()
+    {
+        failure.get_or_insert(error);
+    }
+    report.recorded(Recorded::new(counts, outcomes.as_deref().map(Outcomes::now)));
+    report.last(&outcome.ledger, outcome.elapsed)?;
+    if !args.source.json {
+        let place = match (first_path, counts.files) {
+            _ if to_stdout => "standard output".to_owned(),
+            (Some(path), 0 | 1) => path.display().to_string(),
+            (Some(path), files) => format!("{} files, {} the first", amount(files), path.display()),
+            (None, 0 | 1) => args.recording.write.display().to_string(),
+            (None, files) => format!("{} files", amount(files)),
+        };
+        report.say(&format!("{} packets recorded to {}\n", amount(counts.written), printable(&place)))?;
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn utc_ns() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What an interface's statistics go by.
+fn key(device: usize, queue: u16) -> u32 {
+    (device as u32) << 16 | u32::from(queue)
+}
+
+/// What became of each interface's packets, for the end of a file.
+fn statistics(ledger: &Ledger, begin_ns: u64) -> Vec<(u32, InterfaceStatistics)> {
+    let now = utc_ns();
+    let of = |line: &VirtualDeviceLine| {
+        let c = &line.counters;
+        // As dumpcap has it, and Wireshark shows it: isb_ifdrop holds what the capture dropped.
+        let statistics = InterfaceStatistics {
+            at_ns: now,
+            start_ns: Some(begin_ns),
+            end_ns: Some(now),
+            received: Some(c.seen),
+            dropped: Some(c.lost + c.shed),
+            filter_accepted: Some(c.seen - c.filtered),
+            os_drop: Some(c.lost + c.shed),
+            delivered: Some(c.analysed),
+        };
+        (key(line.index, line.queue as u16), statistics)
+    };
+    ledger.virtual_devices.iter().map(of).collect()
+}
+
+/// Shows the recording with the capture.
+struct RecordReporter<'a> {
+    report: Report,
+    recording: &'a Recording,
+    begin_ns: u64,
+    progress: Progress,
+    outcomes: Option<Arc<Outcomes>>,
+}
+
+impl Reporter for RecordReporter<'_> {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.report.ready(capture)
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        self.recording.tell(statistics(ledger, self.begin_ns));
+        let outcomes = self.outcomes.as_deref().map(Outcomes::now);
+        self.report.recorded(Recorded::new(self.recording.counts(), outcomes));
+        if self.progress.is_shown() {
+            self.progress.show(elapsed);
+            return Ok(());
+        }
+        self.report.interval(ledger, elapsed)
+    }
+}
+
+/// A recorder, and the ids of what it has described.
+struct Queue {
+    recorder: PacketRecorder,
+    interfaces: Interfaces,
+    /// Interface ids by device and queue.
+    ids: Vec<Vec<Option<u32>>>,
+}
+
+impl Queue {
+    /// The id of an interface, described at its first mention.
+    #[inline]
+    fn interface_id(&mut self, device: usize, queue: u16) -> Result<u32> {
+        match self.ids.get(device).and_then(|queues| queues.get(usize::from(queue))) {
+            Some(Some(id)) => Ok(*id),
+            _ => self.describe(device, queue),
+        }
+    }
+
+    #[cold]
+    fn describe(&mut self, device: usize, queue: u16) -> Result<u32> {
+        let interface = self
+            .interfaces
+            .get(device, queue)
+            .ok_or_else(|| anyhow!("a packet of an interface that was never described; this is a bug"))?;
+        let id = self.recorder.add_interface(
+            key(device, queue),
+            &Interface {
+                name: &interface.name,
+                description: &interface.description,
+                hardware: "",
+                filter: "",
+                link_number: interface.link_number,
+                snap_len: interface.snap_len,
+                speed_bps: interface.speed_bps,
+            },
+        )?;
+        if self.ids.len() <= device {
+            self.ids.resize(device + 1, Vec::new());
+        }
+        let queues = &mut self.ids[device];
+        if queues.len() <= usize::from(queue) {
+            queues.resize(usize::from(queue) + 1, None);
+        }
+        queues[usize::from(queue)] = Some(id);
+        Ok(id)
+    }
+}
+
+/// The worker's side: it has its recorder while it runs, and puts it back at its end, however that comes.
+struct Recorder {
+    queue: Option<Queue>,
+    home: Arc<Mutex<VecDeque<Queue>>>,
+    time: Timebase,
+}
+
+impl Recorder {
+    fn queue(&mut self) -> Result<&mut Queue> {
+        self.queue.as_mut().ok_or_else(|| anyhow!("the recording has ended"))
+    }
+}
+
+impl Handler for Recorder {
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        let ts_ns = self.time.utc_ns(record);
+        let queue = self.queue()?;
+        let interface = queue.interface_id(record.device(), record.queue())?;
+        queue.recorder.packet(&Packet {
+            interface,
+            ts_ns,
+            data: record.data(),
+            wire_len: record.wire_len(),
+            direction: record.is_egress().then_some(Direction::Outbound),
+        })?;
+        Ok(())
+    }
+
+    fn pause(&mut self, idle: bool) -> Result<()> {
+        Ok(self.queue()?.recorder.pause(idle)?)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        lock(&self.home).extend(self.queue.take());
+    }
+}

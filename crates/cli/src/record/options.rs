@@ -1,0 +1,274 @@
+//! The options of a recording, and what they mean together.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use wirelane::Error;
+use wirelane_export::recorder::{Format, Keep, RecordingOptions, Rotation};
+
+/// Headings of the help.
+pub const RECORDING: &str = "The recording";
+/// See [`RECORDING`].
+pub const MANY: &str = "Several files";
+
+/// Least size of a file: below, most of it would be headers.
+const SMALLEST: u64 = 64 << 10;
+/// The level of zstd where none is named: its own default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// What is written, and where.
+#[derive(clap::Args, Debug)]
+pub struct RecordingArgs {
+    /// File to write, NAME.part until it is whole; '-' is standard output, and the tables go to standard error then
+    #[arg(short, long, value_name = "FILE", help_heading = RECORDING)]
+    pub write: PathBuf,
+
+    /// File format. Default: pcap where the file's name ends in .pcap (or .pcap.zst), else pcapng
+    #[arg(long, value_enum, help_heading = RECORDING)]
+    format: Option<FormatArg>,
+
+    /// Replace the file if it exists, once the recording is whole
+    #[arg(long, help_heading = RECORDING)]
+    overwrite: bool,
+
+    /// Compress: zstd, or zstd:LEVEL with a level from 1 (fast) to 19. Names end in .zst then, and a FILE that does is
+    /// compressed without asking
+    #[arg(long, value_name = "zstd[:LEVEL]", value_parser = zstd, help_heading = RECORDING)]
+    compress: Option<i32>,
+
+    /// Write past the page cache (O_DIRECT), for long recordings to a fast disk that should not push everything else
+    /// out of memory. Refused where the file system cannot
+    #[arg(long, help_heading = RECORDING)]
+    direct_io: bool,
+
+    /// After a failed write (a full disk, say)
+    #[arg(long, value_enum, default_value_t = OnWriteError::Continue, help_heading = RECORDING)]
+    on_write_error: OnWriteError,
+
+    /// Begin a new file before one gets larger than this, as in 100MB or 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = MANY)]
+    rotate_size: Option<u64>,
+
+    /// Begin a new file at the multiples of this time in UTC, as in 30s, 15m, 1h or 1d
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = MANY)]
+    rotate_interval: Option<Duration>,
+
+    /// Begin a new file after this many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = MANY)]
+    rotate_packets: Option<u64>,
+
+    /// Keep at most this many files, and remove the oldest of this name, also of earlier recordings
+    #[arg(long, value_name = "N", help_heading = MANY)]
+    keep_files: Option<u64>,
+
+    /// Keep files of at most this size together, and remove the oldest of this name, also of earlier recordings.
+    /// Without --rotate-size files are rotated at a quarter of it
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = MANY)]
+    keep_size: Option<u64>,
+
+    /// Run this (by sh, as the user who runs wirelane) for every finished file, whose path is its last argument
+    #[arg(long, value_name = "COMMAND", help_heading = MANY)]
+    pub post_rotate: Option<String>,
+
+    /// Post-rotate commands that run at once
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64),
+        help_heading = MANY)]
+    pub post_rotate_jobs: u16,
+}
+
+/// Values of --format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FormatArg {
+    /// Interfaces, their statistics, any mix of link types
+    Pcapng,
+    /// Packets only, of one link type; times in nanoseconds
+    Pcap,
+}
+
+/// Values of --on-write-error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OnWriteError {
+    /// Go on, count what cannot be written, try again every second; exit status 1 at the end
+    Continue,
+    /// End the recording
+    Stop,
+}
+
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
+impl RecordingArgs {
+    /// What they ask for, with so many workers.
+    pub fn resolve(&self, workers: usize, live: bool) -> Result<RecordingOptions> {
+        let rotation =
+            Rotation { size: self.rotate_size, interval: self.rotate_interval, packets: self.rotate_packets };
+        let keep = Keep { files: self.keep_files, bytes: self.keep_size };
+        let workers_too = workers as u64 + 1;
+        match self.rotate_size {
+            Some(size) if size < SMALLEST => {
+                return Err(wrong("--rotate-size", "files of less than 64KiB are mostly headers; give more"));
+            }
+            _ => {}
+        }
+        if keep.files.is_some() && !rotation.is_set() && keep.bytes.is_none() {
+            let reason = "there is one file only; say when it ends, with --rotate-size, --rotate-interval or \
+                          --rotate-packets";
+            return Err(wrong("--keep-files", reason));
+        }
+        if keep.files.is_some_and(|files| files < workers_too) {
+            let reason = format!("{workers} are being written at any time, so keep {workers_too} or more");
+            return Err(wrong("--keep-files", reason));
+        }
+        if let Some(keep) = keep.bytes {
+            let least = rotation.size.unwrap_or(SMALLEST * 3).saturating_mul(workers_too);
+            if keep < least {
+                let reason = format!(
+                    "the file of each worker and a finished one need {least} bytes, and {keep} are to be kept; \
+                     keep more, or give a smaller --rotate-size"
+                );
+                return Err(wrong("--keep-size", reason));
+            }
+        }
+        if let Some(option) = self.needs_file(workers, rotation, keep)
+            && self.write.as_os_str() == "-"
+        {
+            return Err(wrong(option, "standard output is no file that could have it; give -w a name"));
+        }
+        let says_zst = self.write.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zst"));
+        Ok(RecordingOptions {
+            path: self.write.clone(),
+            format: match self.format {
+                Some(FormatArg::Pcap) => Format::Pcap,
+                Some(FormatArg::Pcapng) => Format::Pcapng,
+                None if says_pcap(&self.write, says_zst) => Format::Pcap,
+                None => Format::Pcapng,
+            },
+            rotation,
+            keep,
+            zstd_level: self.compress.or(says_zst.then_some(ZSTD_LEVEL)),
+            direct_io: self.direct_io,
+            overwrite: self.overwrite,
+            stop_on_error: self.on_write_error == OnWriteError::Stop,
+            workers,
+            live,
+        })
+    }
+
+    /// The first option that makes sense for files only.
+    fn needs_file(&self, workers: usize, rotation: Rotation, keep: Keep) -> Option<&'static str> {
+        [
+            ("--rotate-size", rotation.size.is_some()),
+            ("--rotate-interval", rotation.interval.is_some()),
+            ("--rotate-packets", rotation.packets.is_some()),
+            ("--keep-size", keep.bytes.is_some()),
+            ("--workers", workers > 1),
+            ("--direct-io", self.direct_io),
+            ("--post-rotate", self.post_rotate.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(option, given)| given.then_some(option))
+    }
+}
+
+fn says_pcap(path: &Path, says_zst: bool) -> bool {
+    let inner = if says_zst { path.with_extension("") } else { path.to_owned() };
+    inner.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pcap"))
+}
+
+/// A number and its unit, split.
+fn split(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+/// Bytes: 1000000, 100MB (of 1000), 100MiB or 100M (of 1024).
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text.trim());
+    let factor: f64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1_048_576.0,
+        "g" | "gib" => 1_073_741_824.0,
+        "t" | "tib" => 1_099_511_627_776.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err("give a size, as in 500MB (of 1000) or 1GiB (of 1024)".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number * factor >= 1.0 && number * factor < 1e18 => Ok((number * factor) as u64),
+        _ => Err("give a size, as in 500MB (of 1000) or 1GiB (of 1024)".into()),
+    }
+}
+
+/// A time of a second or more: 30 or 30s, 15m, 1h, 1d.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text.trim());
+    let factor = match unit {
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err("give a time, as in 30s, 15m, 1h or 1d".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number * factor >= 1.0 && number * factor <= 1e9 => {
+            Ok(Duration::from_secs_f64(number * factor))
+        }
+        _ => Err("give a time of a second or more, as in 30s, 15m, 1h or 1d".into()),
+    }
+}
+
+/// `zstd` or `zstd:LEVEL`.
+fn zstd(text: &str) -> Result<i32, String> {
+    let level = match text.strip_prefix("zstd") {
+        Some("") => return Ok(ZSTD_LEVEL),
+        Some(rest) => rest.strip_prefix(':').and_then(|level| level.parse().ok()),
+        None => None,
+    };
+    level
+        .filter(|level| (1..=19).contains(level))
+        .ok_or_else(|| "give zstd, or zstd:LEVEL with a level from 1 to 19".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_times_and_levels_are_read() {
+        assert_eq!(size("1000000"), Ok(1_000_000));
+        assert_eq!(size("100MB"), Ok(100_000_000));
+        assert_eq!(size("1GiB"), Ok(1 << 30));
+        assert_eq!(size("1.5 g"), Ok(3 << 29));
+        assert_eq!(size("64k"), Ok(65_536));
+        for wrong in ["", "0", "MB", "1PB", "-1", "1e9", "1..5M", "9999999TB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(time("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(time("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(time("1d"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["", "0", "0.5s", "1y", "-1m", "100000d"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((zstd("zstd"), zstd("zstd:19")), (Ok(3), Ok(19)));
+        for wrong in ["", "zstd:", "zstd:0", "zstd:20", "gzip", "zstd3"] {
+            assert!(zstd(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_say_the_format() {
+        for (name, zst, pcap) in [
+            ("a.pcap", false, true),
+            ("a.pcapng", false, false),
+            ("a.pcap.zst", true, true),
+            ("pcap", false, false),
+        ] {
+            assert_eq!(says_pcap(Path::new(name), zst), pcap, "{name}");
+        }
+    }
+}

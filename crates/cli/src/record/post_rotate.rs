@@ -1,0 +1,180 @@
+//! `--post-rotate`: a command for every finished file.
+//!
+//! The capturing process gives up the right to start programs, so a helper is started before: this program once
+//! more, with a hidden subcommand. It gets the paths of finished files through a pipe, each with a NUL behind it, runs
+//! the commands, and answers through another. It is in a process group of its own, so that Ctrl-C ends the capture and
+//! not the commands. Its end comes with the end of its input, after the last command.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::OFlags;
+
+/// The name of the hidden subcommand.
+const SUBCOMMAND: &str = "post-rotate-helper";
+
+/// Runs post-rotate commands for another wirelane process
+#[derive(clap::Args, Debug)]
+pub struct HelperArgs {
+    /// Commands that run at once
+    jobs: usize,
+    /// What sh runs
+    command: String,
+}
+
+/// What became of the commands.
+#[derive(Debug, Default)]
+pub struct Outcomes {
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Outcomes {
+    /// `(done, failed)` so far.
+    pub fn now(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, path: &Path, outcome: &str) {
+        if outcome == "ok" {
+            self.done.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("the post-rotate command failed for {}: {outcome}", path.display());
+        }
+    }
+}
+
+/// The helper, from the capturing process's side.
+pub struct PostRotate {
+    child: Child,
+    outcomes: Arc<Outcomes>,
+    answers: JoinHandle<()>,
+    stdin: Option<ChildStdin>,
+}
+
+impl PostRotate {
+    /// Starts the helper. To be called before privileges are given up.
+    pub fn start(command: &str, jobs: u16) -> Result<PostRotate> {
+        ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("wirelane-post-rotate")
+            .args([SUBCOMMAND, "--"])
+            .args([&jobs.to_string(), command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("starting the helper for --post-rotate")?;
+        let stdin = child.stdin.take().context("no pipe to the helper for --post-rotate")?;
+        let stdout = child.stdout.take().context("no pipe from the helper for --post-rotate")?;
+        // A helper that is stopped must not stop us.
+        let flags = rustix::fs::fcntl_getfl(&stdin)?;
+        rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
+        let outcomes = Arc::new(Outcomes::default());
+        let counts = Arc::clone(&outcomes);
+        let answers = std::thread::Builder::new().name("wl-post-rotate".into()).spawn(move || {
+            let mut fields = BufReader::new(stdout).split(0);
+            while let (Some(Ok(outcome)), Some(Ok(path))) = (fields.next(), fields.next()) {
+                counts
+                    .count(Path::new(std::ffi::OsStr::from_bytes(&path)), &String::from_utf8_lossy(&outcome));
+            }
+        })?;
+        Ok(PostRotate { child, outcomes, answers, stdin: Some(stdin) })
+    }
+
+    /// What became of the commands.
+    pub fn outcomes(&self) -> Arc<Outcomes> {
+        Arc::clone(&self.outcomes)
+    }
+
+    /// What hands a file to the helper, and never waits. The helper's input ends when it is dropped.
+    pub fn sender(&mut self) -> Result<impl FnMut(&Path) + Send + 'static> {
+        let mut stdin = self.stdin.take().context("the helper has one sender")?;
+        let outcomes = Arc::clone(&self.outcomes);
+        // The helper's directory is ours, but a path that begins with a dash would be taken for an option.
+        let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+        Ok(move |path: &Path| {
+            let path = here.join(path);
+            let mut message = path.as_os_str().as_bytes().to_vec();
+            message.push(0);
+            // One write of less than PIPE_BUF is all or nothing (pipe(7)).
+            if let Err(error) = stdin.write(&message) {
+                outcomes.count(&path, &format!("the helper that runs it does not listen: {error}"));
+            }
+        })
+    }
+
+    /// Waits for the last command, after the sender is gone. `(done, failed)`.
+    pub fn end(mut self) -> Result<(u64, u64)> {
+        drop(self.stdin.take());
+        ensure!(
+            self.answers.join().is_ok(),
+            "the thread that counts post-rotate commands panicked; this is a bug"
+        );
+        let status = self.child.wait().context("waiting for the helper for --post-rotate")?;
+        if !status.success() {
+            bail!("the helper for --post-rotate ended early: {status}");
+        }
+        Ok(self.outcomes.now())
+    }
+}
+
+/// The helper itself.
+pub fn run_helper(args: &HelperArgs) -> Result<()> {
+    // Whoever stops the capture by a signal to all wants the last files to be handled as well.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    let (sender, paths) = mpsc::channel::<PathBuf>();
+    let paths = Mutex::new(paths);
+    std::thread::scope(|scope| -> Result<()> {
+        for _ in 0..args.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    // The lock is held while waiting: the others would only wait for the same.
+                    let next = paths.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(path) = next else { break };
+                    let mut answer = run_command(&args.command, &path).into_bytes();
+                    answer.push(0);
+                    answer.extend_from_slice(path.as_os_str().as_bytes());
+                    answer.push(0);
+                    // If nobody listens any more, the commands are still to be run.
+                    let mut out = io::stdout().lock();
+                    let _ = out.write_all(&answer).and_then(|()| out.flush());
+                }
+            });
+        }
+        for path in BufReader::new(io::stdin().lock()).split(0) {
+            let path = PathBuf::from(std::ffi::OsString::from_vec(path.context("reading paths")?));
+            if sender.send(path).is_err() {
+                break;
+            }
+        }
+        drop(sender);
+        Ok(())
+    })
+}
+
+/// Runs the command for one file: `ok`, or what went wrong.
+fn run_command(command: &str, path: &Path) -> String {
+    // The path is an argument and never a part of what the shell reads.
+    let status = Command::new("/bin/sh")
+        .args(["-c", &format!("{command} \"$@\""), "sh"])
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(io::stderr())
+        .status();
+    match status {
+        Ok(status) if status.success() => "ok".into(),
+        Ok(status) => status.to_string(),
+        Err(error) => format!("sh cannot be started: {error}"),
+    }
+}

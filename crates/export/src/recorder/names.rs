@@ -1,0 +1,259 @@
+//! What the files of a recording are called.
+//!
+//! ```text
+//! eth1.pcapng                                    one file
+//! eth1-w0.pcapng                                 the file of worker 0 of several
+//! eth1_00000001_20260301T120000Z.pcapng          the first file of many
+//! eth1-w0_00000002_20260301T120000Z.pcapng.zst   one of worker 0, compressed
+//! ```
+//! The number comes before the time so that the order of names is the order of writing even where the clock was
+//! set back. All workers of a recording share one count, and a recording goes on counting where files of the same
+//! name ended, so that no two files are ever called the same. The time is UTC.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Digits of the number: a file a second lasts three years.
+const DIGITS: usize = 8;
+/// The last number that there is.
+pub(crate) const LAST_NUMBER: u64 = 99_999_999;
+/// `20260301T120000Z`.
+const TIME: usize = 16;
+/// What a file's name ends in while it is written.
+const PART: &str = ".part";
+/// What a compressed file's name ends in.
+const ZST: &str = ".zst";
+
+/// How the files of one recording are called: `DIRECTORY/STEM...EXTENSION`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// The directory that they are in; `.` where the name says none.
+    pub(crate) directory: PathBuf,
+    stem: OsString,
+    /// With its dots: `.pcapng.zst`; may be empty.
+    extension: OsString,
+}
+
+/// What a file's name says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    /// Its place in the order of writing.
+    pub(crate) number: u64,
+    /// Whether it is unfinished.
+    pub(crate) part: bool,
+}
+
+/// Whether a file with this name is compressed with zstd by its own account.
+pub(crate) fn says_zstd(path: &Path) -> bool {
+    path.as_os_str().as_bytes().to_ascii_lowercase().ends_with(ZST.as_bytes())
+}
+
+impl Names {
+    /// From what was asked for. `compressed` adds `.zst` where the name does not end so. `None` where the path has
+    /// no file name (`/`, `..`).
+    pub(crate) fn new(path: &Path, compressed: bool) -> Option<Names> {
+        let name = path.file_name()?.as_bytes();
+        // "eth1/" names a directory.
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return None;
+        }
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let ends_so = says_zstd(path) && name.len() > ZST.len();
+        let (body, outer) = match ends_so {
+            true => name.split_at(name.len() - ZST.len()),
+            false => (name, if compressed { ZST.as_bytes() } else { &[][..] }),
+        };
+        // A name that begins with its only dot has no extension.
+        let dot = body.iter().rposition(|&byte| byte == b'.').filter(|&at| at > 0).unwrap_or(body.len());
+        let extension = [&body[dot..], outer].concat();
+        Some(Names {
+            directory,
+            stem: OsString::from_vec(body[..dot].to_vec()),
+            extension: OsString::from_vec(extension),
+        })
+    }
+
+    /// The name of the only file, or of a worker's only file.
+    pub(crate) fn single(&self, worker: Option<usize>) -> OsString {
+        let mut name = self.stem.clone();
+        if let Some(worker) = worker {
+            name.push(format!("-w{worker}"));
+        }
+        name.push(&self.extension);
+        name
+    }
+
+    /// The name of one file of many. `number` is at most [`LAST_NUMBER`]; `utc_ns` is when it begins.
+    pub(crate) fn numbered(&self, worker: Option<usize>, number: u64, utc_ns: u64) -> OsString {
+        let mut name = self.stem.clone();
+        if let Some(worker) = worker {
+            name.push(format!("-w{worker}"));
+        }
+        name.push(format!("_{number:0DIGITS$}_{}", stamp(utc_ns / 1_000_000_000)));
+        name.push(&self.extension);
+        name
+    }
+
+    /// What a name in the directory says, where it is one of a numbered file of this recording, by whichever
+    /// worker.
+    pub(crate) fn parse(&self, name: &OsStr) -> Option<Parsed> {
+        let rest = name.as_bytes().strip_prefix(self.stem.as_bytes())?;
+        let (rest, part) = match rest.strip_suffix(PART.as_bytes()) {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
+        let rest = rest.strip_suffix(self.extension.as_bytes())?;
+        let rest = match rest.strip_prefix(b"-w") {
+            Some(worker) => {
+                let digits = worker.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                if digits == 0 {
+                    return None;
+                }
+                &worker[digits..]
+            }
+            None => rest,
+        };
+        if rest.len() != 1 + DIGITS + 1 + TIME || rest[0] != b'_' || rest[1 + DIGITS] != b'_' {
+            return None;
+        }
+        let (number, time) = (&rest[1..=DIGITS], &rest[2 + DIGITS..]);
+        let shape = b"dddddddd\x54dddddd\x5a"; // d: a digit; then T and Z
+        let timely = time.iter().zip(shape).all(|(&byte, &want)| match want {
+            b'd' => byte.is_ascii_digit(),
+            literal => byte == literal,
+        });
+        if !timely || !number.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let number = number.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+        Some(Parsed { number, part })
+    }
+}
+
+/// The name that a file has until it is whole. `attempt` counts from 1, for where a dead run left the first one.
+pub(crate) fn part(name: &OsStr, attempt: u32) -> OsString {
+    let mut part = name.to_owned();
+    if attempt > 1 {
+        part.push(format!(".{attempt}"));
+    }
+    part.push(PART);
+    part
+}
+
+/// Seconds since 1970 as `20260301T120000Z`. Years after 9999 stay at its end, so that names keep their length.
+fn stamp(seconds: u64) -> String {
+    let seconds = seconds.min(253_402_300_799);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // The civil calendar in eras of 400 years that begin in March, so that the leap day is a year's last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(path: &str, compressed: bool) -> Names {
+        Names::new(Path::new(path), compressed).unwrap()
+    }
+
+    #[test]
+    fn names_are_as_documented() {
+        let noon = 1_772_366_400_000_000_000; // 2026-03-01T12:00:00Z
+        assert_eq!(names("eth1.pcapng", false).single(None), "eth1.pcapng");
+        assert_eq!(names("eth1.pcapng", false).single(Some(0)), "eth1-w0.pcapng");
+        assert_eq!(names("eth1.pcapng", true).single(None), "eth1.pcapng.zst");
+        assert_eq!(names("eth1.pcapng.zst", true).single(Some(3)), "eth1-w3.pcapng.zst");
+        assert_eq!(names("eth1", false).single(Some(3)), "eth1-w3");
+        assert_eq!(names(".hidden", false).single(Some(3)), ".hidden-w3");
+        assert_eq!(
+            names("eth1.pcapng", false).numbered(None, 1, noon),
+            "eth1_00000001_20260301T120000Z.pcapng"
+        );
+        assert_eq!(
+            names("a.b/eth1.pcapng", true).numbered(Some(0), 2, noon),
+            "eth1-w0_00000002_20260301T120000Z.pcapng.zst"
+        );
+        assert_eq!(names("eth1.pcapng", false).directory, Path::new("."));
+        assert_eq!(names("/a/eth1.pcapng", false).directory, Path::new("/a"));
+        assert_eq!(part(OsStr::new("eth1.pcapng"), 1), "eth1.pcapng.part");
+        assert_eq!(part(OsStr::new("eth1.pcapng"), 2), "eth1.pcapng.2.part");
+        for nameless in ["/", "..", "a/..", "a/"] {
+            assert_eq!(Names::new(Path::new(nameless), false), None, "{nameless}");
+        }
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        // By date -u -d @N +%Y%m%dT%H%M%SZ.
+        for (seconds, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_709_251_199, "20240229T235959Z"),
+            (4_107_542_399, "21000228T235959Z"),
+            (4_107_542_400, "21000301T000000Z"),
+            (253_402_300_799, "99991231T235959Z"),
+            (u64::MAX, "99991231T235959Z"),
+        ] {
+            assert_eq!(stamp(seconds), text);
+        }
+    }
+
+    #[test]
+    fn other_files_are_not_ours() {
+        let names = names("eth1.pcapng", false);
+        for other in [
+            "eth1.pcapng",
+            "eth1_1_20260301T120000Z.pcapng",
+            "eth1_00000001_20260301T120000.pcapng",
+            "eth1_00000001_20260301T120000Z.pcap",
+            "eth10_00000001_20260301T120000Z.pcapng",
+            "eth1-w_00000001_20260301T120000Z.pcapng",
+            "eth1-wx_00000001_20260301T120000Z.pcapng",
+            "eth1_0000000a_20260301T120000Z.pcapng",
+            "eth1_00000001_20260301T120000Z.pcapng.bak",
+            "eth1_00000001_2026-301T120000Z.pcapng",
+            "",
+        ] {
+            assert_eq!(names.parse(OsStr::new(other)), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_says_its_number(
+            worker in proptest::option::of(0usize..64), number in 0..=LAST_NUMBER, utc_ns: u64, part_of: bool,
+            file in "[a-z_.-]{1,12}", compressed: bool,
+        ) {
+            prop_assume!(!matches!(file.as_str(), "." | ".."));
+            let names = names(&file, compressed);
+            let name = names.numbered(worker, number, utc_ns);
+            let name = if part_of { part(&name, 1) } else { name };
+            prop_assert_eq!(names.parse(&name), Some(Parsed { number, part: part_of }));
+        }
+
+        #[test]
+        fn order_of_names_is_order_of_writing(numbers: [u32; 2], times: [u64; 2], worker in 0usize..64) {
+            let [a, b] = numbers.map(|number| u64::from(number) % (LAST_NUMBER + 1));
+            let names = names("eth1.pcapng", true);
+            let first = names.numbered(Some(worker), a, times[0]);
+            let second = names.numbered(Some(worker), b, times[1]);
+            if a != b {
+                prop_assert_eq!(first.cmp(&second), a.cmp(&b));
+            }
+        }
+    }
+}

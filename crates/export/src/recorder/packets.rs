@@ -1,0 +1,233 @@
+//! The worker's side of a recording: packets become blocks in chunks, and chunks go to the writer.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use super::chunk::{Chunk, Format, Pool};
+use super::counts::Shared;
+use super::writer::Message;
+use crate::{Direction, Error, Interface, PcapWriter, PcapngWriter, Result, SectionInfo};
+
+/// Bytes that a block has at most beside its packet.
+const AROUND: usize = 64;
+
+/// One packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// The interface, as [`PacketRecorder::add_interface`] numbered it.
+    pub interface: u32,
+    /// UTC nanoseconds since 1970.
+    pub ts_ns: u64,
+    /// The captured bytes.
+    pub data: &'a [u8],
+    /// Bytes that it had on the wire.
+    pub wire_len: u32,
+    /// Which way it went, where that is known.
+    pub direction: Option<Direction>,
+}
+
+/// Takes the packets of one worker. Allocates nothing and makes no system call per packet.
+#[derive(Debug)]
+pub struct PacketRecorder {
+    encoder: Encoder,
+    /// Link type and snap length of each interface.
+    links: Vec<(u32, u32)>,
+    messages: SyncSender<Message>,
+    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    /// How long packets may lie here.
+    patience: Duration,
+    /// Whether somebody waits at the other end.
+    stream: bool,
+    flushed: Instant,
+}
+
+#[derive(Debug)]
+enum Encoder {
+    Pcapng(PcapngWriter<Chunk>),
+    Pcap(PcapWriter<Chunk>),
+    /// The header of a pcap file states the link type, which the first packet tells.
+    Unknown,
+}
+
+impl PacketRecorder {
+    /// Begins: every file of the writer will say this of its making.
+    pub(crate) fn new(
+        format: Format,
+        info: &SectionInfo<'_>,
+        messages: SyncSender<Message>,
+        pool: Arc<Pool>,
+        shared: Arc<Shared>,
+        (patience, stream): (Duration, bool),
+    ) -> Result<PacketRecorder> {
+        let encoder = match format {
+            Format::Pcapng => {
+                let mut writer = PcapngWriter::new(pool.take(), info)?;
+                send(&messages, Message::Head(writer.get_mut().bytes.clone()))?;
+                writer.get_mut().bytes.clear();
+                Encoder::Pcapng(writer)
+            }
+            Format::Pcap => Encoder::Unknown,
+        };
+        let flushed = Instant::now();
+        Ok(PacketRecorder { encoder, links: Vec::new(), messages, pool, shared, patience, stream, flushed })
+    }
+
+    /// Describes an interface and returns its id, which counts from 0. `key` is what its statistics go by
+    /// ([`super::Recording::tell`]).
+    ///
+    /// # Errors
+    /// [`Error::LinkType`]; [`Error::Ended`] after a failed write that was to end the recording.
+    pub fn add_interface(&mut self, key: u32, interface: &Interface<'_>) -> Result<u32> {
+        self.flush()?;
+        if let Encoder::Pcapng(writer) = &mut self.encoder {
+            writer.add_interface(interface)?;
+            let block = writer.get_mut().bytes.clone();
+            writer.get_mut().bytes.clear();
+            send(&self.messages, Message::Interface { key, block })?;
+        }
+        self.links.push((interface.link_number, interface.snap_len));
+        Ok(self.links.len() as u32 - 1)
+    }
+
+    /// Takes a packet.
+    ///
+    /// # Errors
+    /// What the format cannot hold, as the writers say it: the packet counts as unwritten then. [`Error::Ended`]
+    /// after a failed write that was to end the recording; this packet is counted with those that wait.
+    #[inline]
+    pub fn packet(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let chunk_bytes = self.pool.chunk_bytes();
+        let there = self.chunk().map_or(0, |chunk| chunk.bytes.len());
+        let full = there > 0 && there + packet.data.len() + AROUND > chunk_bytes;
+        let flushed = if full { self.flush() } else { Ok(()) };
+        let encoded = match &mut self.encoder {
+            Encoder::Pcapng(writer) => writer.write_packet(
+                packet.interface,
+                packet.ts_ns,
+                packet.data,
+                packet.wire_len,
+                packet.direction,
+            ),
+            _ => self.pcap_packet(packet),
+        };
+        if let Err(error) = encoded {
+            self.shared.counts.unwritten.add(1);
+            return Err(error);
+        }
+        if let Some(chunk) = self.chunk() {
+            chunk.packets += 1;
+            chunk.latest_ns = chunk.latest_ns.max(packet.ts_ns);
+        }
+        flushed
+    }
+
+    fn pcap_packet(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let (link_number, snap_len) = *self
+            .links
+            .get(packet.interface as usize)
+            .ok_or(Error::NoInterface { id: packet.interface, interfaces: self.links.len() as u32 })?;
+        self.begin_pcap(link_number, snap_len)?;
+        match &mut self.encoder {
+            Encoder::Pcap(writer) => {
+                writer.write_packet(link_number, packet.ts_ns, packet.data, packet.wire_len)
+            }
+            Encoder::Pcapng(_) | Encoder::Unknown => Ok(()),
+        }
+    }
+
+    /// Writes the header of a pcap file, once.
+    fn begin_pcap(&mut self, link_number: u32, snap_len: u32) -> Result<()> {
+        if let Encoder::Unknown = self.encoder {
+            let mut writer = PcapWriter::new(self.pool.take(), link_number, snap_len)?;
+            send(&self.messages, Message::Head(writer.get_mut().bytes.clone()))?;
+            writer.get_mut().bytes.clear();
+            self.encoder = Encoder::Pcap(writer);
+        }
+        Ok(())
+    }
+
+    /// To be called now and then, after every batch: passes packets on that have waited long enough. `idle`: there
+    /// was nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] after a failed write that was to end the recording.
+    pub fn pause(&mut self, idle: bool) -> Result<()> {
+        self.check()?;
+        if self.chunk().is_none_or(|chunk| chunk.packets == 0) {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if !(idle && self.stream || now - self.flushed >= self.patience) {
+            return Ok(());
+        }
+        // Without an empty chunk the writer is behind, and there is no hurry.
+        match self.pool.try_take() {
+            Some(empty) => self.pass(empty),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends: what is here goes to the writer, which ends its file.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] where the writer is gone.
+    pub(crate) fn end(mut self) -> Result<()> {
+        if let Encoder::Unknown = self.encoder {
+            // No packet came: an empty file of the most likely link type.
+            let (link_number, snap_len) = self.links.first().copied().unwrap_or((1, 0));
+            self.begin_pcap(link_number, snap_len)?;
+        }
+        self.pass_all()?;
+        send(&self.messages, Message::End)
+    }
+
+    fn chunk(&mut self) -> Option<&mut Chunk> {
+        match &mut self.encoder {
+            Encoder::Pcapng(writer) => Some(writer.get_mut()),
+            Encoder::Pcap(writer) => Some(writer.get_mut()),
+            Encoder::Unknown => None,
+        }
+    }
+
+    /// Passes on what is here, waiting for an empty chunk if need be.
+    fn flush(&mut self) -> Result<()> {
+        self.pass_all()?;
+        self.check()
+    }
+
+    fn pass_all(&mut self) -> Result<()> {
+        match self.chunk() {
+            Some(chunk) if chunk.packets > 0 => {
+                let empty = self.pool.take();
+                self.pass(empty)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn pass(&mut self, empty: Chunk) -> Result<()> {
+        self.flushed = Instant::now();
+        let Some(chunk) = self.chunk() else { return Ok(()) };
+        let full = std::mem::replace(chunk, empty);
+        let packets = full.packets;
+        send(&self.messages, Message::Packets(full)).inspect_err(|_| {
+            self.shared.counts.unwritten.add(packets);
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.shared.ended.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::Ended(self.shared.first_failure().unwrap_or_default())),
+        }
+    }
+}
+
+fn send(messages: &SyncSender<Message>, message: Message) -> Result<()> {
+    // The channel has room for all chunks that there are, so this does not wait.
+    messages.send(message).map_err(|_| Error::Write(io::Error::other("the writer has ended; this is a bug")))
+}
