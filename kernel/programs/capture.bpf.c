@@ -54,9 +54,7 @@ static __always_inline int wl_xdp(struct xdp_md *ctx, bool bound, struct wl_pack
 	packet->queue = ctx->rx_queue_index;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
-	return wl_offer(ctx, WL_HOOK_XDP, bound, packet, (void *)(long)ctx->data, (void *)(long)ctx->data_end)
-		   ? XDP_DROP
-		   : XDP_PASS;
+	return wl_offer(ctx, WL_HOOK_XDP, bound, packet) ? XDP_DROP : XDP_PASS;
 }
 
 SEC("?xdp.frags")
@@ -106,8 +104,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
-	return wl_offer(skb, WL_HOOK_SKB, false, &packet, (void *)(long)skb->data,
-			(void *)(long)skb->data_end)
+	return wl_offer(skb, WL_HOOK_SKB, false, &packet)
 		   ? TC_ACT_SHOT
 		   : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }

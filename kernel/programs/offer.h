@@ -75,6 +75,26 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 	return error;
 }
 
+/*
+ * The parser for each kind of context; for global functions see wl_copy_xdp(). What lies behind `parsed` must
+ * not be on the caller's stack (parse.h says why): to the verifier it is memory that it knows nothing of.
+ */
+__noinline int wl_parse_xdp(struct xdp_md *ctx, struct wl_parsed *parsed)
+{
+	if (parsed)
+		wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, wl_config.link,
+			 WL_PARSE_TUNNELS, parsed);
+	return 0;
+}
+
+__noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
+{
+	if (parsed)
+		wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, wl_config.link,
+			 WL_PARSE_TUNNELS, parsed);
+	return 0;
+}
+
 /* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
  */
 enum wl_fate {
@@ -280,8 +300,7 @@ static __always_inline __u32 wl_ask_steerer(void *ctx, const struct wl_packet *p
  * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
  * wire_len, flags and vlan are the caller's. True: a group takes it from the host stack.
  */
-static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, struct wl_packet *packet,
-				     const void *data, const void *data_end)
+static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
 	struct wl_lane *lane;
@@ -310,7 +329,10 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, s
 	} else {
 		packet->ts_ns = bpf_ktime_get_ns();
 	}
-	wl_parse(data, data_end, wl_config.link, WL_PARSE_TUNNELS, &lane->parsed);
+	if (hook == WL_HOOK_XDP)
+		wl_parse_xdp(ctx, &lane->parsed);
+	else
+		wl_parse_skb(ctx, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
 
