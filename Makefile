@@ -30,9 +30,9 @@ fuzz: setup ## fuzz packets, files, selectors (FUZZ_SECONDS=60; nightly Rust)
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
-bench: build ## measure ours beside its peers, about 20 minutes (QUICK=1: 3; OPTIONS="--sizes 60")
-	cargo build --release -p wirelane-bench
-	@$(if $(filter-out 0,$(shell id -u)),sudo) target/release/wirelane-bench $(if $(QUICK),--quick) $(OPTIONS)
+bench: setup ## measure ours beside its peers, 25 minutes (QUICK=1: 3; OPTIONS="--readme")
+	@scripts/setup bench
+	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
 install: ## install the built program to PREFIX (/usr/local)
 	@test -x target/release/wirelane || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }

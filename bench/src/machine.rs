@@ -1,113 +1,130 @@
-//! What the results were measured on, without names of hosts or users.
+//! What the measurement ran on, without anything that names the machine.
 
 use std::fs;
 use std::process::Command;
 
-use crate::receiver::{Receiver, version};
+use serde::Serialize;
 
-/// The machine and what ran on it.
-#[derive(Clone, Debug)]
+/// The machine's description.
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    lines: Vec<(&'static str, String)>,
-    started: Stat,
-}
-
-/// CPU time since boot, in ticks (proc_stat(5)).
-#[derive(Clone, Copy, Debug, Default)]
-struct Stat {
-    total: u64,
-    steal: u64,
+    /// Day of the measurement, YYYY-MM-DD, UTC.
+    pub date: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Preemption model and build, from the kernel's version string.
+    pub kernel_version: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores that are on line.
+    pub cores: usize,
+    /// Caches of core 0, as in "L1d 48K, L2 2048K".
+    pub caches: String,
+    /// Whether a hypervisor is beneath, as far as the processor tells.
+    pub hypervisor: bool,
+    /// Frequency governor of core 0; none: the machine does not let one choose.
+    pub governor: Option<String>,
+    /// Whether BPF programs are compiled by the kernel.
+    pub bpf_jit: Option<String>,
+    /// What the kernel takes the time from.
+    pub clocksource: Option<String>,
+    /// What the kernel does against faults of the processor: those that are not "Not affected".
+    pub mitigations: Vec<String>,
+    /// Versions of the system's programs that were compared.
+    pub programs: Vec<String>,
 }
 
 impl Machine {
-    /// Looks at this machine, at the start of a run.
-    pub fn look(receivers: &[Receiver]) -> Machine {
-        let cpu = read("/proc/cpuinfo");
-        let model = cpu
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()))
-            .unwrap_or("unknown");
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let hypervisor = if cpu.contains(" hypervisor") { "a virtual machine" } else { "not virtual" };
-        let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-        let governor =
-            if governor.is_empty() { "none (no frequency scaling visible)".into() } else { governor };
-        let mut lines = vec![
-            ("date", command("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
-            ("CPU", format!("{model}, {cores} cores, {hypervisor}")),
-            ("kernel", format!("{} {}", read("/proc/sys/kernel/osrelease"), command("uname", &["-m"]))),
-            ("governor", governor),
-            ("clock source", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
-            ("BPF JIT", read("/proc/sys/net/core/bpf_jit_enable")),
-            ("mitigations", mitigations()),
-            ("load at the start", read("/proc/loadavg")),
-        ];
-        for receiver in receivers {
-            if let Some(version) = version(*receiver) {
-                lines.push(("peer", version));
-            }
+    /// This machine, now. What cannot be read is left empty.
+    pub fn describe() -> Machine {
+        let cpuinfo = read("/proc/cpuinfo");
+        let field = |name: &str| {
+            let line = cpuinfo.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
+        };
+        let optional = |path: &str| Some(read(path)).filter(|text| !text.is_empty());
+        Machine {
+            date: output("date", &["-u", "+%F"]),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            kernel_version: read("/proc/sys/kernel/version"),
+            cpu: [field("model name"), field("CPU part")].join(" ").trim().to_owned(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            caches: caches(),
+            hypervisor: field("flags").split(' ').any(|flag| flag == "hypervisor"),
+            governor: optional("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            bpf_jit: optional("/proc/sys/net/core/bpf_jit_enable"),
+            clocksource: optional("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            mitigations: mitigations(),
+            programs: ["tcpdump", "dumpcap", "netsniff-ng"].into_iter().filter_map(version).collect(),
         }
-        Machine { lines, started: stat() }
     }
 
-    /// The description, with the load and the stolen time of the run until now.
-    pub fn describe(&self) -> String {
-        let now = stat();
-        let (total, steal) = (now.total - self.started.total, now.steal - self.started.steal);
-        let share = 100.0 * steal as f64 / total.max(1) as f64;
-        let mut lines = self.lines.clone();
-        lines.push(("load at the end", read("/proc/loadavg")));
-        lines.push(("stolen by the host", format!("{share:.1} % of CPU time during the run")));
-        lines.iter().map(|(name, value)| format!("{name:<20}{value}\n")).collect()
+    /// As lines for people.
+    pub fn text(&self) -> String {
+        let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };
+        format!(
+            "date         {}\nkernel       {} {}\nprocessor    {}, {} cores{}\ncaches       {}\ngovernor     {}\n\
+             BPF JIT      {}\nclocksource  {}\nmitigations  {}\nprograms     {}\n",
+            self.date,
+            self.kernel,
+            self.kernel_version,
+            self.cpu,
+            self.cores,
+            if self.hypervisor { ", under a hypervisor" } else { "" },
+            self.caches,
+            self.governor.as_deref().unwrap_or("not for this machine to choose"),
+            self.bpf_jit.as_deref().unwrap_or("unknown"),
+            self.clocksource.as_deref().unwrap_or("unknown"),
+            list(&self.mitigations),
+            list(&self.programs),
+        )
     }
-}
-
-/// A folder's name for a run of now: the date and the kernel.
-pub fn folder() -> String {
-    let kernel: String = read("/proc/sys/kernel/osrelease")
-        .chars()
-        .map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' })
-        .collect();
-    format!("{}-{kernel}", command("date", &["-u", "+%Y-%m-%d"]))
-}
-
-fn mitigations() -> String {
-    let mut active: Vec<String> = fs::read_dir("/sys/devices/system/cpu/vulnerabilities")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let state = fs::read_to_string(entry.path()).ok()?;
-            let name = entry.file_name().into_string().ok()?;
-            (!state.starts_with("Not affected")).then(|| format!("{name}: {}", state.trim()))
-        })
-        .collect();
-    active.sort();
-    active.join("; ")
-}
-
-fn stat() -> Stat {
-    let text = read("/proc/stat");
-    let fields: Vec<u64> = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    // user nice system idle iowait irq softirq steal; guest times are within user.
-    Stat { total: fields.iter().take(8).sum(), steal: fields.get(7).copied().unwrap_or(0) }
 }
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn command(program: &str, arguments: &[&str]) -> String {
-    Command::new(program)
-        .args(arguments)
-        .output()
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default()
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The first line of what a program says to --version.
+fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).lines().next()?.trim().to_owned())
+}
+
+fn caches() -> String {
+    let folder = "/sys/devices/system/cpu/cpu0/cache";
+    let mut found = Vec::new();
+    for index in 0..8 {
+        let file = |name: &str| read(&format!("{folder}/index{index}/{name}"));
+        let kind = match file("type").as_str() {
+            "Data" => "d",
+            "Instruction" => "i",
+            "Unified" => "",
+            _ => continue,
+        };
+        found.push(format!("L{}{kind} {}", file("level"), file("size")));
+    }
+    found.join(", ")
+}
+
+fn mitigations() -> Vec<String> {
+    let folder = "/sys/devices/system/cpu/vulnerabilities";
+    let mut found: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| {
+            (entry.file_name().to_string_lossy().into_owned(), read(&entry.path().to_string_lossy()))
+        })
+        .filter(|(_, state)| state != "Not affected")
+        .map(|(name, state)| format!("{name}: {state}"))
+        .collect();
+    found.sort();
+    found
 }

@@ -1,37 +1,148 @@
-//! Measures Wirelane beside its peers: receivers in turn on the same generator, in one interleaved run.
+//! `wirelane-bench`: receivers in turn on the same generator, in one interleaved run.
 //!
 //! ```text
-//! receive/   the peers that are no program of their own, each in its own process
-//! receiver   how every receiver is started and read
-//! trial      the lab, one trial, and where every packet of it went
-//! search     the highest rate without loss, and with 0.5 % of it
-//! results    medians, spread, ratios: table and CSV
-//! chart      the same as SVG
-//! machine    what it was measured on
+//! options -> run: for each round, setup, load, receiver
+//!              bed        two namespaces, a veth pair, NAPI where the setup wants it
+//!              trial      a receiver's process, the generator's process, and the account of every packet
+//!              search     trials at chosen rates: the highest without loss
+//!              cost       parts of a kernel program by themselves
+//!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL/
 //! ```
 //!
-//! Two generators are used, because they show different things. Live frames cost little and so show what the
-//! receiver costs; sk_buffs cost several times as much, as most of a host's packets do, and hide it. What a
-//! receiver reaches with one must not be compared with the limit of the other.
+//! Receivers are processes, ours and others' alike, so that their CPU time is measured in the same way. Those that
+//! no tool of the system brings are small ones in `receive`.
 
+mod bed;
 mod chart;
+mod cost;
+mod csv;
+mod generate;
 mod machine;
 mod options;
+mod overload;
+mod process;
+mod readme;
 mod receive;
 mod receiver;
-mod results;
+mod report;
 mod run;
 mod search;
 mod skel;
+mod summary;
 mod trial;
 
-use anyhow::Result;
+use std::env;
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use machine::Machine;
+use options::Options;
+use run::Measured;
+use summary::Line;
+use trial::Tools;
+
+#[derive(Parser)]
+#[command(name = "wirelane-bench", args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// One of the small receivers that ours is held against; ends at SIGTERM
+    #[command(hide = true)]
+    Receive(receive::Args),
+    /// The generator of socket buffers inside the kernel
+    #[command(hide = true)]
+    Generate(generate::Args),
+}
 
 fn main() -> Result<()> {
-    let options = options::Options::parse();
-    match options.command {
-        Some(options::Command::Receive { kind, device, jumbo }) => receive::run(kind, &device, jumbo),
-        None => run::run(&options),
+    let cli = Cli::parse();
+    match &cli.command {
+        Some(Command::Receive(args)) => return receive::run(args),
+        Some(Command::Generate(args)) => return generate::run(args),
+        None => {}
     }
+    let options = cli.options.check()?;
+    let tools = tools(&options)?;
+    let machine = Machine::describe();
+    let measured = run::run(&options, &tools)?;
+    let lines = summary::summarise(&measured.trials);
+    let page = report::page(&options, &machine, &measured, &lines);
+    let mut out = stdout().lock();
+    out.write_all(page.as_bytes()).context("writing to standard output")?;
+    let folder = write(&options, &machine, &measured, &lines, &page)?;
+    writeln!(out, "\nwritten to {}", folder.display()).context("writing to standard output")?;
+    if options.readme {
+        let readme = wirelane_tests::repository().join("README.md");
+        readme::update(&readme, &folder, &|below| {
+            readme::section(&options, &machine, &lines, &measured.loss_free, below)
+        })?;
+        writeln!(out, "{} has the new figures", readme.display()).context("writing to standard output")?;
+    }
+    let ours: Vec<&str> = measured
+        .failed
+        .iter()
+        .filter(|(receiver, _)| receiver.is_ours())
+        .map(|(_, message)| message.as_str())
+        .collect();
+    ensure!(ours.is_empty(), "{} trials of ours failed: {}", ours.len(), ours.join("; "));
+    Ok(())
+}
+
+/// This program, and `wirelane` beside it or where `WIRELANE_BIN` says.
+fn tools(options: &Options) -> Result<Tools> {
+    let bench = env::current_exe().context("finding this program")?;
+    let wirelane =
+        env::var_os("WIRELANE_BIN").map_or_else(|| bench.with_file_name("wirelane"), PathBuf::from);
+    ensure!(
+        wirelane.exists(),
+        "{} has not been built: run 'make bench', which builds it, or set WIRELANE_BIN",
+        wirelane.display()
+    );
+    let text = |path: &Path| {
+        let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+        ensure!(!text.contains(char::is_whitespace), "{text}: a path with blanks cannot be used here");
+        Ok(text.to_owned())
+    };
+    Ok(Tools { wirelane: text(&wirelane)?, bench: text(&bench)?, buffer: options.buffer })
+}
+
+/// Writes all results to a folder and returns its name.
+fn write(
+    options: &Options,
+    machine: &Machine,
+    measured: &Measured,
+    lines: &[Line],
+    page: &str,
+) -> Result<PathBuf> {
+    let name = format!("bench/results/{}-{}", machine.date, machine.kernel);
+    let folder = options.out.clone().unwrap_or_else(|| wirelane_tests::repository().join(name));
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let machine_text = serde_json::to_string_pretty(machine)? + "\n";
+    let files = [
+        ("README.md", page.to_owned()),
+        ("machine.json", machine_text),
+        ("trials.csv", csv::trials(&measured.trials, &measured.search_trials)),
+        ("summary.csv", csv::summary(lines)),
+        ("loss-free.csv", csv::loss_free(&measured.loss_free)),
+    ];
+    for (file, text) in files {
+        let path = folder.join(file);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    for load in options.loads() {
+        let file = chart::file_name(load);
+        let caption =
+            format!("{}-byte frames, {}, full speed, {}", load.size, load.method.label(), machine.date);
+        chart::write(&folder.join(file), lines, load, &caption)?;
+    }
+    Ok(folder)
 }

@@ -1,111 +1,197 @@
-//! The command line.
+//! The options of the bench, and what they choose.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::receive::Kind;
-use crate::receiver::Receiver;
-use crate::trial::{Case, LARGEST_LIVE_FRAME, Method, Setup};
+use anyhow::{Result, ensure};
 
-/// Measure Wirelane beside its peers, in network namespaces of its own. Needs root and two cores.
-#[derive(clap::Parser, Debug)]
-#[command(version)]
+use crate::bed::Setup;
+use crate::receiver::{Receiver, USUAL};
+use crate::trial::{Load, Method};
+
+/// The largest frame, in bytes, that the generator can make inside the kernel.
+pub const LARGEST_LIVE_FRAME: u32 = 3300;
+
+/// MTU of the devices for frames up to 1514 bytes.
+pub const USUAL_MTU: u32 = 1500;
+
+/// Compare receivers on the same generator: throughput, loss-free rate, CPU time
+///
+/// Traffic stays in network namespaces that are made and removed. Needs root, two cores, and a built 'wirelane'.
+#[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Fewer cases and shorter trials: under three minutes
+    /// Receivers, with commas; all usual ones where it is left out
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = USUAL)]
+    pub receivers: Vec<Receiver>,
+
+    /// Setups: A has NAPI on the generator's core, B on the receiver's
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Setup::A, Setup::B], ignore_case = true)]
+    pub setups: Vec<Setup>,
+
+    /// Bytes of a frame without FCS
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [60, 300, 1500, 9000])]
+    pub sizes: Vec<u32>,
+
+    /// How frames are made; where it is left out, as clones of a socket buffer, and for 60 bytes also as live frames
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub methods: Vec<Method>,
+
+    /// Rounds of the throughput measurement; each has every receiver once, every other one only the first size
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+
+    /// Length of a trial in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    pub seconds: f64,
+
+    /// Receivers' buffers in MiB, a power of two; AF_XDP always has 4096 frames of 4 KiB
+    #[arg(long, value_name = "MIB", default_value_t = 4)]
+    pub buffer: u32,
+
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',',
+        default_values_t = [Part::Throughput, Part::LossFree, Part::Cost])]
+    pub parts: Vec<Part>,
+
+    /// Cores of generator and receiver
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 1])]
+    pub cores: Vec<usize>,
+
+    /// Nice value of generator, receiver and NAPI's thread, so that other programs on the machine disturb less
+    #[arg(long, value_name = "N", default_value_t = -20, allow_hyphen_values = true)]
+    pub nice: i32,
+
+    /// A look in under three minutes: 60-byte frames, two rounds, short trials, loss-free rates of few receivers
     #[arg(long)]
     pub quick: bool,
-    /// Receivers to compare; the limit (drop) is always among them
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    pub receivers: Vec<Receiver>,
-    /// Frame sizes in bytes, without FCS
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(60..=9014))]
-    pub sizes: Vec<u32>,
-    /// Setups: a (receiver alone on core 1), b (receiver shares core 1 with NAPI)
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", ignore_case = true)]
-    pub setups: Vec<Setup>,
-    /// Generators
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    pub methods: Vec<Method>,
-    /// How often each receiver has its turn
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub rounds: Option<u32>,
-    /// Seconds of one trial at full speed
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub seconds: Option<Duration>,
-    /// Leave out the search for the highest rate without loss
+
+    /// Also put a table and the charts into the project's README.md
     #[arg(long)]
-    pub no_search: bool,
-    /// Folder for the results [default: bench/results/DATE-KERNEL in the repository]
-    #[arg(long, value_name = "DIR")]
+    pub readme: bool,
+
+    /// Folder for the results; bench/results/DATE-KERNEL where it is left out
+    #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
-    /// What else to do
-    #[command(subcommand)]
-    pub command: Option<Command>,
 }
 
-/// What the bench starts itself as.
-#[derive(clap::Subcommand, Debug)]
-pub enum Command {
-    /// Receive and count until SIGTERM (the bench starts its own receivers so)
-    #[command(hide = true)]
-    Receive {
-        /// The kind of receiver
-        #[arg(value_enum)]
-        kind: Kind,
-        /// The device
-        #[arg(short = 'i')]
-        device: String,
-        /// Packets may be larger than a page
-        #[arg(long)]
-        jumbo: bool,
-    },
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Packets received while the generator runs as fast as it can
+    Throughput,
+    /// The highest rate without loss, and with a loss of 0.5 %, for frames of the first size; and what happens at
+    /// twice that rate
+    LossFree,
+    /// What the parts of a kernel program cost
+    Cost,
 }
 
 impl Options {
-    /// The receivers asked for, the limit first.
-    pub fn receivers(&self) -> Vec<Receiver> {
-        let asked = |receiver: &Receiver| {
-            *receiver == Receiver::Drop || self.receivers.is_empty() || self.receivers.contains(receiver)
-        };
-        Receiver::ALL.into_iter().filter(asked).collect()
-    }
-
-    /// The cases asked for. Live frames are left out where a frame is too large to be one.
-    pub fn cases(&self) -> Vec<Case> {
-        let or = |asked: &[u32], all: &[u32]| if asked.is_empty() { all.to_vec() } else { asked.to_vec() };
-        let sizes = or(&self.sizes, if self.quick { &[60] } else { &[60, 300, 1500, 9000] });
-        let setups = if self.setups.is_empty() { vec![Setup::A, Setup::B] } else { self.setups.clone() };
-        let methods =
-            if self.methods.is_empty() { vec![Method::Kernel, Method::Socket] } else { self.methods.clone() };
-        let mut cases = Vec::new();
-        for setup in setups {
-            for method in &methods {
-                for size in &sizes {
-                    if *method == Method::Socket || *size <= LARGEST_LIVE_FRAME {
-                        cases.push(Case { setup, method: *method, size: *size });
-                    }
-                }
-            }
+    /// Checks them, and puts in what `--quick` means.
+    ///
+    /// # Errors
+    /// Where they make no sense.
+    pub fn check(mut self) -> Result<Options> {
+        if self.quick {
+            self.rounds = self.rounds.min(2);
+            self.seconds = self.seconds.min(0.3);
+            self.sizes.truncate(1);
         }
-        cases
+        ensure!(
+            self.cores.len() == 2 && self.cores[0] != self.cores[1],
+            "--cores: give two different ones, of generator and receiver, as in 0,1"
+        );
+        ensure!(!self.setups.is_empty() && !self.sizes.is_empty(), "--setups, --sizes: give one or more");
+        ensure!(self.rounds > 0, "--rounds: give 1 or more");
+        ensure!((0.1..=60.0).contains(&self.seconds), "--seconds: give 0.1 to 60");
+        ensure!(
+            self.buffer.is_power_of_two() && self.buffer <= 1024,
+            "--buffer: give a power of two up to 1024 (MiB)"
+        );
+        ensure!(
+            self.sizes.iter().all(|size| (60..=9014).contains(size)),
+            "--sizes: frames have 60 to 9014 bytes here"
+        );
+        ensure!((-20..20).contains(&self.nice), "--nice: give -20 to 19");
+        ensure!(
+            !self.loads().is_empty(),
+            "--methods kernel: makes frames of up to {LARGEST_LIVE_FRAME} bytes"
+        );
+        Ok(self)
     }
 
-    /// How often each receiver has its turn.
-    pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 2 } else { 3 })
+    /// The traffic of the throughput measurement.
+    pub fn loads(&self) -> Vec<Load> {
+        let wanted = |load: &Load| match load.method {
+            Method::Kernel if load.size > LARGEST_LIVE_FRAME => false,
+            _ if !self.methods.is_empty() => self.methods.contains(&load.method),
+            Method::Kernel => load.size == 60,
+            Method::Clone => true,
+            Method::Socket => false,
+        };
+        let each = |size: &u32| {
+            [Method::Kernel, Method::Clone, Method::Socket].map(|method| Load { method, size: *size })
+        };
+        self.sizes.iter().flat_map(each).filter(wanted).collect()
     }
 
-    /// How long a trial at full speed lasts.
-    pub fn trial(&self) -> Duration {
-        self.seconds.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 500 }))
+    /// The traffic of the searches: socket buffers where there are any, since real devices bring them too.
+    pub fn searched_load(&self) -> Option<Load> {
+        let loads = self.loads();
+        let of = |method| loads.iter().find(|load: &&Load| load.method == method).copied();
+        of(Method::Clone).or(of(Method::Kernel)).or(of(Method::Socket))
+    }
+
+    /// The receivers whose loss-free rate is searched for.
+    pub fn searched(&self, receivers: &[Receiver]) -> Vec<Receiver> {
+        let few = [Receiver::RingNative, Receiver::Packet];
+        receivers.iter().copied().filter(|one| !self.quick || few.contains(one)).collect()
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.05..=60.0).contains(&value) {
-        Ok(Duration::from_secs_f64(value))
-    } else {
-        Err("a trial lasts 0.05 to 60 seconds".to_owned())
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        Cli::parse_from(line.split_whitespace()).options
+    }
+
+    #[test]
+    fn frames_are_made_by_the_method_that_can() {
+        let text = |line| {
+            let loads = options(line).loads();
+            loads
+                .iter()
+                .map(|load| format!("{}{}", load.method.name(), load.size))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(text("bench"), "kernel60 clone60 clone300 clone1500 clone9000");
+        assert_eq!(text("bench --methods kernel"), "kernel60 kernel300 kernel1500");
+        assert_eq!(text("bench --sizes 300 --methods socket,kernel"), "kernel300 socket300");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "bench --cores 1,1",
+            "bench --cores 1",
+            "bench --rounds 0",
+            "bench --buffer 3",
+            "bench --sizes 59",
+            "bench --seconds 0.01",
+            "bench --sizes 9000 --methods kernel",
+        ] {
+            assert!(options(line).check().is_err(), "{line}");
+        }
+        assert!(options("bench --nice -5 --setups a").check().is_ok());
     }
 }

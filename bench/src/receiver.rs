@@ -1,341 +1,324 @@
-//! The receivers that are compared: how each is started, and where its own counters stand.
+//! The receivers that are compared: how each is started, when it is ready, and what its own counters say.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use wirelane_tests::{Child, Finished, Lab};
+use wirelane_tests::Finished;
 
-/// How long anything may take to start or to end.
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// Memory of each receiver's ring, the same for all, and small: a short trial must not fit into it.
-const RING_MIB: &str = "8";
-const RING_KIB: &str = "8192";
-const RING_NETSNIFF: &str = "8MiB";
+use crate::receive::Counts;
+use crate::trial::Method;
 
 /// A receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Receiver {
-    /// XDP_DROP, counting only: the limit.
+    /// XDP_DROP, counting only: the limit
     Drop,
-    /// `wirelane count --hook native --take`.
-    Native,
-    /// `wirelane count --hook generic --take`.
-    Generic,
-    /// `wirelane count --hook tc`.
-    Tc,
-    /// AF_XDP in copy mode, sleeping in poll(2).
-    Xsk,
-    /// AF_XDP in copy mode, never sleeping.
+    /// XDP_DROP that reads a word of each packet: fetches it from the sender's cache
+    DropRead,
+    /// wirelane count, native XDP, packets taken
+    RingNative,
+    /// wirelane count, native XDP, packets go on to the host's stack
+    RingNativePass,
+    /// wirelane count, generic XDP, packets taken
+    RingGeneric,
+    /// wirelane count, tc, packets go on to the host's stack
+    RingTc,
+    /// AF_XDP, copy mode, asleep in poll(2) while there is nothing
+    XskPoll,
+    /// AF_XDP, copy mode, never asleep
     XskBusy,
-    /// AF_PACKET with TPACKET_V3.
+    /// AF_PACKET, TPACKET_V3
     Packet,
-    /// `tcpdump -w /dev/null`.
+    /// tcpdump -w /dev/null
     Tcpdump,
-    /// `dumpcap -w /dev/null`.
+    /// dumpcap -w /dev/null
     Dumpcap,
-    /// `netsniff-ng --out /dev/null`.
+    /// netsniff-ng -o /dev/null
     NetsniffNg,
+    /// wirelane record to a file in memory
+    RecordFile,
+    /// tcpdump -w to a file in memory
+    TcpdumpFile,
 }
 
-/// What a receiver counted in one trial.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reading {
-    /// Packets that reached the program.
-    pub received: u64,
-    /// Packets that it or its kernel side says it lost; `None` where it does not say.
-    pub dropped: Option<u64>,
-    /// CPU time of its process, of all threads.
-    pub cpu: Duration,
+use Receiver::*;
+
+/// What is compared where nothing else is asked for: all but variants.
+pub const USUAL: [Receiver; 13] = [
+    Drop,
+    DropRead,
+    RingNative,
+    RingGeneric,
+    RingTc,
+    XskPoll,
+    XskBusy,
+    Packet,
+    Tcpdump,
+    Dumpcap,
+    NetsniffNg,
+    RecordFile,
+    TcpdumpFile,
+];
+
+/// How to know that a receiver is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It says so, with `{"ready": true}`.
+    Says,
+    /// It has a packet socket.
+    HasSocket,
+}
+
+/// What every receiver is told.
+pub struct Circumstances<'a> {
+    /// The device.
+    pub device: &'a str,
+    /// The core that it runs on.
+    pub core: usize,
+    /// Size of its buffer in MiB, where it lets one choose.
+    pub buffer: u32,
+    /// Whether frames may be larger than a page.
+    pub jumbo: bool,
+    /// The `wirelane` program.
+    pub wirelane: &'a str,
+    /// This program.
+    pub bench: &'a str,
+    /// How often ours tells what it has counted, in seconds.
+    pub interval: f64,
 }
 
 impl Receiver {
-    /// All of them, in the order of the table.
-    pub const ALL: [Receiver; 10] = [
-        Receiver::Drop,
-        Receiver::Native,
-        Receiver::Generic,
-        Receiver::Tc,
-        Receiver::Xsk,
-        Receiver::XskBusy,
-        Receiver::Packet,
-        Receiver::Tcpdump,
-        Receiver::Dumpcap,
-        Receiver::NetsniffNg,
-    ];
+    /// Its name in options and files.
+    pub fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self)
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 
-    /// The name in tables and files.
-    pub fn name(self) -> &'static str {
+    /// The name that people read.
+    pub fn label(self) -> &'static str {
         match self {
-            Receiver::Drop => "XDP_DROP, counting",
-            Receiver::Native => "wirelane, native XDP",
-            Receiver::Generic => "wirelane, generic XDP",
-            Receiver::Tc => "wirelane, tc",
-            Receiver::Xsk => "AF_XDP copy, poll",
-            Receiver::XskBusy => "AF_XDP copy, busy",
-            Receiver::Packet => "TPACKET_V3",
-            Receiver::Tcpdump => "tcpdump",
-            Receiver::Dumpcap => "dumpcap",
-            Receiver::NetsniffNg => "netsniff-ng",
+            Drop => "XDP_DROP, counting",
+            DropRead => "XDP_DROP, reading",
+            RingNative => "Wirelane, native XDP",
+            RingNativePass => "Wirelane, native XDP, to stack",
+            RingGeneric => "Wirelane, generic XDP",
+            RingTc => "Wirelane, tc",
+            XskPoll => "AF_XDP copy, poll",
+            XskBusy => "AF_XDP copy, busy",
+            Packet => "TPACKET_V3",
+            Tcpdump => "tcpdump",
+            Dumpcap => "dumpcap",
+            NetsniffNg => "netsniff-ng",
+            RecordFile => "Wirelane record, to tmpfs",
+            TcpdumpFile => "tcpdump -w, to tmpfs",
         }
     }
 
-    /// Whether it is ours, so that its ledger must be exact.
+    /// Whether it is ours.
     pub fn is_ours(self) -> bool {
-        matches!(self, Receiver::Native | Receiver::Generic | Receiver::Tc)
+        matches!(self, RingNative | RingNativePass | RingGeneric | RingTc | RecordFile)
     }
 
-    /// The name of the Debian package without which it cannot run, where that is missing.
-    pub fn missing_package(self) -> Option<&'static str> {
-        let (program, package) = match self {
-            Receiver::Tcpdump => ("tcpdump", "tcpdump"),
-            Receiver::Dumpcap => ("dumpcap", "wireshark-common"),
-            Receiver::NetsniffNg => ("netsniff-ng", "netsniff-ng"),
+    /// The system's program that it needs, and Debian's package of it.
+    pub fn needs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Tcpdump | TcpdumpFile => Some(("tcpdump", "tcpdump")),
+            Dumpcap => Some(("dumpcap", "wireshark-common")),
+            NetsniffNg => Some(("netsniff-ng", "netsniff-ng")),
+            _ => None,
+        }
+    }
+
+    /// Why it cannot be measured with packets of this generator; none: it can.
+    pub fn blind_to(self, method: Method) -> Option<&'static str> {
+        // skb_is_redirected() in netif_receive_generic_xdp(), net/core/dev.c; bpf_clone_redirect() sets the mark.
+        (self == RingGeneric && method == Method::Clone)
+            .then_some("generic XDP does not see what a BPF program has redirected, as it does clones")
+    }
+
+    /// Whether it keeps the packets: at full speed that would be gigabytes of large frames, so only its loss-free rate
+    /// is measured.
+    pub fn is_recorder(self) -> bool {
+        matches!(self, RecordFile | TcpdumpFile)
+    }
+
+    /// The file that it writes, which is removed after each trial.
+    pub fn file(self) -> Option<PathBuf> {
+        let name = match self {
+            RecordFile => "record.pcapng",
+            TcpdumpFile => "tcpdump.pcap",
             _ => return None,
         };
-        ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
-            .iter()
-            .all(|folder| !PathBuf::from(folder).join(program).exists())
-            .then_some(package)
+        Some(Path::new("/dev/shm").join(format!("wirelane-bench-{}-{name}", std::process::id())))
     }
 
-    fn words(self, device: &str, jumbo: bool) -> Result<Vec<String>> {
-        let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
-        let own = |kind: &str| -> Result<Vec<String>> {
-            let mut words = vec![text(std::env::current_exe()?)?];
-            words.extend(["receive", kind, "-i", device].map(str::to_owned));
-            if jumbo {
-                words.push("--jumbo".to_owned());
+    /// Its command line.
+    pub fn command(self, at: &Circumstances<'_>) -> Vec<String> {
+        let (device, buffer, core) = (at.device, at.buffer, at.core);
+        let file = self.file().unwrap_or_default();
+        let ours = |command: &str, rest: &str| {
+            format!(
+                "{} {command} -i {device} --json --interval {} --cores {core} --ring-size {buffer} {rest}",
+                at.wirelane, at.interval
+            )
+        };
+        let jumbo = if at.jumbo { "--jumbo" } else { "" };
+        let peer = |kind: &str| format!("{} receive {kind} {device} --buffer {buffer} {jumbo}", at.bench);
+        let line = match self {
+            Drop => peer("drop"),
+            DropRead => peer("drop-read"),
+            RingNative => ours("count", "--hook native --take"),
+            RingNativePass => ours("count", "--hook native"),
+            RingGeneric => ours("count", "--hook generic --take"),
+            RingTc => ours("count", "--hook tc"),
+            RecordFile => ours("record", &format!("--hook native --take -w {}", file.display())),
+            XskPoll => peer("xsk-poll"),
+            XskBusy => peer("xsk-busy"),
+            Packet => peer("packet"),
+            Tcpdump => format!("tcpdump -n -i {device} -B {} -w /dev/null", buffer * 1024),
+            // As root it would give its rights away, and then could not write the file.
+            TcpdumpFile => {
+                format!("tcpdump -n -i {device} -B {} -Z root -w {}", buffer * 1024, file.display())
             }
-            Ok(words)
+            Dumpcap => format!("dumpcap -q -i {device} -B {buffer} -w /dev/null"),
+            // -A and -Q: leave the machine's settings alone.
+            NetsniffNg => format!("netsniff-ng -s -A -Q -i {device} -S {buffer}MiB -o /dev/null"),
         };
-        let ours = |options: &[&str]| -> Result<Vec<String>> {
-            let mut words = vec![text(wirelane_binary()?)?];
-            words.extend(
-                ["count", "-i", device, "--json", "--cores", "1", "--ring-size", RING_MIB].map(str::to_owned),
-            );
-            words.extend(options.iter().map(|word| (*word).to_owned()));
-            Ok(words)
-        };
-        let peer = |words: &[&str]| Ok(words.iter().map(|word| (*word).to_owned()).collect());
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// How to know that it is ready.
+    pub fn ready(self) -> Ready {
         match self {
-            Receiver::Drop => own("drop"),
-            Receiver::Xsk => own("xsk"),
-            Receiver::XskBusy => own("xsk-busy"),
-            Receiver::Packet => own("packet"),
-            Receiver::Native => ours(&["--hook", "native", "--take"]),
-            Receiver::Generic => ours(&["--hook", "generic", "--take"]),
-            Receiver::Tc => ours(&["--hook", "tc"]),
-            // -Z root: no other user to change to in a namespace.
-            Receiver::Tcpdump => {
-                peer(&["tcpdump", "-n", "-Z", "root", "-i", device, "-B", RING_KIB, "-w", "/dev/null"])
-            }
-            Receiver::Dumpcap => {
-                peer(&["dumpcap", "-q", "-i", device, "-B", RING_MIB, "-P", "-w", "/dev/null"])
-            }
-            Receiver::NetsniffNg => peer(&[
-                "netsniff-ng",
-                "--in",
-                device,
-                "--out",
-                "/dev/null",
-                "--silent",
-                "--ring-size",
-                RING_NETSNIFF,
-                "--notouch-irq",
-                "--bind-cpu",
-                "1",
-            ]),
+            Tcpdump | TcpdumpFile | Dumpcap | NetsniffNg => Ready::HasSocket,
+            _ => Ready::Says,
         }
     }
 
-    /// Starts it on the lab's receiving device, pinned to core 1, and waits until it receives.
+    /// How long nothing may happen before all that was sent is certain to have been taken: tcpdump lets the kernel
+    /// keep a block that is not full for a second, dumpcap for a quarter of one.
+    pub fn quiet(self) -> Duration {
+        match self {
+            Tcpdump | TcpdumpFile => Duration::from_millis(1200),
+            Dumpcap => Duration::from_millis(400),
+            NetsniffNg => Duration::from_millis(250),
+            XskBusy => Duration::from_millis(30),
+            _ => Duration::from_millis(60),
+        }
+    }
+
+    /// Whether it sleeps when nothing comes, so that its CPU time is that of its work.
+    pub fn sleeps(self) -> bool {
+        self != XskBusy
+    }
+
+    /// What it counted, from its output.
     ///
     /// # Errors
-    /// Where it does not start; with what it said.
-    pub fn start(self, lab: &Lab, jumbo: bool) -> Result<Running> {
-        let end = lab.receiver();
-        let mut command = lab.command(&end.namespace, "taskset");
-        command.env("RUST_BACKTRACE", "0").args(["-c", "1"]).args(self.words(&end.device, jumbo)?);
-        let mut child = Child::spawn(&mut command)?;
+    /// Where it failed or said something unexpected; for ours also where its ledger does not balance.
+    pub fn counts(self, finished: &Finished) -> Result<Counts> {
+        ensure!(
+            finished.status.success(),
+            "{} failed ({}): {}",
+            self.label(),
+            finished.status,
+            finished.stderr.trim()
+        );
+        let odd = || format!("{} said something unexpected: {}", self.label(), finished.stderr.trim());
+        let output = format!("{}\n{}", finished.stderr, finished.lines.join("\n"));
         match self {
-            Receiver::Tcpdump | Receiver::Dumpcap | Receiver::NetsniffNg => {
-                let deadline = Instant::now() + LIMIT;
-                while packet_sockets(lab, &end.namespace)? == 0 {
-                    if !child.is_running()? {
-                        let finished = child.finish(LIMIT)?;
-                        bail!("{} ended: {}", self.name(), finished.stderr.trim());
-                    }
-                    if Instant::now() > deadline {
-                        bail!("{} does not open a packet socket", self.name());
-                    }
-                    sleep(Duration::from_millis(10));
-                }
-                // From the socket to its ring, its filter, and the first read.
-                sleep(Duration::from_millis(300));
-            }
-            _ => child.wait_ready(LIMIT).with_context(|| self.name().to_owned())?,
-        }
-        let cpu_before = cpu_time(child.pid())?;
-        Ok(Running { receiver: self, child, cpu_before })
-    }
-}
-
-/// A receiver at work.
-pub struct Running {
-    receiver: Receiver,
-    child: Child,
-    cpu_before: Duration,
-}
-
-impl Running {
-    /// Lets it read what is under way, ends it, and reads its counters.
-    ///
-    /// # Errors
-    /// Where it failed, or its counters cannot be read; for ours, where the ledger does not balance.
-    pub fn finish(self) -> Result<Reading> {
-        self.settle()?;
-        let cpu = cpu_time(self.child.pid())?.saturating_sub(self.cpu_before);
-        // netsniff-ng ends by SIGINT only.
-        let finished = if self.receiver == Receiver::NetsniffNg {
-            self.child.signal(wirelane_tests::Signal::Interrupt)?;
-            self.child.finish(LIMIT)?
-        } else {
-            self.child.terminate(LIMIT)?
-        };
-        let (received, dropped) =
-            read_counters(self.receiver, &finished).with_context(|| self.receiver.name().to_owned())?;
-        Ok(Reading { received, dropped, cpu })
-    }
-}
-
-impl Running {
-    /// Waits until it has read what lies in its ring: until it uses next to no CPU time.
-    fn settle(&self) -> Result<()> {
-        // libpcap's ring hands a block that is not full over after a second in tcpdump, earlier elsewhere.
-        let least = if self.receiver == Receiver::Tcpdump { 1100 } else { 200 };
-        sleep(Duration::from_millis(least));
-        if self.receiver == Receiver::XskBusy {
-            return Ok(());
-        }
-        let step = Duration::from_millis(50);
-        let deadline = Instant::now() + Duration::from_secs(3);
-        let mut before = cpu_time(self.child.pid())?;
-        loop {
-            sleep(step);
-            let now = cpu_time(self.child.pid())?;
-            if now - before < step / 10 || Instant::now() > deadline {
-                return Ok(());
-            }
-            before = now;
+            Tcpdump | TcpdumpFile => tcpdump(&output).with_context(odd),
+            Dumpcap => dumpcap(&output).with_context(odd),
+            NetsniffNg => netsniff(&output).with_context(odd),
+            _ if self.is_ours() => ledger(&finished.last_json()?),
+            _ => Ok(serde_json::from_value(finished.last_json()?)?),
         }
     }
 }
 
-fn read_counters(receiver: Receiver, finished: &Finished) -> Result<(u64, Option<u64>)> {
-    let field =
-        |object: &Value, name: &str| object[name].as_u64().with_context(|| format!("no {name} in {object}"));
-    let text = format!("{}\n{}", finished.lines.join("\n"), finished.stderr);
-    match receiver {
-        Receiver::Native | Receiver::Generic | Receiver::Tc => {
-            let last = finished.last_json()?;
-            let value = |name| field(&last, name);
-            let elsewhere = value("filtered")? + value("absorbed")? + value("shed")? + value("lost")?;
-            if value("seen")? != elsewhere + value("delivered")? || value("delivered")? != value("analysed")?
-            {
-                bail!("the ledger does not balance: {last}");
-            }
-            Ok((value("analysed")?, Some(value("lost")?)))
-        }
-        Receiver::Drop | Receiver::Xsk | Receiver::XskBusy | Receiver::Packet => {
-            let last = finished.last_json()?;
-            Ok((field(&last, "received")?, Some(field(&last, "dropped")?)))
-        }
-        Receiver::Tcpdump => {
-            let received = number_before(&text, "packets captured")?;
-            Ok((received, Some(number_before(&text, "packets dropped by kernel")?)))
-        }
-        // Packets received/dropped on interface 'rx0': 900/100 (pcap:100/dumpcap:0/flushed:0/ps_ifdrop:0) (90.0%)
-        Receiver::Dumpcap => {
-            let at = text.rfind("': ").with_context(|| format!("no counts in: {text}"))?;
-            let (received, rest) = text[at + 3..].split_once('/').context("no counts")?;
-            let dropped: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            Ok((received.parse().context("its count")?, Some(dropped.parse().context("its drops")?)))
-        }
-        //  900  packets incoming (0 unread on exit) / 800  packets passed filter / 100  packets failed filter
-        Receiver::NetsniffNg => {
-            let passed = number_before(&text, "packets passed filter")?;
-            Ok((passed, Some(number_before(&text, "packets failed filter")?)))
-        }
-    }
+/// Our ledger, which must balance and be at rest.
+fn ledger(last: &Value) -> Result<Counts> {
+    let field = |name: &str| last[name].as_u64().with_context(|| format!("no {name} in {last}"));
+    let (seen, lost, delivered, analysed) =
+        (field("seen")?, field("lost")?, field("delivered")?, field("analysed")?);
+    let elsewhere = field("filtered")? + field("absorbed")? + field("shed")?;
+    ensure!(seen == elsewhere + lost + delivered, "the ledger does not balance: {last}");
+    ensure!(delivered == analysed, "delivered but not analysed: {last}");
+    Ok(Counts { seen: Some(seen), received: analysed, lost, bytes: Some(field("bytes")?) })
 }
 
-/// The number before some words.
-fn number_before(text: &str, words: &str) -> Result<u64> {
-    let words_at = text.find(words).with_context(|| format!("no '{words}' in: {text}"))?;
-    let number = text[..words_at].split_whitespace().next_back().unwrap_or_default();
-    number.parse().with_context(|| format!("'{number}' before '{words}' is not a number"))
+/// The number in front of these words.
+fn number_before(text: &str, words: &str) -> Option<u64> {
+    let digits = text[..text.find(words)?].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
 }
 
-/// The `wirelane` that was built beside this program.
-///
-/// # Errors
-/// Where it was not.
-pub fn wirelane_binary() -> Result<PathBuf> {
-    let binary = std::env::current_exe().context("finding this program")?.with_file_name("wirelane");
-    if !binary.exists() {
-        bail!("{} is missing: run 'make bench', which builds it", binary.display());
-    }
-    Ok(binary)
+/// libpcap's `received by filter` includes what was dropped.
+fn tcpdump(text: &str) -> Option<Counts> {
+    Some(Counts {
+        seen: Some(number_before(text, "packets received by filter")?),
+        received: number_before(text, "packets captured")?,
+        lost: number_before(text, "packets dropped by kernel")?,
+        bytes: None,
+    })
 }
 
-fn packet_sockets(lab: &Lab, namespace: &str) -> Result<usize> {
-    let table = lab.enter(namespace, || fs::read_to_string("/proc/thread-self/net/packet"))??;
-    Ok(table.lines().skip(1).count())
+/// `Packets received/dropped on interface 'x': R/D (pcap:...`: here `received` leaves out what was dropped.
+fn dumpcap(text: &str) -> Option<Counts> {
+    let line = text.lines().rfind(|line| line.starts_with("Packets received/dropped on interface"))?;
+    let (received, dropped) = line.rsplit_once("': ")?.1.split_whitespace().next()?.split_once('/')?;
+    let (received, lost) = (received.parse::<u64>().ok()?, dropped.parse::<u64>().ok()?);
+    Some(Counts { seen: Some(received + lost), received, lost, bytes: None })
 }
 
-/// CPU time of all threads of a process, to the nanosecond (Documentation/scheduler/sched-stats.rst).
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let folder = format!("/proc/{pid}/task");
-    let mut total = 0;
-    for task in fs::read_dir(&folder).with_context(|| format!("{folder}: the receiver has ended"))? {
-        let path = task?.path().join("schedstat");
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        total += text.split_whitespace().next().unwrap_or_default().parse::<u64>().context("schedstat")?;
-    }
-    Ok(Duration::from_nanos(total))
-}
-
-/// The version of a system's program, for the machine's description; `None` for ours.
-pub fn version(receiver: Receiver) -> Option<String> {
-    let program = match receiver {
-        Receiver::Tcpdump => "tcpdump",
-        Receiver::Dumpcap => "dumpcap",
-        Receiver::NetsniffNg => "netsniff-ng",
-        _ => return None,
-    };
-    let output = Command::new(program).arg("--version").output().ok()?;
-    let text =
-        String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout });
-    text.lines().next().map(|line| line.trim().to_owned())
+/// netsniff-ng's `incoming` is what it has read; what it calls `unread` includes what was dropped.
+fn netsniff(text: &str) -> Option<Counts> {
+    let read = number_before(text, "packets incoming")?;
+    let unread = number_before(text, "unread on exit")?;
+    let dropped = number_before(text, "packets failed filter")?;
+    Some(Counts { seen: Some(read + unread), received: read, lost: unread.max(dropped), bytes: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn numbers(counts: &Counts) -> (Option<u64>, u64, u64) {
+        (counts.seen, counts.received, counts.lost)
+    }
+
     #[test]
-    fn counters_are_found_in_what_peers_print() {
-        let tcpdump = "tcpdump: listening on rx0\n900 packets captured\n1000 packets received by filter\n\
-                       100 packets dropped by kernel\n";
-        assert_eq!(number_before(tcpdump, "packets captured").unwrap(), 900);
-        assert_eq!(number_before(tcpdump, "packets dropped by kernel").unwrap(), 100);
-        assert!(number_before(tcpdump, "packets lost").is_err());
-        assert!(number_before("some packets captured", "packets captured").is_err());
+    fn what_the_systems_tools_say_is_understood() {
+        let text = "tcpdump: listening on rx0, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
+                    484956 packets captured\n493248 packets received by filter\n8292 packets dropped by kernel\n";
+        assert_eq!(numbers(&tcpdump(text).unwrap()), (Some(493_248), 484_956, 8292));
+        let text = "Capturing on 'rx0'\nFile: /dev/null\nPackets captured: 115572\nPackets received/dropped on interface \
+                    'rx0': 115572/147916 (pcap:147916/dumpcap:0/flushed:0/ps_ifdrop:0) (43.9%)\n";
+        assert_eq!(numbers(&dumpcap(text).unwrap()), (Some(263_488), 115_572, 147_916));
+        let text = "Running! Hang up with ^C!\n\n      176081  packets incoming (417401 unread on exit)\n      176081  \
+                    packets passed filter\n      417401  packets failed filter (out of space)\n     70.3309% packet \
+                    droprate\n           2  sec, 496284 usec in total\n";
+        assert_eq!(numbers(&netsniff(text).unwrap()), (Some(593_482), 176_081, 417_401));
+        assert!(tcpdump("tcpdump: rx0: No such device").is_none());
+        assert!(dumpcap("dumpcap: failed").is_none());
+        assert!(netsniff("").is_none());
+    }
+
+    #[test]
+    fn a_ledger_that_does_not_balance_is_refused() {
+        let mut last = serde_json::json!({"seen": 10, "filtered": 0, "absorbed": 0, "shed": 0, "lost": 4,
+            "delivered": 6, "analysed": 6, "bytes": 360});
+        assert_eq!(numbers(&ledger(&last).unwrap()), (Some(10), 6, 4));
+        last["lost"] = 3.into();
+        assert!(ledger(&last).is_err());
+        last["lost"] = 4.into();
+        last["analysed"] = 5.into();
+        assert!(ledger(&last).is_err());
     }
 }

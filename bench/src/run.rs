@@ -1,167 +1,286 @@
-//! The run: cases in turn, within each the receivers in rounds, then the searches.
+//! The whole measurement, interleaved: each round has every setup and load, and within these every receiver once,
+//! beginning with another one each time, so that what changes on the machine meanwhile hits all alike.
 
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::io::{Write, stderr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use wirelane_tests::repository;
+use anyhow::{Context, Result, bail};
 
-use crate::machine::{self, Machine};
-use crate::options::Options;
+use crate::bed::{Bed, Cores, Setup};
+use crate::cost::{self, Cost};
+use crate::options::{Options, Part, USUAL_MTU};
+use crate::overload;
 use crate::receiver::Receiver;
-use crate::results::{Results, Row};
-use crate::search::{Durations, Found, Verdict, search};
-use crate::trial::{Bed, Case, Method, Outcome};
-use crate::{chart, trial};
+use crate::search::{Bound, Length, Outcome, search};
+use crate::summary::LossFree;
+use crate::trial::{self, Load, Tools, Trial};
 
-/// Loss that a search allows, and the name of the result.
-const GOALS: [f64; 2] = [0.0, 0.005];
-/// Below this share of the rate asked for, a trial is invalid whatever the generator says.
-const LEAST_OFFERED: f64 = 0.99;
+/// The goals of the search for loss-free rates, the most lenient first.
+const GOALS: [f64; 2] = [0.005, 0.0];
 
-/// Measures everything that the options ask for, prints the tables, and writes the results.
+/// How often a trial is tried that something else than the receiver decides.
+const TRIES: usize = 3;
+const QUICK_TRIES: usize = 2;
+
+/// Short trials of a search, in seconds, and how much longer those are that confirm. The generator goes first on its
+/// core, and a process that does so for 0.95 s is held back (sched_rt_runtime_us in sched(7)).
+const SEARCH_SECONDS: f64 = 0.25;
+const CONFIRM: f64 = 3.6;
+
+/// Trials after which a search for one goal ends.
+const MOST_TRIALS: usize = 40;
+const QUICK_TRIALS: usize = 24;
+
+/// MTU for frames of 9000 bytes and their Ethernet header.
+const JUMBO_MTU: u32 = 9000;
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Trials of throughput, each with its round.
+    pub trials: Vec<(usize, Trial)>,
+    /// Trials of the searches.
+    pub search_trials: Vec<Trial>,
+    /// What the searches found.
+    pub loss_free: Vec<LossFree>,
+    /// What the parts of a kernel program cost.
+    pub costs: Vec<Cost>,
+    /// Receivers that were left out, and why.
+    pub left_out: Vec<(Receiver, String)>,
+    /// Cells in which a receiver could not be measured, and why.
+    pub failed: Vec<(Receiver, String)>,
+    /// Whether a signal ended the run before it was done.
+    pub cut_short: bool,
+    /// How long all of it took, in seconds.
+    pub took_s: f64,
+    /// Load average at the start and the end.
+    pub load_average: (f64, f64),
+}
+
+/// Runs what the options ask for.
 ///
 /// # Errors
-/// Without root or a second core, or where the lab or a file cannot be made. A receiver that fails is named in
-/// the results.
-pub fn run(options: &Options) -> Result<()> {
-    ensure!(wirelane_tests::require_root("the bench"), "the bench needs root: it makes network namespaces");
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    ensure!(cores >= 2, "the bench needs two cores, one for the generator and one for the receiver");
-    let mut receivers = Vec::new();
-    for receiver in options.receivers() {
-        match receiver.missing_package() {
-            Some(package) => {
-                println!("left out: {} (install the package {package})", receiver.name());
-            }
-            None => receivers.push(receiver),
-        }
+/// Where a namespace or a signal handler cannot be made.
+pub fn run(options: &Options, tools: &Tools) -> Result<Measured> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
-    let folder =
-        options.out.clone().unwrap_or_else(|| repository().join("bench/results").join(machine::folder()));
-    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let machine = Machine::look(&receivers);
-    let mut results = Results::default();
-    for case in options.cases() {
-        println!("setup {}, {} bytes, generator {}", case.setup.name(), case.size, case.method.name());
-        measure(options, case, &receivers, &mut results)?;
-        // After each case, so that a run that is cut short leaves what it had.
-        write(&results, &machine, &folder)?;
+    let start = Instant::now();
+    let mut runner =
+        Runner { options, tools, stop, receivers: Vec::new(), measured: Measured::default(), start };
+    runner.measured.load_average.0 = crate::process::load_average();
+    let done = runner.everything();
+    // After a signal, what there is stands.
+    runner.measured.cut_short = runner.stop.load(Ordering::Relaxed);
+    if !runner.measured.cut_short {
+        done?;
     }
-    println!("{}", results.table());
-    println!("{}\nresults: {}", machine.describe(), folder.display());
-    Ok(())
+    runner.measured.took_s = start.elapsed().as_secs_f64();
+    runner.measured.load_average.1 = crate::process::load_average();
+    Ok(runner.measured)
 }
 
-fn measure(options: &Options, case: Case, receivers: &[Receiver], results: &mut Results) -> Result<()> {
-    let bed = Bed::new(case.setup, case.size > trial::LARGEST_LIVE_FRAME)?;
-    let mut rows: Vec<Row> = receivers
-        .iter()
-        .map(|receiver| Row {
-            case,
-            receiver: *receiver,
-            outcomes: Vec::new(),
-            rates: None,
-            failures: Vec::new(),
-        })
-        .collect();
-    for _ in 0..options.rounds() {
-        for row in &mut rows {
-            // What failed twice fails again, and costs time.
-            if row.failures.len() > 1 {
+struct Runner<'a> {
+    options: &'a Options,
+    tools: &'a Tools,
+    stop: Arc<AtomicBool>,
+    receivers: Vec<Receiver>,
+    measured: Measured,
+    start: Instant,
+}
+
+impl Runner<'_> {
+    fn everything(&mut self) -> Result<()> {
+        self.choose_receivers()?;
+        if self.options.parts.contains(&Part::Cost) {
+            self.measured.costs = cost::measure(self.options.cores[1])?;
+        }
+        if self.options.parts.contains(&Part::Throughput) {
+            self.throughput()?;
+        }
+        if self.options.parts.contains(&Part::LossFree) {
+            self.loss_free()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out what is not installed.
+    fn choose_receivers(&mut self) -> Result<()> {
+        for receiver in &self.options.receivers {
+            match receiver.needs() {
+                Some((program, package)) if !is_installed(program) => {
+                    let reason = format!("{program} is not installed (Debian: apt install {package})");
+                    self.say(&format!("left out: {} ({reason})", receiver.label()));
+                    self.measured.left_out.push((*receiver, reason));
+                }
+                _ => self.receivers.push(*receiver),
+            }
+        }
+        if self.receivers.is_empty() {
+            bail!("--receivers: none of them can run here");
+        }
+        Ok(())
+    }
+
+    fn throughput(&mut self) -> Result<()> {
+        for round in 0..self.options.rounds {
+            for setup in self.options.setups.clone() {
+                for load in self.options.loads() {
+                    // The first size decides; the others need fewer rounds to show their tendency.
+                    if round % 2 == 1 && load.size != self.options.sizes[0] {
+                        continue;
+                    }
+                    self.say(&format!(
+                        "round {} of {}: setup {}, {} bytes, {}",
+                        round + 1,
+                        self.options.rounds,
+                        setup.name(),
+                        load.size,
+                        load.method.name()
+                    ));
+                    self.cell(round, setup, load)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every receiver once; again where the trial does not count.
+    fn cell(&mut self, round: usize, setup: Setup, load: Load) -> Result<()> {
+        let mut bed = self.bed(setup, load)?;
+        let count = self.receivers.len();
+        for position in 0..count {
+            let receiver = self.receivers[(position + round) % count];
+            if receiver.is_recorder() || !self.sees(receiver, load) {
                 continue;
             }
-            match bed.trial(row.receiver, case, None, options.trial()) {
-                Ok(outcome) => row.outcomes.push(outcome),
-                Err(error) => row.failures.push(format!("{error:#}")),
+            let tries = if self.options.quick { QUICK_TRIES } else { TRIES };
+            for _ in 0..tries {
+                self.check_stop()?;
+                match trial::run(&mut bed, self.tools, setup, receiver, load, None, self.options.seconds) {
+                    Ok(trial) => {
+                        let counts = trial.invalid.is_none();
+                        self.measured.trials.push((round, trial));
+                        if counts {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        self.failed(receiver, setup, load, &error)?;
+                        break;
+                    }
+                }
             }
         }
+        Ok(())
     }
-    if searches(options, case) {
-        let durations = if options.quick {
-            Durations { short: Duration::from_millis(100), long: Duration::from_millis(300) }
-        } else {
-            Durations { short: Duration::from_millis(150), long: Duration::from_millis(1000) }
-        };
-        for row in &mut rows {
-            match rates(&bed, row, durations) {
-                Ok(rates) => row.rates = rates,
-                Err(error) => row.failures.push(format!("{error:#}")),
+
+    fn loss_free(&mut self) -> Result<()> {
+        let Some(load) = self.options.searched_load() else { return Ok(()) };
+        // Where both setups are measured, the one in which the receiver and not the generator is the bound.
+        if let Some(setup) = self.options.setups.last().copied() {
+            for receiver in self.options.searched(&self.receivers) {
+                if !self.sees(receiver, load) {
+                    continue;
+                }
+                self.say(&format!("loss-free rate: setup {}, {}", setup.name(), receiver.label()));
+                let mut bed = self.bed(setup, load)?;
+                if let Err(error) = self.search(&mut bed, setup, receiver, load) {
+                    self.failed(receiver, setup, load, &error)?;
+                }
             }
         }
+        Ok(())
     }
-    for row in &rows {
-        println!("  {:<23}{:>8.3} Mpps", row.receiver.name(), row.pps().map_or(f64::NAN, |pps| pps / 1e6));
-        for failure in &row.failures {
-            println!("    failed: {failure}");
-        }
-    }
-    results.rows.extend(rows);
-    Ok(())
-}
 
-/// Searches are for the smallest frames from inside the kernel, where packets, not bytes, are what costs.
-fn searches(options: &Options, case: Case) -> bool {
-    !options.no_search && !options.quick && case.method == Method::Kernel && case.size == 60
-}
-
-fn rates(bed: &Bed, row: &Row, durations: Durations) -> Result<Option<[Found; 2]>> {
-    let Some(received) = row.pps().filter(|pps| *pps > 0.0) else { return Ok(None) };
-    let offered = row.median(|outcome| outcome.offered as f64 / outcome.seconds).unwrap_or(received);
-    // More than was received at overload is possible: a receiver that is not overrun is often faster.
-    let high = (received * 1.5).min(offered * 1.02);
-    let at = |goal: f64| {
-        search(received * 0.5, high, durations, |rate, duration| {
-            let outcome = bed.trial(row.receiver, row.case, Some(rate), duration)?;
-            Ok(verdict(&outcome, rate, goal))
-        })
-    };
-    Ok(Some([at(GOALS[0])?, at(GOALS[1])?]))
-}
-
-fn verdict(outcome: &Outcome, rate: f64, goal: f64) -> Verdict {
-    if outcome.fell_short || (outcome.offered as f64) < rate * outcome.seconds * LEAST_OFFERED {
-        Verdict::Invalid
-    } else if outcome.loss() <= goal {
-        Verdict::Held
-    } else {
-        Verdict::Lost
-    }
-}
-
-fn write(results: &Results, machine: &Machine, folder: &Path) -> Result<()> {
-    let put = |name: &str, text: String| {
-        let path = folder.join(name);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
-    };
-    put("machine.txt", machine.describe())?;
-    put("table.txt", results.table())?;
-    put("trials.csv", results.trials_csv())?;
-    put("rates.csv", results.rates_csv())?;
-    chart::write(results, &folder.join("chart.svg"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trial_in_which_the_generator_stalled_is_not_counted() {
-        let outcome = Outcome {
-            offered: 1000,
-            sent: 1000,
-            received: 1000,
-            dropped: Some(0),
-            seconds: 1.0,
-            cpu: Duration::ZERO,
-            fell_short: false,
+    /// The highest rates of one receiver, and what happens at twice the higher one.
+    fn search(&mut self, bed: &mut Bed, setup: Setup, receiver: Receiver, load: Load) -> Result<()> {
+        // What it took at full speed is near.
+        let of = |(_, trial): &&(usize, Trial)| {
+            (trial.setup, trial.load, trial.receiver) == (setup, load, receiver)
         };
-        assert_eq!(verdict(&outcome, 1000.0, 0.0), Verdict::Held);
-        assert_eq!(verdict(&outcome, 1100.0, 0.0), Verdict::Invalid);
-        assert_eq!(verdict(&Outcome { fell_short: true, ..outcome }, 1000.0, 0.0), Verdict::Invalid);
-        let lossy = Outcome { received: 996, ..outcome };
-        assert_eq!(verdict(&lossy, 1000.0, 0.0), Verdict::Lost);
-        assert_eq!(verdict(&lossy, 1000.0, 0.005), Verdict::Held);
+        let start = self.measured.trials.iter().filter(of).map(|(_, trial)| trial.received_pps());
+        let start = start.max_by(f64::total_cmp).unwrap_or(5e5);
+        let seconds = SEARCH_SECONDS.min(self.options.seconds);
+        let mut trials = Vec::new();
+        let most = if self.options.quick { QUICK_TRIALS } else { MOST_TRIALS };
+        let found = search(start, &GOALS, most, &mut |rate, length| {
+            self.check_stop()?;
+            let seconds = if length == Length::Long { seconds * CONFIRM } else { seconds };
+            let trial = trial::run(bed, self.tools, setup, receiver, load, Some(rate), seconds)?;
+            let loss = trial.loss().max(0.0);
+            let outcome = match trial.invalid {
+                Some(trial::NOT_REACHED) => Outcome::Invalid,
+                Some(_) if loss > 0.0 => Outcome::Disturbed(loss),
+                _ => Outcome::Loss(loss),
+            };
+            trials.push(trial);
+            Ok(outcome)
+        });
+        self.measured.search_trials.append(&mut trials);
+        let found = found?;
+        // Not of the rate without any loss: on a machine that stalls now and then, that is far below what is lasting.
+        let lasting = found.iter().find(|found| found.goal == GOALS[0] && found.bound == Bound::Loss);
+        let overload = match lasting.and_then(|found| found.rate) {
+            Some(rate) => Some(overload::measure(bed, self.tools, receiver, load, rate)?),
+            None => None,
+        };
+        self.measured.loss_free.extend(found.into_iter().map(|found| {
+            let overload = overload.filter(|_| found.goal == GOALS[0]);
+            LossFree { setup, load, receiver, found, overload }
+        }));
+        Ok(())
     }
+
+    /// Whether a receiver sees packets of this kind; where it does not, the results say so once.
+    fn sees(&mut self, receiver: Receiver, load: Load) -> bool {
+        let Some(reason) = receiver.blind_to(load.method) else { return true };
+        let entry = (receiver, format!("with {}: {reason}", load.method.label()));
+        if !self.measured.left_out.contains(&entry) {
+            self.measured.left_out.push(entry);
+        }
+        false
+    }
+
+    fn bed(&self, setup: Setup, load: Load) -> Result<Bed> {
+        let mtu = if load.size > USUAL_MTU + 14 { JUMBO_MTU } else { USUAL_MTU };
+        let [generator, receiver] = self.options.cores[..] else { bail!("--cores: give two") };
+        Bed::new(setup, mtu, Cores { generator, receiver, nice: self.options.nice })
+    }
+
+    /// What cannot be measured is named in the results; after a signal, the run ends.
+    fn failed(&mut self, receiver: Receiver, setup: Setup, load: Load, error: &anyhow::Error) -> Result<()> {
+        self.check_stop()?;
+        let message = format!(
+            "{}, setup {}, {} bytes, {}: {error:#}",
+            receiver.label(),
+            setup.name(),
+            load.size,
+            load.method.name()
+        );
+        self.say(&format!("failed: {message}"));
+        self.measured.failed.push((receiver, message));
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("ended by a signal");
+        }
+        Ok(())
+    }
+
+    /// Progress, on standard error.
+    fn say(&self, text: &str) {
+        // Nobody may be reading; the results are written all the same.
+        let _ = writeln!(stderr(), "{:>5.0} s  {text}", self.start.elapsed().as_secs_f64());
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).exists())
 }

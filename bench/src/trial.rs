@@ -1,227 +1,376 @@
-//! One trial: a receiver, the generator for a while, and where every packet went.
+//! One trial: one receiver, one stretch of traffic, and where every packet of it went.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use wirelane_tests::numbers::last_of;
-use wirelane_tests::{Child, Lab, LabOptions};
+use serde::Serialize;
+use serde_json::Value;
+use wirelane_tests::Child;
 
-use crate::receiver::{Receiver, wirelane_binary};
+use crate::bed::{Bed, Priority, Setup};
+use crate::process::{self, CoreTime};
+use crate::receive::Counts;
+use crate::receive::sys::time_of_children;
+use crate::receiver::{Circumstances, Ready, Receiver};
 
-/// Which core does what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Setup {
-    /// Generator and NAPI on core 0, the receiver on core 1: a packet's whole cost slows the generator.
-    A,
-    /// The generator alone on core 0; NAPI's kernel thread and the receiver share core 1: overload.
-    B,
-}
-
-/// How the generator makes packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// How frames are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// Live frames, inside the kernel.
+    /// XDP live frames, inside the kernel: no socket buffers
     Kernel,
-    /// sk_buffs through a packet socket.
+    /// Clones of one socket buffer, inside the kernel
+    Clone,
+    /// A packet socket: a socket buffer made and filled for every packet, tried again while the device has no room
     Socket,
 }
 
-impl Setup {
-    /// The name in tables and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Setup::A => "A",
-            Setup::B => "B",
-        }
-    }
-}
-
 impl Method {
-    /// As `wirelane send --method` has it.
+    /// Its name in options and files.
     pub fn name(self) -> &'static str {
         match self {
             Method::Kernel => "kernel",
+            Method::Clone => "clone",
             Method::Socket => "socket",
         }
     }
 }
 
-/// The largest frame that a live frame can be: a page without headroom and tail (net/bpf/test_run.c).
-pub const LARGEST_LIVE_FRAME: u32 = 3300;
+impl Method {
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Method::Kernel => "live frames",
+            Method::Clone => "cloned sk_buffs",
+            Method::Socket => "sk_buffs of a socket",
+        }
+    }
+}
 
-/// What a row of the results is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Which core does what.
-    pub setup: Setup,
-    /// How packets are made.
+/// The traffic of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Load {
+    /// How frames are made.
     pub method: Method,
     /// Bytes of a frame without FCS.
     pub size: u32,
 }
 
-/// Where the packets of one trial went.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    /// Packets that the generator made.
+/// What is the same in all trials.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The `wirelane` program.
+    pub wirelane: String,
+    /// This program.
+    pub bench: String,
+    /// Size of receivers' buffers in MiB.
+    pub buffer: u32,
+}
+
+/// What happened in a trial. Counts are packets.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// Who did what where.
+    pub setup: Setup,
+    /// The traffic.
+    pub load: Load,
+    /// The receiver.
+    pub receiver: Receiver,
+    /// The rate that was asked for, in packets per second; none: as fast as possible.
+    pub asked_pps: Option<f64>,
+    /// Handed to the kernel by the generator.
     pub offered: u64,
-    /// Packets that the device took; the others found its queue full.
-    pub sent: u64,
-    /// Packets that reached the receiving program.
+    /// Of these, dropped by the device's queue before the receiver's hook.
+    pub device_dropped: u64,
+    /// Counted by the receiver's hook, where it tells.
+    pub seen: Option<u64>,
+    /// Taken by the receiver.
     pub received: u64,
-    /// Packets that the receiver's counters call lost, where it has such counters.
-    pub dropped: Option<u64>,
-    /// Seconds that the generator sent for.
-    pub seconds: f64,
-    /// CPU time of the receiver's process.
-    pub cpu: Duration,
-    /// Whether the generator could not hold the rate that was asked for.
-    pub fell_short: bool,
+    /// Dropped by the receiver's own count.
+    pub lost: u64,
+    /// Offered, and in none of the other places.
+    pub unaccounted: i64,
+    /// Time for which the generator sent, in seconds.
+    pub duration_s: f64,
+    /// CPU time of the receiver's process, in seconds.
+    pub receiver_cpu_s: f64,
+    /// CPU time of NAPI's thread, in seconds (setup B).
+    pub napi_cpu_s: f64,
+    /// CPU time of the generator's process, in seconds. What NAPI does on its core in setup A is within it.
+    pub generator_cpu_s: f64,
+    /// The larger of the two cores' shares that neither generator, receiver nor NAPI used.
+    pub others_share: f64,
+    /// The larger of the two cores' shares that the hypervisor took.
+    pub steal_share: f64,
+    /// Why this trial says nothing about the receiver; none: it counts.
+    pub invalid: Option<&'static str>,
+    /// Load average of the machine.
+    pub load_average: f64,
 }
 
-impl Outcome {
-    /// Packets per second that the program received.
+/// What disturbs a trial: more than this share of a core used by other programs, which is above the error of the
+/// kernel's clock ticks in a trial of 0.3 s, or taken by the hypervisor.
+const MOST_OTHERS: f64 = 0.08;
+const MOST_STEAL: f64 = 0.02;
+
+/// A generator that works as fast as it can uses its core for less than this share of the time only if it was kept
+/// from it.
+const LEAST_GENERATOR: f64 = 0.9;
+
+/// Longer than any trial.
+const NO_INTERVALS: f64 = 60.0;
+
+/// Why a paced trial is invalid in which the generator was too slow.
+pub const NOT_REACHED: &str = "rate not reached";
+
+/// Below this share of the rate that was asked for, the rate was another one.
+const LEAST_OFFERED: f64 = 0.995;
+
+impl Trial {
+    /// Packets received per second.
     pub fn received_pps(&self) -> f64 {
-        self.received as f64 / self.seconds
+        self.received as f64 / self.duration_s
     }
 
-    /// Share of the offered packets that was not received.
+    /// Part of the offered packets that was not received.
     pub fn loss(&self) -> f64 {
-        1.0 - self.received as f64 / (self.offered.max(1)) as f64
+        1.0 - self.received as f64 / self.offered.max(1) as f64
     }
 
-    /// Packets of those sent that neither were received nor are in the receiver's drop counters.
-    pub fn unaccounted(&self) -> Option<i64> {
-        self.dropped.map(|dropped| self.sent as i64 - (self.received + dropped) as i64)
+    /// The receiver's CPU time per packet received, in nanoseconds.
+    pub fn receiver_ns(&self) -> f64 {
+        self.receiver_cpu_s * 1e9 / self.received.max(1) as f64
     }
 
-    /// CPU time of the receiver per packet received, in nanoseconds.
-    pub fn cpu_ns(&self) -> f64 {
-        self.cpu.as_nanos() as f64 / self.received.max(1) as f64
+    /// Whether each offered packet is in exactly one place.
+    pub fn is_exact(&self) -> bool {
+        self.unaccounted == 0 && self.seen.is_none_or(|seen| seen == self.offered - self.device_dropped)
+    }
+
+    /// Whether something else than the receiver decided this trial of `seconds`.
+    fn disturbance(&self, seconds: f64) -> Option<&'static str> {
+        let reached = |asked: f64| self.offered as f64 >= LEAST_OFFERED * asked * seconds;
+        if self.asked_pps.is_some_and(|asked| !reached(asked)) {
+            return Some(NOT_REACHED);
+        }
+        if self.steal_share > MOST_STEAL {
+            return Some("steal");
+        }
+        if self.others_share > MOST_OTHERS {
+            return Some("other programs");
+        }
+        let starved = self.generator_cpu_s < LEAST_GENERATOR * self.duration_s;
+        (self.asked_pps.is_none() && starved).then_some("generator starved")
     }
 }
 
-/// A veth pair with one RX queue, set up for one of the setups.
-pub struct Bed {
-    lab: Lab,
-    jumbo: bool,
+/// Runs one trial.
+///
+/// # Errors
+/// Where a program cannot be started or fails, or our ledger is not exact.
+pub fn run(
+    bed: &mut Bed,
+    tools: &Tools,
+    setup: Setup,
+    receiver: Receiver,
+    load: Load,
+    asked_pps: Option<f64>,
+    seconds: f64,
+) -> Result<Trial> {
+    let priority = if asked_pps.is_some() { Priority::First } else { Priority::Fair };
+    let child = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
+    let cores = bed.cores();
+    let core_times =
+        || -> Result<[CoreTime; 2]> { Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?]) };
+    let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    let (before, children, start) = (core_times()?, time_of_children()?, Instant::now());
+    let sent = generate(bed, tools, load, priority, asked_pps, seconds)?;
+    let (after, generator_cpu, elapsed) = (core_times()?, time_of_children()? - children, start.elapsed());
+    let (busy_cpu, busy_napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    wait_until_taken(&child, receiver)?;
+    let end_cpu = if receiver.sleeps() { process::run_time(child.pid())? } else { busy_cpu };
+    let napi_end = bed.napi_time()?;
+    let counts = finish(child, receiver)?;
+
+    let ours = [generator_cpu, (busy_cpu - cpu) + busy_napi.saturating_sub(napi)];
+    let shares = [0, 1].map(|core| {
+        let (busy, steal) = after[core].shares(&before[core]);
+        (busy - ours[core].as_secs_f64() / elapsed.as_secs_f64(), steal)
+    });
+    let count =
+        |name: &str| sent[name].as_u64().with_context(|| format!("no {name} from the generator: {sent}"));
+    let (offered, device_dropped) = (count("offered")?, count("dropped")?);
+    ensure!(count("others")? == 0, "somebody else sends in the bench's namespace: {sent}");
+    let mut trial = Trial {
+        setup,
+        load,
+        receiver,
+        asked_pps,
+        offered,
+        device_dropped,
+        seen: counts.seen,
+        received: counts.received,
+        lost: counts.lost,
+        unaccounted: offered.cast_signed() - (device_dropped + counts.received + counts.lost).cast_signed(),
+        duration_s: sent["duration_s"].as_f64().context("no duration_s from the generator")?,
+        receiver_cpu_s: (end_cpu - cpu).as_secs_f64(),
+        napi_cpu_s: (napi_end.saturating_sub(napi)).as_secs_f64(),
+        generator_cpu_s: generator_cpu.as_secs_f64(),
+        others_share: shares.iter().map(|share| share.0).fold(0.0, f64::max),
+        steal_share: shares.iter().map(|share| share.1).fold(0.0, f64::max),
+        invalid: None,
+        load_average: process::load_average(),
+    };
+    if receiver.is_ours() && !trial.is_exact() {
+        bail!("our ledger is not exact: {trial:?}; generator: {sent}");
+    }
+    trial.invalid = trial.disturbance(seconds);
+    Ok(trial)
 }
 
-impl Bed {
-    /// Builds it. Needs root.
-    ///
-    /// # Errors
-    /// Where the kernel refuses, or the NAPI thread is not found.
-    pub fn new(setup: Setup, jumbo: bool) -> Result<Bed> {
-        let mtu = if jumbo { 9000 } else { 1500 };
-        let lab = Lab::with(&LabOptions { mtu, ..LabOptions::default() })?;
-        let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
-        // On a veth there is a NAPI instance only while there is an XDP program or GRO. It does not merge the
-        // generator's UDP.
-        lab.exec(namespace, &["ethtool", "-K", device, "gro", "on"])?;
-        if setup == Setup::B {
-            let before = napi_threads(device)?;
-            let path = format!("/sys/class/net/{device}/threaded");
-            lab.exec(namespace, &["sh", "-c", &format!("echo 1 > {path}")])?;
-            let new: Vec<u32> = napi_threads(device)?.difference(&before).copied().collect();
-            ensure!(new.len() == 1, "expected one new NAPI thread for {device}, found {new:?}");
-            let status = Command::new("taskset").args(["-pc", "1", &new[0].to_string()]).output()?;
-            ensure!(status.status.success(), "pinning the NAPI thread failed");
+/// Starts a receiver; when this returns, it receives, and NAPI is on its core. Ours tells every `interval` seconds
+/// what it has counted.
+///
+/// # Errors
+/// Where it does not start.
+pub fn start(
+    bed: &mut Bed,
+    tools: &Tools,
+    receiver: Receiver,
+    load: Load,
+    priority: Priority,
+    interval: f64,
+) -> Result<Child> {
+    let line = receiver.command(&Circumstances {
+        device: bed.device(),
+        core: bed.cores().receiver,
+        buffer: tools.buffer,
+        jumbo: load.size > crate::options::LARGEST_LIVE_FRAME,
+        wirelane: &tools.wirelane,
+        bench: &tools.bench,
+        interval,
+    });
+    let mut child = Child::spawn(&mut bed.receiver(&line))?;
+    bed.favour(child.pid())?;
+    match receiver.ready() {
+        Ready::Says => child.wait_ready(Duration::from_secs(10))?,
+        Ready::HasSocket => {
+            process::wait_for_packet_socket(child.pid(), Duration::from_secs(10))
+                .with_context(|| format!("{} did not start: {}", receiver.label(), line.join(" ")))?;
+            // The socket is there before its ring is; a program that sleeps waits for packets.
+            process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
         }
-        Ok(Bed { lab, jumbo })
     }
-
-    /// Runs one trial for `duration`, at `rate` packets a second or at full speed.
-    ///
-    /// # Errors
-    /// Where the receiver or the generator fails, or our ledger is not exact.
-    pub fn trial(
-        &self,
-        receiver: Receiver,
-        case: Case,
-        rate: Option<f64>,
-        duration: Duration,
-    ) -> Result<Outcome> {
-        let running = receiver.start(&self.lab, self.jumbo)?;
-        let sender = self.lab.sender();
-        let (size, seconds) = (case.size.to_string(), format!("{:.3}", duration.as_secs_f64()));
-        let mut words = vec![
-            "send",
-            "-i",
-            &sender.device,
-            "--size",
-            &size,
-            "--duration",
-            &seconds,
-            "--method",
-            case.method.name(),
-            "--cores",
-            "0",
-            "--json",
-        ];
-        let rate = rate.map(|rate| format!("{rate:.0}"));
-        if let Some(rate) = &rate {
-            words.extend(["--rate", rate]);
-        }
-        let mut command = self.lab.command(&sender.namespace, wirelane_binary()?);
-        let child = Child::spawn(command.env("RUST_BACKTRACE", "0").args(&words))?;
-        let report = last_of(&child.finish(duration + Duration::from_secs(20))?).context("the generator")?;
-        let reading = running.finish()?;
-        let count = |name: &str| report[name].as_u64().with_context(|| format!("no {name} in {report}"));
-        let outcome = Outcome {
-            offered: count("offered")?,
-            sent: count("sent")?,
-            received: reading.received,
-            dropped: reading.dropped,
-            seconds: report["duration_s"].as_f64().context("no duration_s")?,
-            cpu: reading.cpu,
-            fell_short: report["fell_short"] == true,
-        };
-        ensure!(outcome.seconds > 0.0, "the generator did not send");
-        // The generator's device is ours alone, so what it counts is what must be in the ledger.
-        if receiver.is_ours() && outcome.unaccounted() != Some(0) {
-            bail!("{}: the ledger is not exact: {outcome:?}; {report}", receiver.name());
-        }
-        Ok(outcome)
-    }
+    bed.place_napi(priority)?;
+    Ok(child)
 }
 
-/// Threads that poll devices of this name, of all namespaces.
-fn napi_threads(device: &str) -> Result<BTreeSet<u32>> {
-    let prefix = format!("napi/{device}-");
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Processes end while they are being listed.
-        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.starts_with(&prefix)) {
-            found.insert(pid);
-        }
+/// Ends a receiver once it has taken everything; what it counted. The generator must have ended.
+///
+/// # Errors
+/// Where it does not end, or failed.
+pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
+    let finished = child.terminate(Duration::from_secs(10))?;
+    if let Some(file) = receiver.file() {
+        // Where it is missing, the receiver's own output says why.
+        let _ = fs::remove_file(file);
     }
-    Ok(found)
+    receiver.counts(&finished)
+}
+
+/// Waits until a receiver has taken what was sent. Time that it spends waiting for more is not time for these packets.
+///
+/// # Errors
+/// Where it has ended.
+pub fn wait_until_taken(child: &Child, receiver: Receiver) -> Result<()> {
+    let quiet = receiver.quiet();
+    process::wait_until_idle(child.pid(), quiet, quiet + Duration::from_secs(3))
+}
+
+/// Runs the generator for a while; what it reports.
+///
+/// # Errors
+/// Where it failed.
+pub fn generate(
+    bed: &Bed,
+    tools: &Tools,
+    load: Load,
+    priority: Priority,
+    pps: Option<f64>,
+    seconds: f64,
+) -> Result<Value> {
+    let (device, size, core) = (bed.sending_device(), load.size, bed.cores().generator);
+    let mut line = match load.method {
+        Method::Clone => format!("{} generate {device} --size {size} --duration {seconds}", tools.bench),
+        Method::Kernel | Method::Socket => format!(
+            "{} send -i {device} --json --interval 60 --cores {core} --method {} --size {size} --duration {seconds}",
+            tools.wirelane,
+            load.method.name()
+        ),
+    };
+    if let Some(pps) = pps {
+        line += &format!(" --rate {pps:.0}");
+    }
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let child = Child::spawn(&mut bed.generator(&words, priority))?;
+    bed.favour(child.pid())?;
+    let finished = child.finish(Duration::from_secs_f64(seconds + 20.0))?;
+    ensure!(finished.status.success(), "the generator failed: {}", finished.stderr.trim());
+    finished.last_json()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A trial of half a second in which `received` of 2000 packets were received, the others lost.
+    pub(crate) fn trial(receiver: Receiver, received: u64) -> Trial {
+        Trial {
+            setup: Setup::A,
+            load: Load { method: Method::Kernel, size: 60 },
+            receiver,
+            asked_pps: None,
+            offered: 2000,
+            device_dropped: 0,
+            seen: None,
+            received,
+            lost: 2000 - received,
+            unaccounted: 0,
+            duration_s: 0.5,
+            receiver_cpu_s: 0.0,
+            napi_cpu_s: 0.0,
+            generator_cpu_s: 0.5,
+            others_share: 0.0,
+            steal_share: 0.0,
+            invalid: None,
+            load_average: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_trial_that_was_disturbed_does_not_count() {
+        let good = trial(Receiver::Drop, 2000);
+        assert_eq!(good.disturbance(0.5), None);
+        let others = Trial { others_share: 0.2, ..good.clone() };
+        assert_eq!(others.disturbance(0.5), Some("other programs"));
+        let starved = Trial { generator_cpu_s: 0.3, ..good.clone() };
+        assert_eq!(starved.disturbance(0.5), Some("generator starved"));
+        let stolen = Trial { steal_share: 0.05, ..good.clone() };
+        assert_eq!(stolen.disturbance(0.5), Some("steal"));
+        // 2000 packets in half a second, at 4000 a second and at more.
+        let paced = Trial { asked_pps: Some(4000.0), generator_cpu_s: 0.0, ..good.clone() };
+        assert_eq!(paced.disturbance(0.5), None);
+        let slow = Trial { asked_pps: Some(4100.0), ..paced };
+        assert_eq!(slow.disturbance(0.5), Some(NOT_REACHED));
+    }
 
     #[test]
     fn every_packet_has_a_place() {
-        let outcome = Outcome {
-            offered: 1000,
-            sent: 990,
-            received: 900,
-            dropped: Some(80),
-            seconds: 0.5,
-            cpu: Duration::from_micros(90),
-            fell_short: false,
-        };
-        assert_eq!(outcome.unaccounted(), Some(10));
-        assert!((outcome.loss() - 0.1).abs() < 1e-9);
-        assert!((outcome.received_pps() - 1800.0).abs() < 1e-9);
-        assert!((outcome.cpu_ns() - 100.0).abs() < 1e-9);
-        assert_eq!(Outcome { dropped: None, ..outcome }.unaccounted(), None);
+        let trial = Trial { device_dropped: 100, received: 1900, lost: 0, ..trial(Receiver::Drop, 1900) };
+        assert!(trial.is_exact());
+        assert!((trial.loss() - 0.05).abs() < 1e-9 && (trial.received_pps() - 3800.0).abs() < 1e-9);
+        assert!(!Trial { seen: Some(1899), ..trial.clone() }.is_exact());
+        assert!(!Trial { unaccounted: 1, ..trial }.is_exact());
     }
 }

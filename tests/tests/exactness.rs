@@ -110,7 +110,8 @@ fn every_number_once_through_one_and_four_queues() {
                     match steering {
                         // 4096 flows leave no worker of 8 without any.
                         Steering::Flow => assert_eq!(busy, workers, "{case}"),
-                        Steering::Queue => assert_eq!(busy, used.len().min(workers), "{case}"),
+                        // tests/steering.rs has the others.
+                        _ => assert_eq!(busy, used.len().min(workers), "{case}"),
                     }
                 }
             }

@@ -1,78 +1,124 @@
-//! The peers that are no program of their own: each as small as such a receiver is usually written. A receiver
-//! runs in a process of its own (`wirelane-bench receive KIND -i DEV`), says `{"ready": true}`, counts until
-//! SIGTERM, and then gives one object with what it received and what its kernel side says it dropped.
+//! The small receivers that ours is held against, each a process of its own (`wirelane-bench receive KIND`),
+//! so that CPU time is measured in the same way for all.
+//!
+//! Each takes packets until SIGTERM or SIGINT, then what is still there, and prints what it and its socket
+//! counted as one JSON object.
 
-mod count_drop;
+mod drop;
+mod memory;
 mod packet;
-mod ring;
-mod socket;
+pub(crate) mod sys;
 mod xsk;
 
 use std::io::{Write, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
-/// How long a receiver waits in poll(2) before it looks whether it is to end.
-const POLL: Duration = Duration::from_millis(50);
+/// One receiver.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Which
+    #[arg(value_enum)]
+    kind: Kind,
+    /// The device
+    device: String,
+    /// Size of its buffer in MiB
+    #[arg(long, default_value_t = 4)]
+    buffer: u32,
+    /// Frames may be larger than a page
+    #[arg(long)]
+    jumbo: bool,
+}
 
-/// The kinds of receiver.
+/// The receivers in this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
-    /// Counts in XDP and drops.
+    /// An XDP program that counts and drops
     Drop,
-    /// One AF_XDP socket in copy mode that sleeps in poll(2) when it is idle.
-    Xsk,
-    /// The same, but it never sleeps.
+    /// The same, reading a word of each packet
+    DropRead,
+    /// AF_XDP in copy mode, asleep in poll(2) while there is nothing
+    XskPoll,
+    /// AF_XDP in copy mode, never asleep
     XskBusy,
-    /// One AF_PACKET socket with a ring of TPACKET_V3 blocks.
+    /// AF_PACKET with TPACKET_V3
     Packet,
 }
 
-/// What a receiver found.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    received: u64,
-    dropped: u64,
+/// What a receiver counted. Fields that its interface does not tell are left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Packets that reached the receiver's hook in the kernel.
+    pub seen: Option<u64>,
+    /// Packets that were taken.
+    pub received: u64,
+    /// Packets that the receiver's own counters call dropped.
+    pub lost: u64,
+    /// Bytes of the packets taken.
+    pub bytes: Option<u64>,
 }
 
-/// When to stop.
-struct Stop(Arc<AtomicBool>);
+/// How long nothing may come after the signal before a receiver ends.
+const QUIET: Duration = Duration::from_millis(20);
 
-impl Stop {
-    fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+/// Whether a signal has come, and nothing since.
+struct End {
+    signal: Arc<AtomicBool>,
+    /// When something was last taken, as far as known; none before the signal.
+    last: Option<Instant>,
+}
+
+impl End {
+    fn new() -> Result<End> {
+        let signal = Arc::new(AtomicBool::new(false));
+        for number in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register(number, Arc::clone(&signal)).context("catching signals")?;
+        }
+        Ok(End { signal, last: None })
+    }
+
+    /// To be called when there was nothing to take, and only then: it reads a clock.
+    fn reached(&mut self, took_since: bool) -> bool {
+        if !self.signal.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.last {
+            Some(last) if !took_since => last.elapsed() >= QUIET,
+            _ => {
+                self.last = Some(Instant::now());
+                false
+            }
+        }
     }
 }
 
-/// Receives on `device` until SIGTERM or SIGINT; `jumbo` where frames are larger than a page.
-///
-/// # Errors
-/// Where the kernel refuses the program, the socket or the ring.
-pub fn run(kind: Kind, device: &str, jumbo: bool) -> Result<()> {
-    let stop = Stop(Arc::new(AtomicBool::new(false)));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("catching signals")?;
-    }
-    let index = socket::interface_index(device).with_context(|| format!("no device {device}"))?;
-    let counts = match kind {
-        Kind::Drop => count_drop::run(index, &stop),
-        Kind::Xsk => xsk::run(index, jumbo, false, &stop),
-        Kind::XskBusy => xsk::run(index, jumbo, true, &stop),
-        Kind::Packet => packet::run(index, &stop),
-    }?;
-    say(&serde_json::json!({
-        "final": true, "received": counts.received, "dropped": counts.dropped
-    }))
+/// Receives until a signal.
+pub fn run(args: &Args) -> Result<()> {
+    let mut end = End::new()?;
+    let index = sys::interface_index(&args.device)?;
+    let counts = match args.kind {
+        Kind::Drop => drop::run(index, false, &mut end, ready)?,
+        Kind::DropRead => drop::run(index, true, &mut end, ready)?,
+        Kind::XskPoll => xsk::run(index, args.jumbo, false, &mut end, ready)?,
+        Kind::XskBusy => xsk::run(index, args.jumbo, true, &mut end, ready)?,
+        Kind::Packet => packet::run(index, args.buffer, &mut end, ready)?,
+    };
+    writeln!(stdout(), "{}", serde_json::to_string(&counts)?).context("writing to standard output")
 }
 
 fn ready() -> Result<()> {
-    say(&serde_json::json!({ "ready": true }))
+    let mut out = stdout().lock();
+    writeln!(out, "{{\"ready\": true}}").and_then(|()| out.flush()).context("writing to standard output")
 }
 
-fn say(object: &serde_json::Value) -> Result<()> {
-    let mut out = stdout().lock();
-    writeln!(out, "{object}").and_then(|()| out.flush()).context("writing to standard output")
+/// Keeps the calling thread on one core.
+///
+/// # Errors
+/// Where the core does not exist or may not be used.
+pub fn pin(core: usize) -> Result<()> {
+    sys::pin(core).with_context(|| format!("core {core} cannot be used: see --cores"))
 }

@@ -1,135 +1,155 @@
-//! An AF_XDP receiver as they are usually written: one socket in copy mode, need-wakeup, frames counted, read at
-//! their first byte, and returned in batches.
+//! AF_XDP in copy mode, one socket on RX queue 0 (Documentation/networking/af_xdp.rst in the kernel tree): what
+//! xdpsock's `rxdrop` does. Every frame goes back to the fill ring at once.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::thread::sleep;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::ring::Ring;
-use super::socket::{self, Mapping};
-use super::{Counts, POLL, Stop, ready};
+use super::memory::{Area, Ring};
+use super::{Counts, End, sys};
 use crate::skel::redirect::RedirectSkelBuilder;
 
-/// Entries of the receive ring, and frames: as many as the fill ring holds.
+/// What xdpsock and libxdp use: 4096 frames of a page each, all of them in the fill ring.
 const FRAMES: u32 = 4096;
-/// Packets that are returned together.
+const FRAME_BYTES: u32 = 4096;
+const RX_ENTRIES: u32 = 2048;
+const COMPLETION_ENTRIES: u32 = 2048;
+
+/// Descriptors that are taken before their frames go back.
 const BATCH: u32 = 64;
 
-/// Receives on queue 0 of the device with that index until asked to stop. `jumbo`: packets may lie in several
-/// frames; `busy`: never sleep.
-pub(super) fn run(index: i32, jumbo: bool, busy: bool, stop: &Stop) -> Result<Counts> {
-    // A frame must hold a packet of 1500 bytes and the headroom; jumbo packets take several pages.
-    let frame: u32 = if jumbo { 4096 } else { 2048 };
-    let memory = Mapping::new(None, (FRAMES * frame) as usize, 0).context("memory for frames")?;
-    let xsk = socket::open(libc::AF_XDP, 0).context("opening an AF_XDP socket")?;
-    let umem = libc::xdp_umem_reg {
-        addr: memory.at::<u8>(0, 1) as u64,
-        len: u64::from(FRAMES * frame),
-        chunk_size: frame,
+/// XDP_USE_SG and XDP_PKT_CONTD of linux/if_xdp.h (Linux 6.6).
+const USE_SG: u16 = 1 << 4;
+const PACKET_CONTINUES: u32 = 1;
+
+struct Socket {
+    fill: Ring,
+    rx: Ring,
+    fd: std::os::fd::OwnedFd,
+    _frames: Area,
+}
+
+pub(super) fn run(
+    index: u32,
+    jumbo: bool,
+    busy: bool,
+    end: &mut End,
+    ready: impl Fn() -> Result<()>,
+) -> Result<Counts> {
+    let mut storage = MaybeUninit::uninit();
+    let skel =
+        RedirectSkelBuilder::default().open(&mut storage)?.load().context("loading the XDP program")?;
+    let socket = open(index, jumbo)?;
+    let value = socket.fd.as_raw_fd().cast_unsigned().to_ne_bytes();
+    skel.maps.bench_sockets.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)?;
+    let link = skel.progs.bench_redirect.attach_xdp(index as i32).context("attaching the XDP program")?;
+    ready()?;
+
+    let (mut packets, mut bytes, mut took) = (0, 0, true);
+    loop {
+        let count = take(&socket, &mut packets, &mut bytes);
+        if count > 0 {
+            took = true;
+            continue;
+        }
+        if end.reached(took) {
+            break;
+        }
+        took = false;
+        if !busy {
+            sys::wait_readable(socket.fd.as_fd(), Duration::from_millis(10)).context("poll")?;
+        } else if socket.fill.needs_wakeup() {
+            sys::wait_readable(socket.fd.as_fd(), Duration::ZERO).context("poll")?;
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    drop(link);
+    let statistics = statistics(socket.fd.as_fd()).context("reading XDP_STATISTICS")?;
+    // rx_fill_ring_empty_descs counts moments, and its packets once more under rx_dropped.
+    let lost = statistics.rx_dropped + statistics.rx_ring_full + statistics.rx_invalid_descs;
+    Ok(Counts { seen: None, received: packets, lost, bytes: Some(bytes) })
+}
+
+/// Takes what is there, a batch at most, and gives the frames back. How many descriptors there were.
+fn take(socket: &Socket, packets: &mut u64, bytes: &mut u64) -> u32 {
+    let (first, end) = socket.rx.available();
+    let count = end.wrapping_sub(first).min(BATCH);
+    if count == 0 {
+        return 0;
+    }
+    let head = socket.fill.head();
+    for step in 0..count {
+        let descriptor: libc::xdp_desc = socket.rx.get(first.wrapping_add(step));
+        *packets += u64::from(descriptor.options & PACKET_CONTINUES == 0);
+        *bytes += u64::from(descriptor.len);
+        socket.fill.set(head.wrapping_add(step), descriptor.addr & !u64::from(FRAME_BYTES - 1));
+    }
+    socket.rx.release(first.wrapping_add(count));
+    socket.fill.publish(head.wrapping_add(count));
+    count
+}
+
+fn open(index: u32, jumbo: bool) -> Result<Socket> {
+    let fd = sys::socket(libc::AF_XDP).context("opening an AF_XDP socket")?;
+    let frames = Area::anonymous((FRAMES * FRAME_BYTES) as usize).context("memory for frames")?;
+    let registration = libc::xdp_umem_reg {
+        addr: frames.address(),
+        len: frames.length() as u64,
+        chunk_size: FRAME_BYTES,
         headroom: 0,
         flags: 0,
         tx_metadata_len: 0,
     };
-    socket::set_option(&xsk, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem).context("registering frames")?;
-    for name in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING] {
-        socket::set_option(&xsk, libc::SOL_XDP, name, &FRAMES).context("setting ring sizes")?;
+    let set = |name, value: &u32| sys::set_option(fd.as_fd(), libc::SOL_XDP, name, value);
+    sys::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &registration).context("XDP_UMEM_REG")?;
+    set(libc::XDP_UMEM_FILL_RING, &FRAMES).context("XDP_UMEM_FILL_RING")?;
+    set(libc::XDP_UMEM_COMPLETION_RING, &COMPLETION_ENTRIES).context("XDP_UMEM_COMPLETION_RING")?;
+    set(libc::XDP_RX_RING, &RX_ENTRIES).context("XDP_RX_RING")?;
+    // SAFETY: xdp_mmap_offsets is integers only.
+    let offsets: libc::xdp_mmap_offsets =
+        unsafe { sys::get_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }
+            .context("XDP_MMAP_OFFSETS")?;
+    let fill = Ring::map::<u64>(fd.as_fd(), &offsets.fr, FRAMES, libc::XDP_UMEM_PGOFF_FILL_RING)
+        .context("mapping the fill ring")?;
+    let rx = Ring::map::<libc::xdp_desc>(fd.as_fd(), &offsets.rx, RX_ENTRIES, libc::XDP_PGOFF_RX_RING as u64)
+        .context("mapping the RX ring")?;
+    for frame in 0..FRAMES {
+        fill.set(frame, u64::from(frame * FRAME_BYTES));
     }
-    let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
-    let offsets = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
-    let offsets = socket::option(&xsk, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, offsets)
-        .context("asking for the rings' offsets")?;
-    let mut filled: Ring<u64> =
-        Ring::new(&xsk, libc::XDP_UMEM_PGOFF_FILL_RING.cast_signed(), offsets.fr, FRAMES)
-            .context("mapping the fill ring")?;
-    let mut received: Ring<libc::xdp_desc> =
-        Ring::new(&xsk, libc::XDP_PGOFF_RX_RING, offsets.rx, FRAMES).context("mapping the receive ring")?;
-    for number in 0..FRAMES {
-        filled.put(number, u64::from(number * frame));
-    }
-    filled.produce(FRAMES);
+    fill.publish(FRAMES);
 
-    let several = if jumbo { libc::XDP_USE_SG } else { 0 };
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | several,
-        sxdp_ifindex: index.cast_unsigned(),
+        sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | if jumbo { USE_SG } else { 0 },
+        sxdp_ifindex: index,
         sxdp_queue_id: 0,
         sxdp_shared_umem_fd: 0,
     };
-    bind(&xsk, &address).context("binding the AF_XDP socket in copy mode")?;
-
-    let mut storage = MaybeUninit::uninit();
-    let skeleton = RedirectSkelBuilder::default()
-        .open(&mut storage)
-        .and_then(OpenSkel::load)
-        .context("loading the redirecting program")?;
-    skeleton
-        .maps
-        .sockets
-        .update(&0u32.to_ne_bytes(), &xsk.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-        .context("entering the socket")?;
-    let link =
-        skeleton.progs.bench_redirect.attach_xdp(index).context("attaching the redirecting program")?;
-    ready()?;
-
-    let (mut packets, mut touched) = (0u64, 0u8);
+    // The kernel takes a socket that was closed off its queue a moment later.
+    let patience = Instant::now() + Duration::from_secs(3);
     loop {
-        let count = received.filled().min(BATCH);
-        if count == 0 {
-            if stop.asked() {
-                break;
+        // SAFETY: the socket is of family AF_XDP, and this is its address.
+        match unsafe { sys::bind(fd.as_fd(), &address) } {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(10));
             }
-            if !busy || filled.needs_wakeup() {
-                socket::wait(&xsk, if busy { Duration::ZERO } else { POLL })?;
-            } else {
-                std::hint::spin_loop();
-            }
-            continue;
+            done => break done.context("binding the AF_XDP socket")?,
         }
-        for at in 0..count {
-            let entry = received.peek(at);
-            // SAFETY: `at` checks that the address lies within the memory of frames, and the kernel leaves a
-            // frame alone from its receipt until it is put into the fill ring.
-            touched ^= unsafe { memory.at::<u8>(entry.addr as usize, 1).read_volatile() };
-            packets += u64::from(entry.options & libc::XDP_PKT_CONTD == 0);
-            filled.put(at, entry.addr & !u64::from(frame - 1));
-        }
-        received.release(count);
-        filled.produce(count);
     }
-    drop(link);
-    std::hint::black_box(touched);
-
-    let none = libc::xdp_statistics {
-        rx_dropped: 0,
-        rx_invalid_descs: 0,
-        tx_invalid_descs: 0,
-        rx_ring_full: 0,
-        rx_fill_ring_empty_descs: 0,
-        tx_ring_empty_descs: 0,
-    };
-    // rx_fill_ring_empty_descs counts why rx_dropped happened, not other packets.
-    let statistics = socket::option(&xsk, libc::SOL_XDP, libc::XDP_STATISTICS, none)
-        .context("reading the socket's statistics")?;
-    Ok(Counts { received: packets, dropped: statistics.rx_dropped + statistics.rx_ring_full })
+    // SAFETY: xdp_options is an integer.
+    let options: libc::xdp_options =
+        unsafe { sys::get_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS) }.context("XDP_OPTIONS")?;
+    ensure!(options.flags & libc::XDP_OPTIONS_ZEROCOPY == 0, "asked for copy mode, got zero copy");
+    Ok(Socket { fill, rx, fd, _frames: frames })
 }
 
-/// bind(2), again for a while where the queue is taken: the kernel frees an earlier socket's memory, and with it
-/// the queue, a moment after its process has ended.
-fn bind(xsk: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(3);
-    loop {
-        match socket::bind(xsk, address) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                sleep(Duration::from_millis(5));
-            }
-            result => return result,
-        }
-    }
+fn statistics(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_statistics> {
+    // SAFETY: xdp_statistics is integers only.
+    unsafe { sys::get_option(socket, libc::SOL_XDP, libc::XDP_STATISTICS) }
 }

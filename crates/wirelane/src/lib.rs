@@ -75,5 +75,5 @@ pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
 pub use settings::{Balance, Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering, Watermarks};
-pub use wirelane_datapath::layout::{LinkType, RecordHeader};
+pub use wirelane_datapath::layout::{LinkType, RecordHeader, flags};
 pub use worker::{Timebase, Worker};

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A generator of socket buffers inside the kernel: BPF_PROG_TEST_RUN hands one frame to this program, which
+ * sends clones of it. A clone costs less than a buffer that a socket makes, so a receiver's own cost shows,
+ * and it comes to the device as the host's packets do, through dev_queue_xmit().
+ *
+ * The kernel turns bottom halves off around each run of the program, so one run is one burst: NAPI on the
+ * same core polls when it is over. All clones share the frame's bytes; packets are counted, not numbered.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Most packets of a run, the budget of a NAPI poll (NAPI_POLL_WEIGHT in include/linux/netdevice.h). */
+#define MOST_BURST 64
+
+/* Fraction bits of a gap, as in kernel/programs/generate.bpf.c. */
+#define GAP_SHIFT 12
+
+struct clone_config {
+	__u32 ifindex;		/* the device to send from */
+	__u32 size;		/* bytes of a frame */
+	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
+	__u64 duration_ns;	/* from the first packet to the end */
+	__u64 most_catch_up_ns; /* what is due for longer is given up */
+};
+
+const volatile struct clone_config config = {};
+
+struct clone_state {
+	__u64 made;	/* packets handed to the device */
+	__u64 given_up; /* packets that were due and were given up, see most_catch_up_ns */
+	__u64 first_ns; /* when the first run began, CLOCK_MONOTONIC */
+	__u64 last_ns;	/* when the latest packet was handed over, to a burst */
+	__u64 due;	/* when the next one is due, in units of 2^-GAP_SHIFT ns after first_ns */
+	__u64 late_ns;	/* how late a packet was at most */
+	__u64 failed;	/* runs that could not make the frame as long as it shall be */
+	__u64 over;	/* 1: the time is up */
+};
+
+struct clone_state state = {};
+
+/* How many packets are to be made now, at most MOST_BURST. */
+static __always_inline __u32 due_now(__u64 since_ns)
+{
+	__u64 since = since_ns << GAP_SHIFT, late, count;
+
+	if (!config.gap)
+		return MOST_BURST;
+	if (since < state.due)
+		return 0;
+	late = since - state.due;
+	if (late >> GAP_SHIFT > state.late_ns)
+		state.late_ns = late >> GAP_SHIFT;
+	if (late > config.most_catch_up_ns << GAP_SHIFT) {
+		count = (late - (config.most_catch_up_ns << GAP_SHIFT)) / config.gap;
+		state.given_up += count;
+		state.due += count * config.gap;
+		late -= count * config.gap;
+	}
+	count = late / config.gap + 1;
+	if (count > MOST_BURST)
+		count = MOST_BURST;
+	state.due += count * config.gap;
+	return count;
+}
+
+SEC("tc")
+int bench_clone(struct __sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 count;
+
+	/* BPF_PROG_TEST_RUN takes frames up to a page; the rest is put on in the first run. */
+	if (skb->len != config.size && bpf_skb_change_tail(skb, config.size, 0)) {
+		state.failed++;
+		return 0;
+	}
+	if (!state.first_ns)
+		state.first_ns = now;
+	if (now - state.first_ns >= config.duration_ns) {
+		state.over = 1;
+		return 0;
+	}
+	count = due_now(now - state.first_ns);
+	if (!count)
+		return 0;
+	for (__u32 sent = 0; sent < MOST_BURST && sent < count; sent++) {
+		/* A full queue drops the clone and counts it as the device's drop. */
+		bpf_clone_redirect(skb, config.ifindex, 0);
+	}
+	state.made += count;
+	state.last_ns = bpf_ktime_get_ns();
+	return 0;
+}

@@ -1,0 +1,214 @@
+//! The bed of a measurement: two namespaces with a veth pair of one RX queue between them, in one of two setups.
+//!
+//! ```text
+//! A   core 0: generator, and NAPI in its context        core 1: receiver
+//! B   core 0: generator                                 core 1: NAPI's kernel thread, and the receiver
+//! ```
+//!
+//! In A each packet's whole cost in the kernel slows the generator, so nothing is lost on the way to the hook. In
+//! B the generator runs on, and what the device's queue of 256 frames cannot hold is dropped before the hook.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use wirelane_tests::{Lab, LabOptions};
+
+use crate::process;
+
+/// Who works on which core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+pub enum Setup {
+    /// Generator and NAPI on one core, receiver on the other
+    A,
+    /// Generator on one core, NAPI's kernel thread and receiver on the other
+    B,
+}
+
+impl Setup {
+    /// `A` or `B`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Setup::A => "A",
+            Setup::B => "B",
+        }
+    }
+}
+
+/// The two cores of a measurement, and how eager its processes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    /// Where the generator runs.
+    pub generator: usize,
+    /// Where the receiver runs.
+    pub receiver: usize,
+    /// Nice value of generator, receiver and NAPI thread alike.
+    pub nice: i32,
+}
+
+/// Who goes first on a core: the generator on its own, NAPI's thread on the receiver's.
+///
+/// The receiver always runs under the normal policy with the nice value of [`Cores`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// All share, with the same nice value: for trials at full speed. A card's NAPI works so too when it is overloaded,
+    /// in ksoftirqd.
+    Fair,
+    /// Generator and NAPI go first (SCHED_FIFO, priority 1): for trials at a rate. A card's NAPI works so too while it
+    /// keeps up, as a soft interrupt. As an equal thread it would wait until whoever has the core has used up its
+    /// slice, which Linux does not cut short for a thread that wakes (RUN_TO_PARITY in kernel/sched/features.h): 2 to
+    /// 4 ms, in which a veth's queue of 256 packets overflows from 100,000 packets a second on, whatever receives.
+    First,
+}
+
+/// A bed, removed when dropped.
+pub struct Bed {
+    lab: Lab,
+    cores: Cores,
+    /// NAPI's kernel thread, in setup B.
+    napi: Option<u32>,
+}
+
+impl Bed {
+    /// Builds a bed for frames of up to `mtu` + 14 bytes.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or NAPI has no kernel thread in setup B.
+    pub fn new(setup: Setup, mtu: u32, cores: Cores) -> Result<Bed> {
+        let mut lab = Lab::with(&LabOptions { mtu, ..LabOptions::default() })?;
+        let receiver = lab.receiver().clone();
+        // Kernel threads are named after the device, and other labs have an rx0 too.
+        let device = format!("wlb{}", std::process::id());
+        let (namespace, old) = (&receiver.namespace, &receiver.device);
+        lab.exec(namespace, &["ip", "link", "set", old, "down"])?;
+        lab.exec(namespace, &["ip", "link", "set", old, "name", &device])?;
+        lab.links[0].receiver.device.clone_from(&device);
+        // Without an XDP program a veth has NAPI, and takes live frames, only while GRO is on.
+        lab.exec(namespace, &["ethtool", "-K", &device, "gro", "on"])?;
+        lab.exec(namespace, &["ip", "link", "set", &device, "up"])?;
+        if setup == Setup::B {
+            // The kernel knows no NAPI to thread before the device is up.
+            let write = format!("echo 1 > /sys/class/net/{device}/threaded");
+            let words = ["sh", "-c", &write];
+            lab.exec(namespace, &words).context("setup B needs threaded NAPI (Linux 5.12)")?;
+        }
+        let mut bed = Bed { lab, cores, napi: None };
+        bed.wait_for_carrier()?;
+        if setup == Setup::B {
+            bed.napi = Some(bed.find_napi_thread()?);
+        }
+        Ok(bed)
+    }
+
+    /// The device to receive on.
+    pub fn device(&self) -> &str {
+        &self.lab.receiver().device
+    }
+
+    /// A command in the receiver's namespace, on its core. Its pid is the program's.
+    pub fn receiver(&self, words: &[String]) -> Command {
+        self.pinned(&self.lab.receiver().namespace, self.cores.receiver, words)
+    }
+
+    /// The device to send from.
+    pub fn sending_device(&self) -> &str {
+        &self.lab.sender().device
+    }
+
+    /// The cores.
+    pub fn cores(&self) -> Cores {
+        self.cores
+    }
+
+    /// A command in the generator's namespace, on its core. Its pid is the program's.
+    pub fn generator(&self, words: &[String], priority: Priority) -> Command {
+        let first: &[&str] = if priority == Priority::First { &["chrt", "-f", "1"] } else { &[] };
+        let words: Vec<String> =
+            first.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect();
+        self.pinned(&self.lab.sender().namespace, self.cores.generator, &words)
+    }
+
+    fn pinned(&self, namespace: &str, core: usize, words: &[String]) -> Command {
+        let mut command = self.lab.command(namespace, "nice");
+        // A session of its own, because Linux weighs sessions against each other before processes: see `favour`.
+        let (nice, core) = (self.cores.nice.to_string(), core.to_string());
+        command.args(["-n", &nice, "setsid", "taskset", "-c", &core]).args(words);
+        command
+    }
+
+    /// Gives the session of a process that was started here its nice value too: with autogroups (sched(7)), that of
+    /// the process counts within its session only. Waits until the process has its own session.
+    ///
+    /// # Errors
+    /// Where it has ended, or the value is refused.
+    pub fn favour(&self, pid: u32) -> Result<()> {
+        let path = format!("/proc/{pid}/autogroup");
+        if !process::has_own_session(pid, Duration::from_secs(5))? || !Path::new(&path).exists() {
+            return Ok(());
+        }
+        fs::write(&path, self.cores.nice.to_string()).with_context(|| path)
+    }
+
+    /// Makes sure that NAPI's thread is on its core and has its priority, since it is a new one where attaching a
+    /// program restarted NAPI. To be called when the receiver is ready.
+    ///
+    /// # Errors
+    /// Where the thread cannot be found or moved.
+    pub fn place_napi(&mut self, priority: Priority) -> Result<()> {
+        if self.napi.is_none() {
+            return Ok(());
+        }
+        let pid = self.find_napi_thread()?;
+        let (core, nice, thread) =
+            (self.cores.receiver.to_string(), self.cores.nice.to_string(), pid.to_string());
+        let policy: &[&str] = match priority {
+            Priority::Fair => &["chrt", "-o", "-p", "0", &thread],
+            Priority::First => &["chrt", "-f", "-p", "1", &thread],
+        };
+        for words in [&["taskset", "-pc", &core, &thread], policy, &["renice", &nice, "-p", &thread]] {
+            let output = Command::new(words[0]).args(&words[1..]).output().context(words[0].to_owned())?;
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            ensure!(output.status.success(), "{}: {message}", words.join(" "));
+        }
+        self.napi = Some(pid);
+        Ok(())
+    }
+
+    /// CPU time of NAPI's thread so far; zero in setup A, where NAPI has no thread of its own.
+    ///
+    /// # Errors
+    /// Where the thread has ended.
+    pub fn napi_time(&self) -> Result<Duration> {
+        self.napi.map_or(Ok(Duration::ZERO), process::run_time)
+    }
+
+    fn find_napi_thread(&self) -> Result<u32> {
+        let start = format!("napi/{}", self.device());
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let path: PathBuf = entry.path().join("comm");
+            if fs::read_to_string(path).is_ok_and(|name| name.starts_with(&start)) {
+                return Ok(pid);
+            }
+        }
+        anyhow::bail!("NAPI of {} has no kernel thread, though threaded NAPI was asked for", self.device())
+    }
+
+    fn wait_for_carrier(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(5);
+        for side in [self.lab.sender(), self.lab.receiver()] {
+            loop {
+                let state = self.lab.exec(&side.namespace, &["ip", "link", "show", &side.device])?;
+                if state.contains("state UP") && !state.contains("qdisc noop ") {
+                    break;
+                }
+                ensure!(Instant::now() < end, "{} did not come up: {state}", side.device);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+}

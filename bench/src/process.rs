@@ -1,0 +1,162 @@
+//! What `/proc` tells of processes and of the machine while they run.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// CPU time that all threads of a process have used, from the scheduler's own count in nanoseconds
+/// (Documentation/scheduler/sched-stats.rst in the kernel tree).
+///
+/// # Errors
+/// Where the process has ended.
+pub fn run_time(pid: u32) -> Result<Duration> {
+    let folder = format!("/proc/{pid}/task");
+    let mut total = 0;
+    for entry in fs::read_dir(&folder).with_context(|| folder.clone())?.flatten() {
+        // A thread may end between the listing and the reading.
+        if let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) {
+            let first = text.split_whitespace().next().context("schedstat is empty")?;
+            total += first.parse::<u64>().context("schedstat has no number")?;
+        }
+    }
+    Ok(Duration::from_nanos(total))
+}
+
+/// Waits until a process leads a session of its own; false where it does not in time, or has ended.
+///
+/// # Errors
+/// Where the kernel's answer cannot be read.
+pub fn has_own_session(pid: u32, timeout: Duration) -> Result<bool> {
+    let end = Instant::now() + timeout;
+    while Instant::now() < end {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Ok(false) };
+        // Field 6 of proc_pid_stat(5), four behind the name, which may hold blanks.
+        let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(3));
+        if session.context("/proc/PID/stat is odd")? == pid.to_string() {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(false)
+}
+
+/// Waits until a process has an AF_PACKET socket that receives, seen from its own network namespace.
+///
+/// # Errors
+/// Where it has none in time, or has ended.
+pub fn wait_for_packet_socket(pid: u32, timeout: Duration) -> Result<()> {
+    let path = format!("/proc/{pid}/net/packet");
+    let end = Instant::now() + timeout;
+    loop {
+        let sockets = fs::read_to_string(&path).with_context(|| format!("{path}: it has ended"))?;
+        if sockets.lines().skip(1).any(is_running_socket) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "no packet socket within {timeout:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `sk RefCnt Type Proto Iface R Rmem User Inode`: bound to all protocols (0003) and running.
+fn is_running_socket(line: &str) -> bool {
+    let mut fields = line.split_whitespace().skip(3);
+    fields.next() == Some("0003") && fields.nth(1) == Some("1")
+}
+
+/// Waits until a process no longer uses its CPU: until `quiet` has passed in which it ran less than 5 % of the
+/// time. A process that never sleeps reaches `most`.
+///
+/// # Errors
+/// Where it has ended.
+pub fn wait_until_idle(pid: u32, quiet: Duration, most: Duration) -> Result<()> {
+    let start = Instant::now();
+    let (mut since, mut used) = (start, run_time(pid)?);
+    while start.elapsed() < most && since.elapsed() < quiet {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = run_time(pid)?;
+        if (now - used) * 20 > since.elapsed() {
+            (since, used) = (Instant::now(), now);
+        }
+    }
+    Ok(())
+}
+
+/// CPU time of one core at a moment, in clock ticks (proc_stat(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreTime {
+    idle: u64,
+    steal: u64,
+    total: u64,
+}
+
+impl CoreTime {
+    /// Now.
+    ///
+    /// # Errors
+    /// Where `/proc/stat` cannot be read, or the core is not on line.
+    pub fn now(core: usize) -> Result<CoreTime> {
+        let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        parse_stat(&text, core).with_context(|| format!("/proc/stat has no core {core}"))
+    }
+
+    /// How much of its time the core worked since `before`, and how much the hypervisor took, as parts of 1.
+    pub fn shares(&self, before: &CoreTime) -> (f64, f64) {
+        let total = self.total.saturating_sub(before.total).max(1) as f64;
+        let steal = self.steal.saturating_sub(before.steal) as f64 / total;
+        let idle = self.idle.saturating_sub(before.idle) as f64 / total;
+        ((1.0 - idle - steal).max(0.0), steal)
+    }
+}
+
+fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
+    let name = format!("cpu{core}");
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    // user nice system idle iowait irq softirq steal; guest times are within user and nice.
+    let values: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
+    Some(CoreTime {
+        idle: values.get(3)? + values.get(4)?,
+        steal: *values.get(7)?,
+        total: values.iter().sum(),
+    })
+}
+
+/// Load average of the last minute (proc_loadavg(5)).
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_core_are_read() {
+        let before = parse_stat("cpu  0 0 0 0 0 0 0 0\ncpu1 10 1 20 60 3 0 4 2 1 0\n", 1).unwrap();
+        assert_eq!(before, CoreTime { idle: 63, steal: 2, total: 100 });
+        let after = CoreTime { idle: 73, steal: 12, total: 200 };
+        let (busy, steal) = after.shares(&before);
+        assert!((busy - 0.8).abs() < 1e-9 && (steal - 0.1).abs() < 1e-9, "{busy} {steal}");
+        assert!(parse_stat("cpu 1 2 3 4 5 6 7 8\ncpu10 1 2 3 4 5 6 7 8\n", 1).is_none());
+        assert!(parse_stat("cpu1 1 2 3", 1).is_none());
+    }
+
+    #[test]
+    fn sockets_that_receive_are_told_from_others() {
+        assert!(is_running_socket("00000000c64b8c9f 3      3    0003   2     1 0      0      38261"));
+        assert!(!is_running_socket("00000000c64b8c9f 3      3    0003   2     0 0      0      38261"));
+        assert!(!is_running_socket("00000000c64b8c9f 3      3    0000   0     1 0      0      38261"));
+    }
+
+    #[test]
+    fn working_costs_time_and_sleeping_does_not() {
+        let me = std::process::id();
+        let before = run_time(me).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(30) {}
+        assert!(run_time(me).unwrap() > before);
+        assert!(run_time(u32::MAX).is_err());
+    }
+}
