@@ -41,7 +41,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(record.hash, hash);
         let mut buckets = [0; BUCKETS];
         buckets.iter_mut().enumerate().for_each(|(at, worker)| *worker = (at * 7) as u16);
-        for steering in [Steering::Flow, Steering::Queue, Steering::Vlan, Steering::Source, Steering::Destination] {
+        for steering in
+            [Steering::Flow, Steering::Queue, Steering::Vlan, Steering::Source, Steering::Destination]
+        {
             let hash = native::steering_hash(steering, &parsed, inner, 7);
             assert!(native::steer(steering, &buckets, hash, 3, 5) < 5);
         }

@@ -98,8 +98,8 @@ fn a_recorder_does_not_allocate_in_its_workers_thread() {
             recorder
                 .packet(&Packet { interface, ts_ns: number, data, wire_len: 500, direction: None })
                 .unwrap();
-            if number % 100 == 0 {
-                recorder.pause(number % 1000 == 0).unwrap();
+            if number.is_multiple_of(100) {
+                recorder.pause(number.is_multiple_of(1000)).unwrap();
             }
         };
         // The first packet of a pcap file tells its link type.

@@ -94,7 +94,8 @@ Examples:
 
 Ctrl-C ends the capture and finishes the files; a second one leaves them as
 .part. Exit status: 0 done (also after Ctrl-C), 1 failed or something is
-unwritten, 2 wrong usage. A post-rotate command that fails is told and counted only.";
+unwritten, 2 wrong usage. A post-rotate command that fails is told and counted,
+no more.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
