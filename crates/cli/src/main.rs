@@ -1,6 +1,7 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
 mod count;
 mod devices;
+mod groups;
 mod record;
 mod report;
 mod send;
@@ -19,6 +20,7 @@ use clap::Parser;
 enum Command {
     Devices(devices::Args),
     Count(count::Args),
+    Groups(groups::Args),
     Record(Box<record::Args>),
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
+        Command::Groups(args) => groups::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Send(args) => send::run(*args),
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn help_fits_80_columns() {
-        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP] {
+        for help in [HELP, devices::HELP, count::HELP, groups::HELP, record::HELP, send::HELP] {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
             assert!(long.is_empty(), "{long:#?}");
         }

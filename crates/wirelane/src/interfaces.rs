@@ -1,5 +1,7 @@
 //! What stands behind a record's device and RX queue, for whoever writes records on.
 
+use crate::device::XdpMode;
+use crate::engine::ring::attach::Hook;
 use std::sync::Arc;
 
 use crate::engine::file::InterfaceLines;
@@ -17,6 +19,17 @@ pub enum HookPoint {
     TcIngress,
     /// tc, packets on their way out.
     TcEgress,
+}
+
+impl HookPoint {
+    pub(crate) fn of(hook: Hook) -> HookPoint {
+        match hook {
+            Hook::Xdp(XdpMode::Generic) => HookPoint::GenericXdp,
+            Hook::Xdp(_) => HookPoint::NativeXdp,
+            Hook::Ingress => HookPoint::TcIngress,
+            Hook::Egress => HookPoint::TcEgress,
+        }
+    }
 }
 
 impl std::fmt::Display for HookPoint {

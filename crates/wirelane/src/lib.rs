@@ -50,6 +50,7 @@ pub mod device;
 mod engine;
 mod error;
 mod file;
+pub mod groups;
 mod interfaces;
 mod keeper;
 pub mod ledger;

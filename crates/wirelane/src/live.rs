@@ -165,12 +165,7 @@ impl LiveCapture {
             .map(|part| CaptureDevice {
                 name: part.selected.device.name.clone(),
                 queues: part.queues(),
-                hook: Some(match part.membership.instance().hook {
-                    Hook::Xdp(XdpMode::Generic) => HookPoint::GenericXdp,
-                    Hook::Xdp(_) => HookPoint::NativeXdp,
-                    Hook::Ingress => HookPoint::TcIngress,
-                    Hook::Egress => HookPoint::TcEgress,
-                }),
+                hook: Some(HookPoint::of(part.membership.instance().hook)),
                 link_type: part.selected.device.link_type,
                 speed_mbps: part.selected.device.speed_mbps,
             })

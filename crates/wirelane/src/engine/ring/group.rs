@@ -150,7 +150,7 @@ fn set_bit(instance: &Instance, mask: usize, group: usize, set: bool) {
     }
 }
 
-fn is_active(instance: &Instance, group: usize) -> bool {
+pub(crate) fn is_active(instance: &Instance, group: usize) -> bool {
     instance.state.word(offset_of!(layout::Instance, active)).load(Ordering::SeqCst) & (1 << group) != 0
 }
 
@@ -314,19 +314,7 @@ impl Membership {
 
     /// One line of the ledger. Exact once the group has left; before, the lane may be between two columns.
     pub(crate) fn tally(&self, slot: usize) -> Tally {
-        let start = self.instance.tally(self.place.group, slot);
-        let read = |offset| self.instance.tallies.word(start + offset).load(Ordering::Relaxed);
-        Tally {
-            seen: read(offset_of!(Tally, seen)),
-            filtered: read(offset_of!(Tally, filtered)),
-            absorbed: read(offset_of!(Tally, absorbed)),
-            shed: read(offset_of!(Tally, shed)),
-            lost: read(offset_of!(Tally, lost)),
-            delivered: read(offset_of!(Tally, delivered)),
-            seen_bytes: read(offset_of!(Tally, seen_bytes)),
-            turn: 0,
-            pad: [0; 8],
-        }
+        read_tally(&self.instance, self.place.group, slot)
     }
 
     /// What became of the packets that were steered to one worker, over all lanes.
@@ -366,6 +354,23 @@ impl Drop for Membership {
         if let Err(e) = self.leave().and_then(|()| self.place.clear(&self.instance)) {
             tracing::warn!("leaving the capture program: {e}");
         }
+    }
+}
+
+/// One line of a group's ledger, as the lane has it now.
+pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tally {
+    let start = instance.tally(group, slot);
+    let read = |offset| instance.tallies.word(start + offset).load(Ordering::Relaxed);
+    Tally {
+        seen: read(offset_of!(Tally, seen)),
+        filtered: read(offset_of!(Tally, filtered)),
+        absorbed: read(offset_of!(Tally, absorbed)),
+        shed: read(offset_of!(Tally, shed)),
+        lost: read(offset_of!(Tally, lost)),
+        delivered: read(offset_of!(Tally, delivered)),
+        seen_bytes: read(offset_of!(Tally, seen_bytes)),
+        turn: 0,
+        pad: [0; 8],
     }
 }
 

@@ -126,6 +126,11 @@ impl Instance {
     }
 }
 
+/// The running instance with this program, to look at; `None` if it ended meanwhile.
+pub(crate) fn running(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
+    join(device, program, hook)
+}
+
 /// Joins the running instance; `None` if it ended meanwhile.
 fn join(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
     let Some(link) = attach::link_of(program)? else { return Ok(None) };

@@ -1,0 +1,94 @@
+//! `wirelane groups`: who captures what.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use wirelane::groups::{self, Group};
+
+use crate::table::{Table, amount, printable};
+
+/// Show who captures on which device, and what became of the packets of each
+///
+/// Every capture has a group of its own on each device: its own copies, workers and ledger. Shows those of this
+/// network namespace, whoever owns them. Needs the rights of a capture, and changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// Print one JSON object a line for each group, and a last one with "final": true
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Columns:
+  GROUP      device, hook, and the group's place there, 0 to 15
+  OWNER      command and process, as the owner has said it; 'gone' after it: the
+             owner was killed, and what is left of it will be cleared
+  WORKERS    how many, and how packets are steered to them
+  seen       = filtered + absorbed + shed + lost + delivered, in packets
+
+Examples:
+  wirelane groups
+  wirelane groups --json | jq -r 'select(.final | not) | .owner'";
+
+#[derive(Serialize)]
+struct Last {
+    r#final: bool,
+    groups: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where rights are missing, or the kernel does not answer.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let groups = groups::list()?;
+    let mut output = String::new();
+    if args.json {
+        for group in &groups {
+            output.push_str(&(serde_json::to_string(group)? + "\n"));
+        }
+        output.push_str(&(serde_json::to_string(&Last { r#final: true, groups: groups.len() })? + "\n"));
+    } else if groups.is_empty() {
+        output.push_str("nobody captures in this network namespace\n");
+    } else {
+        output = table(&groups);
+    }
+    match io::stdout().lock().write_all(output.as_bytes()) {
+        // `wirelane groups | head` is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn table(groups: &[Group]) -> String {
+    let mut table = Table::new([
+        "GROUP",
+        "OWNER",
+        "WORKERS",
+        "seen",
+        "filtered",
+        "absorbed",
+        "shed",
+        "lost",
+        "delivered",
+    ]);
+    for group in groups {
+        let c = &group.counters;
+        let gone = if group.alive { "" } else { " gone" };
+        let adaptive = if group.adaptive { ", adaptive" } else { "" };
+        table.row([
+            format!("{} {} {}", printable(&group.device), group.hook, group.place),
+            format!("{} {}{gone}", printable(&group.owner), group.pid),
+            format!("{} by {}{adaptive}", group.workers, group.steering),
+            amount(c.seen),
+            amount(c.filtered),
+            amount(c.absorbed),
+            amount(c.shed),
+            amount(c.lost),
+            amount(c.delivered),
+        ]);
+    }
+    table.to_string()
+}

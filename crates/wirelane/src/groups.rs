@@ -1,0 +1,170 @@
+//! Who captures what: the groups of all running instances in this network namespace, whoever owns them.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use libbpf_rs::{MapCore as _, MapFlags};
+use serde::Serialize;
+use wirelane_datapath::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_flags, steering};
+
+use crate::device::{Device, XdpMode};
+use crate::engine::ring::attach::{self, Found, Hook};
+use crate::engine::ring::group::{is_active, read_tally};
+use crate::engine::ring::instance::{Instance, running};
+use crate::interfaces::HookPoint;
+use crate::ledger::Counters;
+use crate::privilege::{self, Capability};
+use crate::{Error, Result};
+
+/// One group of an instance, as its memory describes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// The device.
+    pub device: String,
+    /// Where the instance hangs on it.
+    pub hook: HookPoint,
+    /// Its place among the instance's groups, 0 to 15.
+    pub place: usize,
+    /// The owner's command, as it has said it.
+    pub owner: String,
+    /// The owner's process, as it has said it. In another PID namespace it has another number.
+    pub pid: u32,
+    /// Whether the owner is still there. A place that has lost its owner is cleared within a second, if anybody else
+    /// captures on the device.
+    pub alive: bool,
+    /// Seconds since 1970 at which the group joined.
+    pub since: u64,
+    /// RX queues that it wants; empty for transmitted packets.
+    pub queues: Vec<u32>,
+    /// Number of its workers.
+    pub workers: u32,
+    /// How packets are steered to them, in the words of `--steering`.
+    pub steering: &'static str,
+    /// Whether load moves between them.
+    pub adaptive: bool,
+    /// Most bytes of a packet that are kept.
+    pub snap_len: u32,
+    /// Bytes of each ring.
+    pub ring_size: u64,
+    /// Whether its packets are kept from the host stack.
+    pub take: bool,
+    /// Its ledger, as far as the kernel side knows it: what was analysed is known to the owner only, and is 0 here.
+    pub counters: Counters,
+}
+
+/// All groups, by device and hook. Nothing is changed.
+///
+/// # Errors
+/// [`Error::MissingCapability`]: looking into BPF objects needs those of a capture.
+pub fn list() -> Result<Vec<Group>> {
+    privilege::require(&Capability::CAPTURE, "looking at groups")?;
+    let mut groups = Vec::new();
+    for device in Device::list()? {
+        for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
+            let found = match attach::look(&device, hook) {
+                Ok(found) => found,
+                // Others' programs have no groups; a kernel without this hook has none either.
+                Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let Found::Ours { program, hook } = found else { continue };
+            match running(&device, program, hook) {
+                Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
+                // It has ended meanwhile.
+                Ok(None) => {}
+                Err(Error::OtherVersion { .. }) => {
+                    tracing::warn!(
+                        "{}: captured by another version of Wirelane: its groups are not shown",
+                        device.name
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(groups)
+}
+
+fn of(device: &Device, instance: &Instance, groups: &mut Vec<Group>) -> Result<()> {
+    for place in (0..MAX_GROUPS).filter(|place| is_active(instance, *place)) {
+        let start = place * size_of::<Layout>();
+        // Relaxed: the owner wrote all this before the group became active.
+        let word =
+            |offset: usize| instance.groups.word(start + (offset & !7)).load(Ordering::Relaxed).to_ne_bytes();
+        let number = |offset: usize| {
+            let at = offset & 7;
+            let bytes = word(offset);
+            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let name: Vec<u8> = (0..2).flat_map(|half| word(offset_of!(Layout, owner) + half * 8)).collect();
+        let wanted = |queue: usize| {
+            u64::from_ne_bytes(word(offset_of!(Layout, queues) + queue / 64 * 8)) & (1 << (queue % 64)) != 0
+        };
+        let flags = number(offset_of!(Layout, flags));
+        let owner = instance
+            .owners
+            .lookup(&(place as u32).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::bpf("looking for a group's owner", e))?;
+        let egress = instance.hook == Hook::Egress;
+        groups.push(Group {
+            device: device.name.clone(),
+            hook: HookPoint::of(instance.hook),
+            place,
+            owner: String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default())
+                .into_owned(),
+            pid: number(offset_of!(Layout, owner_pid)),
+            alive: owner.is_some(),
+            since: seconds_of(u64::from_ne_bytes(word(offset_of!(Layout, joined_ns)))),
+            queues: (0..instance.queues)
+                .filter(|queue| !egress && wanted(*queue))
+                .map(|q| q as u32)
+                .collect(),
+            workers: number(offset_of!(Layout, workers)),
+            steering: steering_name(number(offset_of!(Layout, steering))),
+            adaptive: flags & group_flags::ADAPTIVE != 0,
+            snap_len: number(offset_of!(Layout, snap_len)),
+            ring_size: u64::from(number(offset_of!(Layout, segments))) * SEGMENT as u64,
+            take: flags & group_flags::TAKE != 0,
+            counters: counters(instance, place),
+        });
+    }
+    Ok(())
+}
+
+fn counters(instance: &Instance, place: usize) -> Counters {
+    let mut sum = Counters::default();
+    for slot in 0..instance.slots() {
+        let tally = read_tally(instance, place, slot);
+        sum.filtered += tally.filtered;
+        sum.absorbed += tally.absorbed;
+        sum.shed += tally.shed;
+        sum.lost += tally.lost;
+        sum.delivered += tally.delivered;
+    }
+    // The lane may be between two columns of a packet: the sum is true of the packets before it.
+    sum.seen = sum.filtered + sum.absorbed + sum.shed + sum.lost + sum.delivered;
+    sum.in_flight = sum.delivered;
+    sum
+}
+
+fn steering_name(code: u32) -> &'static str {
+    match code {
+        steering::FLOW => "flow",
+        steering::QUEUE => "queue",
+        steering::ROUND_ROBIN => "round-robin",
+        steering::COPY => "copy",
+        steering::VLAN => "vlan",
+        steering::SOURCE => "source",
+        steering::DESTINATION => "destination",
+        steering::PROGRAM => "program",
+        _ => "unknown",
+    }
+}
+
+/// Seconds since 1970 of a reading of `CLOCK_MONOTONIC` in nanoseconds.
+fn seconds_of(monotonic_ns: u64) -> u64 {
+    let ago = crate::clock::monotonic_ns().saturating_sub(monotonic_ns) / 1_000_000_000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    now.saturating_sub(ago)
+}
