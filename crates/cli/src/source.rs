@@ -115,8 +115,10 @@ pub enum HookArg {
     Native,
     /// XDP in the network stack: any driver
     Generic,
-    /// tc: any driver, beside other programs' XDP, later in the stack (Linux 6.6)
+    /// tc: any driver, beside other programs' XDP, later in the stack
     Tc,
+    /// tc by a filter on a clsact qdisc, which is what 'tc' means before Linux 6.6
+    Clsact,
 }
 
 /// Values of --direction.
@@ -217,6 +219,7 @@ impl SourceArgs {
                 HookArg::Native => HookChoice::Native,
                 HookArg::Generic => HookChoice::Generic,
                 HookArg::Tc => HookChoice::Tc,
+                HookArg::Clsact => HookChoice::Clsact,
             })
             .direction(match self.direction {
                 DirectionArg::Rx => Direction::Rx,

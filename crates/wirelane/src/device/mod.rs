@@ -19,7 +19,7 @@ mod irq;
 mod kernel;
 mod link;
 mod netdev;
-mod netlink;
+pub(crate) mod netlink;
 mod promiscuous;
 mod selector;
 mod statistics;
