@@ -32,6 +32,7 @@ use serde::{Serialize, Serializer};
 
 pub use ethtool::Duplex;
 pub use irq::Irq;
+pub(crate) use kernel::is_realtime;
 pub use kernel::{Feature, KernelFeatures};
 pub(crate) use link::Link;
 pub use netdev::XdpFeatures;

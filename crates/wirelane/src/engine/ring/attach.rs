@@ -147,11 +147,32 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
         // SAFETY: just created, owned by nobody else.
         fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         error if error == -libc::EBUSY || error == -libc::EEXIST => Ok(None),
+        error if hook == Hook::Xdp(XdpMode::Native) && [libc::EOPNOTSUPP, libc::EINVAL].contains(&-error) => {
+            Err(Error::Unsupported {
+                what: format!("native XDP on {}", device.name),
+                needs: if error == -libc::EOPNOTSUPP {
+                    format!("a driver and settings that have it ({} does not)", driver(device))
+                } else {
+                    format!(
+                        "settings that its driver ({}) can have it with: a smaller MTU than {} as a rule, for some \
+                         no LRO or hardware GRO",
+                        driver(device),
+                        device.mtu
+                    )
+                },
+                instead: "--hook generic and --hook tc work with every driver".into(),
+            })
+        }
         error => Err(Error::kernel(
             format!("attaching the capture program to {} at {hook}", device.name),
             std::io::Error::from_raw_os_error(-error),
         )),
     }
+}
+
+/// The name of a device's driver, for people.
+pub(super) fn driver(device: &Device) -> &str {
+    device.driver.as_deref().unwrap_or("unknown")
 }
 
 /// The link that holds this program on its device; `None` if there is none (any more).

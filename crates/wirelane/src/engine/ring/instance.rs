@@ -88,12 +88,8 @@ impl Instance {
             return Instance::open(device, hook, Tc::Best);
         }
         match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best) {
-            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                tracing::warn!(
-                    "{}: its driver ({}) has no native XDP: capturing under generic XDP, which is slower",
-                    device.name,
-                    driver(device)
-                );
+            Err(Error::Unsupported { what, needs, .. }) => {
+                tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
                 Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best)
             }
             result => result,
@@ -178,10 +174,6 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
     maps.share(device, hook, hold).map(Some)
 }
 
-fn driver(device: &Device) -> &str {
-    device.driver.as_deref().unwrap_or("unknown")
-}
-
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
 fn shares_queues(driver: &str) -> bool {
     // tun/tap runs the program in the writing thread, without a lock per queue (drivers/net/tun.c). A bond and a
@@ -190,12 +182,26 @@ fn shares_queues(driver: &str) -> bool {
     matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
 }
 
+/// On a PREEMPT_RT kernel, one packet's program may be preempted by another's on the same CPU: a lane that is a CPU
+/// would have two writers. An RX queue under native XDP is polled by one thread there too.
+fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, hook: Hook) -> Option<Error> {
+    (realtime && per_cpu).then(|| Error::Unsupported {
+        what: format!("capturing on {} by {hook}", device.name),
+        needs: "a kernel without PREEMPT_RT (/sys/kernel/realtime says 1 here), to count and copy exactly"
+            .into(),
+        instead: "--hook native works, where the driver has native XDP".into(),
+    })
+}
+
 /// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
 /// faster.
 fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>> {
     // On the way out there are no RX queues: all packets count as of queue 0.
     let queues = if hook == Hook::Egress { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
-    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(driver(device));
+    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
+    if let Some(refusal) = refuse_realtime(crate::device::is_realtime(), per_cpu, device, hook) {
+        return Err(refusal);
+    }
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
@@ -362,4 +368,20 @@ fn random_seed() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_realtime_kernels_lanes_are_rx_queues_only() {
+        let device = Device::open("lo").unwrap();
+        let message = |realtime, per_cpu| {
+            refuse_realtime(realtime, per_cpu, &device, Hook::Ingress).map(|error| error.to_string())
+        };
+        let refusal = message(true, true).unwrap();
+        assert!(refusal.contains("lo by tc ingress") && refusal.contains("--hook native"), "{refusal}");
+        assert_eq!([message(true, false), message(false, true), message(false, false)], [None, None, None]);
+    }
 }
