@@ -17,10 +17,11 @@ setup: ## install what building, testing and the demo need (Debian and Ubuntu)
 build: setup ## build the wirelane program: target/release/wirelane
 	cargo build --release -p wirelane-cli
 
-test: setup ## run every check and every test (with root or sudo)
+test: ## run every check and every test (with root or sudo; WIRELANE_KERNELS=none)
+	@scripts/setup kernels
 	@scripts/test
 
-test-kernels: setup ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
+test-kernels: ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
 	@scripts/setup kernels
 	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
 

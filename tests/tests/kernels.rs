@@ -21,8 +21,10 @@ use wirelane_tests::{
 
 /// An emulated machine takes a hundred times as long as a real one.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Programs on tc are attached by link (TCX) since this kernel.
+/// Programs on tc are attached by link (TCX) since this kernel; before, they are filters.
 const TCX: (u32, u32) = (6, 6);
+/// virtio_net hands packets in several buffers to native XDP since this kernel.
+const VIRTIO_JUMBO: (u32, u32) = (6, 3);
 /// Packets of a run, below what the smallest buffer on the way takes if nobody reads it.
 const PACKETS: u64 = 5000;
 const FRAME: u64 = 60;
@@ -33,7 +35,12 @@ trait Bench {
     fn device(&self) -> &str;
     /// Sends numbered packets; gives how many the device took, which is fewer only inside the kernel, where a
     /// full device refuses a frame.
-    fn send(&self, packets: u64, method: &str) -> u64;
+    fn send(&self, packets: u64, method: &str) -> u64 {
+        self.send_with(packets, method, "")
+    }
+
+    /// The same, with further options of `wirelane send`.
+    fn send_with(&self, packets: u64, method: &str, options: &str) -> u64;
 }
 
 /// A veth pair.
@@ -46,11 +53,12 @@ impl Bench for Lab {
         &self.receiver().device
     }
 
-    fn send(&self, packets: u64, method: &str) -> u64 {
+    fn send_with(&self, packets: u64, method: &str, options: &str) -> u64 {
         let end = self.sender();
         let number = packets.to_string();
         let words = ["send", "-i", &end.device, "--packets", &number, "--rate", "20k", "--json"];
-        let words = [&words, ["--method", method].as_slice()].concat();
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let words = [&words, ["--method", method].as_slice(), &options].concat();
         let finished = start(self, &end.namespace, &words).finish(LIMIT).unwrap();
         assert!(finished.status.success(), "{}", finished.stderr);
         let sent = field(&finished.last_json().unwrap(), "sent");
@@ -92,10 +100,10 @@ impl Bench for Guest {
     }
 
     /// Asks the host to send, and waits until it has.
-    fn send(&self, packets: u64, _method: &str) -> u64 {
+    fn send_with(&self, packets: u64, _method: &str, options: &str) -> u64 {
         let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
         // libtest has begun a line of its own there.
-        write!(line, "\nsend {packets}\n").unwrap();
+        write!(line, "\nsend {packets} {options}\n").unwrap();
         let mut answer = String::new();
         BufReader::new(line).read_line(&mut answer).unwrap();
         assert_eq!(answer.trim(), format!("sent {packets}"), "the host's answer");
@@ -169,18 +177,6 @@ fn field(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Whether this kernel has tc programs by link; where not, shows that Wirelane says so and what to do.
-fn has_tcx(bench: &dyn Bench, test: &str) -> bool {
-    if kernel_version().unwrap() >= TCX {
-        return true;
-    }
-    let refused = bench.wirelane(&["count", "-i", bench.device(), "--hook", "tc"]).finish(LIMIT).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
-    assert!(refused.stderr.contains("6.6"), "{}", refused.stderr);
-    println!("left out: {test} (needs Linux 6.6, and says so)");
-    false
-}
-
 /// A packet socket's frames go to the queue of the sender's CPU, unless several queues are that CPU's: then the
 /// hash chooses (net/core/dev.c, get_xps_queue).
 fn spread_by_hash(lab: &Lab, queues: u32) {
@@ -199,9 +195,6 @@ fn veth(queues: u32, hook: &str) {
         return;
     }
     let lab = Lab::new(queues).unwrap();
-    if hook == "tc" && !has_tcx(&lab, &test) {
-        return;
-    }
     if queues > 1 {
         spread_by_hash(&lab, queues);
     }
@@ -245,12 +238,15 @@ fn veth_four_queues_tc() {
     veth(4, "tc");
 }
 
+/// A filter, also where the kernel has links.
+#[test]
+fn veth_four_queues_clsact() {
+    veth(4, "clsact");
+}
+
 fn virtio(hook: &str) {
     let test = format!("virtio_net by {hook}");
     let Some(guest) = Guest::find(&test) else { return };
-    if hook == "tc" && !has_tcx(&guest, &test) {
-        return;
-    }
     let last = account_for_every_packet(&guest, hook, "socket");
     assert!(queues_used(&last) > 1, "all packets on one queue: {last}");
 }
@@ -270,16 +266,96 @@ fn virtio_net_tc() {
     virtio("tc");
 }
 
+/// What a device of a real driver receives and what it transmits, told apart.
+#[test]
+fn virtio_net_both_directions() {
+    let Some(guest) = Guest::find("virtio_net in both directions") else { return };
+    let words = ["count", "-i", guest.device(), "--hook", "tc", "--direction", "both", "--json"];
+    let mut counter = guest.wirelane(&words);
+    counter.wait_ready(LIMIT).unwrap();
+    guest.send(500, "socket");
+    let words = ["send", "-i", guest.device(), "--packets", "300", "--rate", "2k", "--method", "socket"];
+    let sent = guest.wirelane(&words).finish(LIMIT).unwrap();
+    assert!(sent.status.success(), "{}", sent.stderr);
+    let counted = counter.terminate(LIMIT).unwrap();
+    assert!(counted.status.success(), "{}", counted.stderr);
+    let last = counted.last_json().unwrap();
+    let lines = last["virtual_devices"].as_array().unwrap();
+    let seen = |egress: bool| -> u64 {
+        lines.iter().filter(|line| line["egress"] == egress).map(|line| field(line, "seen")).sum()
+    };
+    assert_eq!((seen(false), seen(true)), (500, 300), "{last}");
+    assert_eq!((field(&last, "analysed"), field(&last, "lost")), (800, 0), "{last}");
+}
+
+/// Jumbo frames come in several of the driver's buffers.
+#[test]
+fn virtio_net_jumbo_frames() {
+    let Some(guest) = Guest::find("virtio_net with jumbo frames") else { return };
+    let mtu = |bytes: &str| {
+        let words = ["link", "set", guest.device(), "mtu", bytes];
+        assert!(Command::new("ip").args(words).status().unwrap().success(), "mtu {bytes}");
+    };
+    mtu("9000");
+    for hook in ["native", "generic", "tc"] {
+        if hook == "native" && kernel_version().unwrap() < VIRTIO_JUMBO {
+            let words = ["count", "-i", guest.device(), "--hook", hook];
+            let refused = guest.wirelane(&words).finish(LIMIT).unwrap();
+            assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+            assert!(refused.stderr.contains("MTU"), "{}", refused.stderr);
+            println!("left out: virtio_net with jumbo frames by native XDP (needs Linux 6.3, and says so)");
+            continue;
+        }
+        let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", hook, "--json"]);
+        counter.wait_ready(LIMIT).unwrap();
+        guest.send_with(300, "socket", "--size 9014");
+        let last = counter.terminate(LIMIT).unwrap().last_json().unwrap();
+        let counted = (field(&last, "analysed"), field(&last, "lost"), field(&last, "bytes"));
+        assert_eq!(counted, (300, 0, 300 * 9014), "{hook}: {last}");
+    }
+    mtu("1500");
+}
+
+/// The stack takes the tag out before tc sees the packet: in the recording it is back.
+#[test]
+fn virtio_net_vlan_tags() {
+    let Some(guest) = Guest::find("virtio_net with VLAN tags") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for hook in ["native", "generic", "tc"] {
+        let file = folder.path().join(hook);
+        let words = ["record", "-i", guest.device(), "--hook", hook, "-w", file.to_str().unwrap(), "--json"];
+        let mut recorder = guest.wirelane(&[&words[..], &["--packets", "200"]].concat());
+        recorder.wait_ready(LIMIT).unwrap();
+        guest.send_with(200, "socket", "--vlan 7");
+        assert!(recorder.finish(LIMIT).unwrap().status.success(), "{hook}");
+        assert_eq!(numbers(&file).len(), 200, "{hook}");
+        // TPID, TCI, and the type of IPv4 behind them.
+        let tag = [0x81, 0x00, 0x00, 0x07, 0x08, 0x00];
+        let tags = fs::read(&file).unwrap().windows(tag.len()).filter(|window| *window == tag).count();
+        assert_eq!(tags, 200, "{hook}");
+    }
+}
+
 /// The kernel itself takes a killed process off the device: its place is free for another, the others go on,
 /// and with the last one everything is gone.
 #[test]
 fn killed_processes_leave_nothing() {
-    if !require_root("killed_processes_leave_nothing") {
+    killed("native");
+}
+
+/// The same by a filter, which the kernel would keep.
+#[test]
+fn killed_processes_leave_no_filter() {
+    killed("clsact");
+}
+
+fn killed(hook: &str) {
+    if !require_root(&format!("killed processes, {hook}")) {
         return;
     }
     let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
     let before = bpf_objects();
-    let words = ["count", "-i", lab.device(), "--hook", "native", "--json"];
+    let words = ["count", "-i", lab.device(), "--hook", hook, "--json"];
     let begin = || {
         let mut child = lab.wirelane(&words);
         child.wait_ready(LIMIT).unwrap();

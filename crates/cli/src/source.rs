@@ -126,8 +126,10 @@ pub enum HookArg {
     Native,
     /// XDP in the network stack: any driver
     Generic,
-    /// tc: any driver, beside other programs' XDP, later in the stack (Linux 6.6)
+    /// tc: any driver, beside other programs' XDP, later in the stack
     Tc,
+    /// tc by a filter on a clsact qdisc, which is what 'tc' means before Linux 6.6
+    Clsact,
 }
 
 /// Values of --direction.
@@ -287,6 +289,7 @@ impl SourceArgs {
                 HookArg::Native => HookChoice::Native,
                 HookArg::Generic => HookChoice::Generic,
                 HookArg::Tc => HookChoice::Tc,
+                HookArg::Clsact => HookChoice::Clsact,
             })
             .clock(match self.clock {
                 ClockArg::Packet => Clock::Packet,

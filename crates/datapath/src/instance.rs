@@ -35,6 +35,8 @@ pub const PROGRAM_XDP_METADATA: &str = "wirelane_xdp_md";
 pub const PROGRAM_INGRESS: &str = "wirelane_in";
 /// Name of the capture program on tc egress.
 pub const PROGRAM_EGRESS: &str = "wirelane_out";
+/// Name of the step from a clsact filter to one of the two.
+pub const PROGRAM_CLSACT: &str = "wirelane_clsact";
 
 /// `struct wl_instance`: what the instance is, and which groups are active.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use wirelane_datapath::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_flags, steering};
 
 use crate::device::{Device, XdpMode};
-use crate::engine::ring::attach::{self, Found, Hook};
+use crate::engine::ring::attach::Hook;
 use crate::engine::ring::group::{is_active, read_tally};
 use crate::engine::ring::instance::{Instance, running};
 use crate::interfaces::HookPoint;
@@ -62,17 +62,10 @@ pub fn list() -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     for device in Device::list()? {
         for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
-            let found = match attach::look(&device, hook) {
-                Ok(found) => found,
-                // Others' programs have no groups; a kernel without this hook has none either.
-                Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            let Found::Ours { program, hook } = found else { continue };
-            match running(&device, program, hook) {
+            match running(&device, hook) {
                 Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
-                // It has ended meanwhile.
-                Ok(None) => {}
+                // Others' programs have no groups; a kernel without this hook has none either.
+                Ok(None) | Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => {}
                 Err(Error::OtherVersion { .. }) => {
                     tracing::warn!(
                         "{}: captured by another version of Wirelane: its groups are not shown",

@@ -65,7 +65,7 @@ impl LiveCapture {
         for (index, (selected, hook)) in asked.enumerate() {
             let device = &selected.device;
             let instance = Arc::new(match hook {
-                Some(hook) => Instance::open(device, hook)?,
+                Some(hook) => Instance::open(device, hook, settings.tc())?,
                 None => Instance::open_xdp(device)?,
             });
             reap(&instance)?;

@@ -3,7 +3,7 @@
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 
 use crate::device::{Selected, Selector, XdpMode};
-use crate::engine::ring::attach::Hook;
+use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
 use crate::{Error, Result};
 
@@ -94,8 +94,10 @@ pub enum HookChoice {
     Native,
     /// XDP in the network stack.
     Generic,
-    /// tc (TCX, Linux 6.6): behind XDP, and beside other programs.
+    /// tc: behind XDP, and beside other programs. By link (TCX) since Linux 6.6, before by [`HookChoice::Clsact`].
     Tc,
+    /// tc by a filter on a clsact qdisc, as older kernels need it.
+    Clsact,
 }
 
 /// Which packets of a device are captured.
@@ -268,13 +270,18 @@ impl Settings {
             HookChoice::Auto => None,
             HookChoice::Native => Some(Hook::Xdp(XdpMode::Native)),
             HookChoice::Generic => Some(Hook::Xdp(XdpMode::Generic)),
-            HookChoice::Tc => Some(Hook::Ingress),
+            HookChoice::Tc | HookChoice::Clsact => Some(Hook::Ingress),
         };
         match self.direction {
             Direction::Rx => vec![rx],
             Direction::Tx => vec![Some(Hook::Egress)],
             Direction::Both => vec![rx, Some(Hook::Egress)],
         }
+    }
+
+    /// How tc's hooks are reached, where there are any among [`Settings::hooks`].
+    pub(crate) fn tc(&self) -> Tc {
+        if self.hook == HookChoice::Clsact { Tc::Clsact } else { Tc::Best }
     }
 
     /// The core of a worker.

@@ -19,6 +19,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
+use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
 use wirelane_datapath::skel::generate::GenerateSkelBuilder;
 use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
@@ -39,6 +40,7 @@ fn main() -> Result<()> {
     let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {
         capture()?;
+        clsact()?;
         generate()?;
         parse_probe()
     } else {
@@ -148,6 +150,11 @@ fn capture() -> Result<()> {
         }
         Ok(())
     })?
+}
+
+fn clsact() -> Result<()> {
+    let program = ("clsact", "wirelane_clsact");
+    measure(ClsactSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
 }
 
 /// Offsets as `wirelane send` sets them for Ethernet, with a VLAN tag in the larger of the two.

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use libbpf_rs::ProgramType;
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::{MapType, ProgramType};
 use serde::Serialize;
 
 use super::sys;
@@ -13,6 +14,8 @@ use crate::privilege::{Capability, Privileges};
 
 /// The oldest kernel that is served.
 const OLDEST: (u32, u32) = (6, 1);
+/// The kernel's types (Documentation/bpf/btf.rst).
+const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// One thing that a kernel has or lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,7 +53,9 @@ impl KernelFeatures {
             version(&release),
             btf(),
             xdp(&privileges),
-            af_xdp(),
+            multi_buffer(&privileges),
+            metadata(),
+            live_frames(&privileges),
             tcx(),
             feature(
                 "batch_clock",
@@ -58,6 +63,11 @@ impl KernelFeatures {
                 Some(tells_batches()),
                 "before 6.11, or without BTF: no '--clock batch'; the clock is read for every packet",
             ),
+            af_xdp(),
+            inner_map(&privileges),
+            ring_buffer(&privileges),
+            threaded_napi(),
+            not_realtime(is_realtime()),
             jit(),
             lockdown(&read("/sys/kernel/security/lockdown").unwrap_or_default()),
             unprivileged(read("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref()),
@@ -103,21 +113,131 @@ fn btf() -> Feature {
     feature(
         "btf",
         "type information (BTF)",
-        Some(Path::new("/sys/kernel/btf/vmlinux").exists()),
-        "built without CONFIG_DEBUG_INFO_BTF: only the engines 'packet' and 'file' work",
+        Some(Path::new(BTF).exists()),
+        "built without CONFIG_DEBUG_INFO_BTF: captures from devices do not work, files do (-r)",
     )
 }
 
-fn xdp(privileges: &Privileges) -> Feature {
-    let may = privileges.missing(&[Capability::Bpf, Capability::NetAdmin]).is_empty();
-    // Without the capabilities the probe fails everywhere, which says nothing about the kernel.
-    let present = if may { ProgramType::Xdp.is_supported().ok() } else { None };
-    let note = if may {
-        "no XDP programs can be loaded: the engine 'packet' serves instead"
+/// Asks by `probe` whether the kernel takes something, which takes capabilities. Without them every answer is no,
+/// which says nothing about the kernel.
+fn asked(
+    privileges: &Privileges,
+    name: &'static str,
+    title: &'static str,
+    probe: impl FnOnce() -> Option<bool>,
+    otherwise: &str,
+) -> Feature {
+    if privileges.missing(&[Capability::Bpf, Capability::NetAdmin]).is_empty() {
+        match probe() {
+            None => feature(name, title, None, "not known: the kernel gave no clear answer"),
+            known => feature(name, title, known, otherwise),
+        }
     } else {
-        "not known: asking needs CAP_BPF and CAP_NET_ADMIN"
+        feature(name, title, None, "not known: asking needs CAP_BPF and CAP_NET_ADMIN")
+    }
+}
+
+/// What the kernel's answer to a request says: `EINVAL` means that it does not know it.
+fn taken<T>(answer: io::Result<T>) -> Option<bool> {
+    match answer {
+        Ok(_) => Some(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Some(false),
+        Err(_) => None,
+    }
+}
+
+fn xdp(privileges: &Privileges) -> Feature {
+    let probe = || ProgramType::Xdp.is_supported().ok();
+    asked(privileges, "xdp", "XDP programs", probe, "no XDP programs can be loaded: use --hook tc")
+}
+
+fn multi_buffer(privileges: &Privileges) -> Feature {
+    asked(
+        privileges,
+        "xdp_multi_buffer",
+        "XDP on packets in several buffers",
+        || taken(sys::load_dropping_xdp(libbpf_sys::BPF_F_XDP_HAS_FRAGS)),
+        "before 5.18: no XDP with jumbo frames; --hook tc captures them",
+    )
+}
+
+/// Metadata functions are kernel functions, which BTF lists by name.
+fn metadata() -> Feature {
+    let name = b"bpf_xdp_metadata_rx_vlan_tag";
+    let present = fs::read(BTF).ok().map(|types| types.windows(name.len()).any(|window| window == name));
+    let note = match present {
+        Some(_) => {
+            "before 6.8: under XDP, a VLAN tag that the card strips is not in the capture; switch that off with \
+             ethtool -K DEV rxvlan off, or use --hook tc"
+        }
+        None => "not known: there is no type information",
     };
-    feature("xdp", "XDP programs", present, note)
+    feature("xdp_metadata", "card's metadata for XDP (VLAN tag)", present, note)
+}
+
+fn live_frames(privileges: &Privileges) -> Feature {
+    let run = || {
+        let program = sys::load_dropping_xdp(0)?;
+        sys::run_xdp(&program, libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES)
+    };
+    asked(
+        privileges,
+        "xdp_live_frames",
+        "packets made by XDP (live frames)",
+        || taken(run()),
+        "before 5.18: 'wirelane send' has --method socket only, which is slower",
+    )
+}
+
+fn inner_map(privileges: &Privileges) -> Feature {
+    asked(
+        privileges,
+        "bpf_inner_map",
+        "rings of different sizes",
+        || taken(sys::create_array(libbpf_sys::BPF_F_INNER_MAP)),
+        "before 5.10: the engine 'ring' does not work",
+    )
+}
+
+fn ring_buffer(privileges: &Privileges) -> Feature {
+    asked(
+        privileges,
+        "bpf_ring_buffer",
+        "wake-ups by BPF ring buffers",
+        || MapType::RingBuf.is_supported().ok(),
+        "before 5.8: the engine 'ring' does not work",
+    )
+}
+
+fn threaded_napi() -> Feature {
+    let devices = fs::read_dir("/sys/class/net").map(|entries| entries.flatten().collect::<Vec<_>>());
+    let present = devices
+        .ok()
+        .filter(|devices| !devices.is_empty())
+        .map(|devices| devices.iter().any(|device| device.path().join("threaded").exists()));
+    let note = match present {
+        Some(_) => {
+            "before 5.12: RX queues are served by soft interrupts only, not by threads that can be pinned"
+        }
+        None => "not known: sysfs shows no devices",
+    };
+    feature("threaded_napi", "threads for RX queues (NAPI)", present, note)
+}
+
+/// Whether the kernel is PREEMPT_RT. The file is there since Linux 6.12, and in the patches before; older kernels
+/// without it are taken for ordinary ones.
+pub(crate) fn is_realtime() -> bool {
+    read("/sys/kernel/realtime").as_deref() == Some("1")
+}
+
+fn not_realtime(realtime: bool) -> Feature {
+    feature(
+        "not_realtime",
+        "no PREEMPT_RT",
+        Some(!realtime),
+        "a real-time kernel: only native XDP captures; --hook generic, --hook tc and --direction tx are refused, as \
+         programs on one CPU interrupt each other there",
+    )
 }
 
 fn af_xdp() -> Feature {
@@ -132,7 +252,7 @@ fn af_xdp() -> Feature {
         "af_xdp",
         "AF_XDP sockets",
         present,
-        "built without CONFIG_XDP_SOCKETS: the engine 'xsk' does not work, the others do",
+        "built without CONFIG_XDP_SOCKETS: nothing that Wirelane has today needs them",
     )
 }
 
@@ -145,8 +265,8 @@ fn tcx() -> Feature {
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (
             Some(false),
-            "before 6.6, or built without CONFIG_NET_XGRESS: no '--hook tc' and no '--direction tx'; XDP captures \
-                 received packets",
+            "before 6.6, or built without CONFIG_NET_XGRESS: --hook tc and --direction tx work by filters on a clsact \
+             qdisc instead (modules sch_ingress and cls_bpf)",
         ),
         Err(_) => (None, "not known: the kernel gave no clear answer"),
     };
@@ -220,6 +340,22 @@ mod tests {
         ] {
             assert_eq!(version(release).present, served, "{release}");
         }
+    }
+
+    #[test]
+    fn a_realtime_kernel_is_told_what_it_cannot_do() {
+        let feature = not_realtime(true);
+        assert_eq!(feature.present, Some(false));
+        assert!(feature.note.contains("native XDP"), "{}", feature.note);
+        assert_eq!(not_realtime(false).note, "");
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_about_the_kernel_is_not_known() {
+        let refused = |errno| taken::<()>(Err(io::Error::from_raw_os_error(errno)));
+        assert_eq!(taken(Ok(())), Some(true));
+        assert_eq!(refused(libc::EINVAL), Some(false));
+        assert_eq!(refused(libc::EPERM), None);
     }
 
     #[test]

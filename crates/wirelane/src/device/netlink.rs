@@ -11,7 +11,7 @@ use netlink_sys::{Socket, SocketAddr};
 const HEADER: usize = 16;
 
 /// A netlink socket with its running sequence number. It stays in the network namespace that it was opened in.
-pub(super) struct Client {
+pub(crate) struct Client {
     socket: Socket,
     sequence: u32,
     answer: Vec<u8>,
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     /// A socket of this protocol (`NETLINK_ROUTE`, `NETLINK_GENERIC`) in the current network namespace.
-    pub(super) fn open(protocol: i32) -> io::Result<Client> {
+    pub(crate) fn open(protocol: i32) -> io::Result<Client> {
         let mut socket = Socket::new(protocol as isize)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -36,7 +36,7 @@ impl Client {
     ///
     /// A dump that changed while it was read (`NLM_F_DUMP_INTR`) is used as it is: every entry in it was true
     /// when it was written, and the callers look devices up again before they act on them.
-    pub(super) fn request(
+    pub(crate) fn request(
         &mut self,
         kind: u16,
         flags: i32,
@@ -44,16 +44,7 @@ impl Client {
         mut reply: impl FnMut(&[u8]),
     ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut message = Vec::with_capacity(HEADER + body.len());
-        message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
-        message.extend_from_slice(&kind.to_ne_bytes());
-        // Asking for an acknowledgement gives every answer an end, dumps and single replies alike.
-        let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-        message.extend_from_slice(&(flags as u16).to_ne_bytes());
-        message.extend_from_slice(&self.sequence.to_ne_bytes());
-        message.extend_from_slice(&0u32.to_ne_bytes());
-        message.extend_from_slice(body);
-        self.socket.send(&message, 0)?;
+        self.socket.send(&message(kind, flags, self.sequence, body), 0)?;
         loop {
             // netlink-sys fills the spare capacity of a Vec. A dump's messages grow with the reader's buffer
             // up to 32 KiB (af_netlink.c, netlink_recvmsg), so nothing is cut at this size.
@@ -67,13 +58,32 @@ impl Client {
     }
 }
 
-/// Reads the messages of one datagram; `true` when the answer ended in it.
-fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+/// A request as it goes over the socket.
+pub(crate) fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(HEADER + body.len());
+    message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
+    message.extend_from_slice(&kind.to_ne_bytes());
+    // Asking for an acknowledgement gives every answer an end, dumps and single replies alike.
+    let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    message.extend_from_slice(&(flags as u16).to_ne_bytes());
+    message.extend_from_slice(&sequence.to_ne_bytes());
+    message.extend_from_slice(&0u32.to_ne_bytes());
+    message.extend_from_slice(body);
+    message
+}
+
+/// Reads the messages of one datagram; `true` when the answer ended in it. Allocates nothing: it also serves a
+/// process that has been forked and may not.
+pub(crate) fn read_datagram(
+    datagram: &[u8],
+    sequence: u32,
+    reply: &mut impl FnMut(&[u8]),
+) -> io::Result<bool> {
     let mut rest = datagram;
     while rest.len() >= HEADER {
         let length = u32_at(rest, 0).unwrap_or(0) as usize;
         if length < HEADER || length > rest.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "damaged netlink message"));
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let (message, after) = rest.split_at(length);
         rest = after.get(length.next_multiple_of(4) - length..).unwrap_or_default();
@@ -98,7 +108,7 @@ fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8])) 
 
 /// The attributes (`struct nlattr`) in `bytes`: their type without the flag bits, and their value. Ends at the
 /// first one that does not fit.
-pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
@@ -110,7 +120,7 @@ pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// Appends an attribute, padded to a multiple of 4.
-pub(super) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend_from_slice(&((value.len() + 4) as u16).to_ne_bytes());
     body.extend_from_slice(&kind.to_ne_bytes());
     body.extend_from_slice(value);
@@ -118,18 +128,18 @@ pub(super) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The text of a NUL-terminated attribute.
-pub(super) fn text(value: &[u8]) -> String {
+pub(crate) fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
 /// The 16-bit number at `offset`, in host byte order.
-pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
 /// The 32-bit number at `offset`, in host byte order.
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
@@ -144,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    fn message(kind: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
+    fn reply(kind: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
         bytes.extend_from_slice(&(kind as u16).to_ne_bytes());
         bytes.extend_from_slice(&0u16.to_ne_bytes());
@@ -157,19 +167,19 @@ mod tests {
 
     #[test]
     fn an_answer_ends_at_its_acknowledgement_and_skips_older_answers() {
-        let mut datagram = message(99, 6, b"of an older request");
-        datagram.extend(message(99, 7, b"first"));
-        datagram.extend(message(99, 7, b"second"));
+        let mut datagram = reply(99, 6, b"of an older request");
+        datagram.extend(reply(99, 7, b"first"));
+        datagram.extend(reply(99, 7, b"second"));
         let mut seen = Vec::new();
         assert!(!read_datagram(&datagram, 7, &mut |body| seen.push(body.to_vec())).unwrap());
         assert_eq!(seen, [b"first".to_vec(), b"second".to_vec()]);
-        let end = message(libc::NLMSG_DONE, 7, &0i32.to_ne_bytes());
+        let end = reply(libc::NLMSG_DONE, 7, &0i32.to_ne_bytes());
         assert!(read_datagram(&end, 7, &mut |_| panic!("no body in it")).unwrap());
     }
 
     #[test]
     fn a_refusal_becomes_its_error_number() {
-        let refusal = message(libc::NLMSG_ERROR, 1, &(-libc::ENODEV).to_ne_bytes());
+        let refusal = reply(libc::NLMSG_ERROR, 1, &(-libc::ENODEV).to_ne_bytes());
         let error = read_datagram(&refusal, 1, &mut |_| ()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }

@@ -94,3 +94,74 @@ pub(super) fn query_tcx(ifindex: u32) -> io::Result<()> {
     };
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
 }
+
+/// Loads an XDP program that drops every packet, with these flags (`BPF_F_*` of linux/bpf.h).
+pub(super) fn load_dropping_xdp(flags: u32) -> io::Result<OwnedFd> {
+    let instruction =
+        |code: u32, imm: i32| libbpf_sys::bpf_insn { code: code as u8, imm, ..Default::default() };
+    let program = [
+        instruction(
+            libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K,
+            libbpf_sys::XDP_DROP as i32,
+        ),
+        instruction(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT, 0),
+    ];
+    let options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        prog_flags: flags,
+        ..Default::default()
+    };
+    // SAFETY: strings that end with a zero, an array of the length stated, and a live option struct with its size set.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_XDP,
+            c"wl_feature".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            program.as_ptr(),
+            program.len() as _,
+            &raw const options as *mut _,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just created, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Runs an XDP program once on a frame of zeros, as live frames or on its own (`BPF_PROG_TEST_RUN`,
+/// Documentation/bpf/bpf_prog_run.rst).
+pub(super) fn run_xdp(program: &OwnedFd, flags: u32) -> io::Result<()> {
+    let frame = [0u8; 64];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: 1,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: a live program, and a live option struct with its size set that points to a frame of the length stated.
+    let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
+}
+
+/// Creates an array of BPF with these flags (`BPF_F_*` of linux/bpf.h) and lets it go.
+pub(super) fn create_array(flags: u32) -> io::Result<()> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: flags,
+        ..Default::default()
+    };
+    let name = c"wl_feature".as_ptr();
+    // SAFETY: a string that ends with a zero, numbers, and a live option struct with its size set.
+    let fd = unsafe {
+        libbpf_sys::bpf_map_create(libbpf_sys::BPF_MAP_TYPE_ARRAY, name, 4, 8, 1, &raw const options)
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just created, owned by nobody else; closed here.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! Hooks: where a capture program can hang on a device, what hangs there now, and how ours gets there.
 //!
-//! Always by a link that is held by file descriptor: it falls off with its last holder, however that ends.
+//! By a link that is held by file descriptor: it falls off with its last holder, however that ends. Only tc before
+//! Linux 6.6 has none: see `clsact/`.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -32,9 +33,20 @@ impl std::fmt::Display for Hook {
     }
 }
 
+/// How tc's hooks are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tc {
+    /// By link (TCX) where the kernel has it, else by clsact filters.
+    Best,
+    /// By clsact filters.
+    Clsact,
+}
+
 /// What hangs on a hook.
 pub(crate) enum Found {
     Nothing,
+    /// Nothing, as this kernel has no tc links.
+    NoLinks,
     /// A capture program of ours: its id, and the hook it really is on (the mode of XDP may differ).
     Ours {
         program: u32,
@@ -82,7 +94,8 @@ fn look_xdp(device: &Device) -> Result<Found> {
     }
 }
 
-/// tc programs stand in a row; others beside ours are none of our business. The first of ours is the instance.
+/// tc programs stand in a row; others beside ours are none of our business. Each of ours goes to the front, so the
+/// last of ours was there first: it is the instance.
 fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Found> {
     let mut ids = [0u32; 64];
     let mut query = sys::bpf_prog_query_opts {
@@ -94,11 +107,7 @@ fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Fo
     // SAFETY: a live option struct with its size set, pointing to an array of as many ids as it says.
     let status = unsafe { sys::bpf_prog_query_opts(device.ifindex as i32, kind, &mut query) };
     if status == -libc::EINVAL {
-        return Err(Error::Unsupported {
-            what: format!("capturing on {} by {hook}", device.name),
-            needs: "Linux 6.6 or newer (TCX)".into(),
-            instead: "native or generic XDP captures received packets".into(),
-        });
+        return Ok(Found::NoLinks);
     }
     if status < 0 {
         return Err(Error::kernel(
@@ -109,7 +118,7 @@ fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Fo
     // SAFETY: the kernel has set the count, which shares its place with another number.
     let count = unsafe { query.__bindgen_anon_1.count } as usize;
     let ours = if hook == Hook::Egress { PROGRAM_EGRESS } else { PROGRAM_INGRESS };
-    for &id in ids.iter().take(count) {
+    for &id in ids.iter().take(count).rev() {
         if program_name(id)?.as_deref() == Some(ours) {
             return Ok(Found::Ours { program: id, hook });
         }
@@ -123,8 +132,9 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
         Hook::Xdp(XdpMode::Native) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
         Hook::Xdp(XdpMode::Generic) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
         Hook::Xdp(XdpMode::Offloaded) => (sys::BPF_XDP, sys::XDP_FLAGS_HW_MODE),
-        Hook::Ingress => (sys::BPF_TCX_INGRESS, 0),
-        Hook::Egress => (sys::BPF_TCX_EGRESS, 0),
+        // In front of all others: one that lets a packet pass ends the row.
+        Hook::Ingress => (sys::BPF_TCX_INGRESS, sys::BPF_F_BEFORE),
+        Hook::Egress => (sys::BPF_TCX_EGRESS, sys::BPF_F_BEFORE),
     };
     let opts = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as _,
@@ -137,11 +147,32 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
         // SAFETY: just created, owned by nobody else.
         fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         error if error == -libc::EBUSY || error == -libc::EEXIST => Ok(None),
+        error if hook == Hook::Xdp(XdpMode::Native) && [libc::EOPNOTSUPP, libc::EINVAL].contains(&-error) => {
+            Err(Error::Unsupported {
+                what: format!("native XDP on {}", device.name),
+                needs: if error == -libc::EOPNOTSUPP {
+                    format!("a driver and settings that have it ({} does not)", driver(device))
+                } else {
+                    format!(
+                        "settings that its driver ({}) can have it with: a smaller MTU than {} as a rule, for some \
+                         no LRO or hardware GRO",
+                        driver(device),
+                        device.mtu
+                    )
+                },
+                instead: "--hook generic and --hook tc work with every driver".into(),
+            })
+        }
         error => Err(Error::kernel(
             format!("attaching the capture program to {} at {hook}", device.name),
             std::io::Error::from_raw_os_error(-error),
         )),
     }
+}
+
+/// The name of a device's driver, for people.
+pub(super) fn driver(device: &Device) -> &str {
+    device.driver.as_deref().unwrap_or("unknown")
 }
 
 /// The link that holds this program on its device; `None` if there is none (any more).
@@ -155,7 +186,7 @@ pub(crate) fn link_of(program: u32) -> Result<Option<OwnedFd>> {
 }
 
 /// The name of a program, `None` if it is gone.
-fn program_name(id: u32) -> Result<Option<String>> {
+pub(super) fn program_name(id: u32) -> Result<Option<String>> {
     let Some(fd) = by_id(id, sys::bpf_prog_get_fd_by_id, "program")? else {
         return Ok(None);
     };

@@ -2,7 +2,8 @@
 //!
 //! Nothing is pinned. Every process that uses an instance holds the same link and the same maps by file
 //! descriptor, so the kernel takes the program off the device when the last of them is gone, however it ends.
-//! A process finds a running instance by asking the kernel which program is on the device.
+//! A process finds a running instance by asking the kernel which program is on the device. Where tc has no links,
+//! `clsact/` sees to the same.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,7 +18,8 @@ use wirelane_datapath::instance::{
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
-use super::attach::{self, Found, Hook};
+use super::attach::{self, Found, Hook, Tc};
+use super::clsact;
 use super::memory::Mapping;
 use crate::device::{Device, XdpMode};
 use crate::{Error, Result};
@@ -46,7 +48,14 @@ pub(crate) struct Instance {
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
     /// Keeps the program on the device.
-    _link: OwnedFd,
+    _hold: Hold,
+}
+
+/// What keeps a program on a device.
+#[derive(Debug)]
+enum Hold {
+    Link(#[expect(dead_code, reason = "held open, not used")] OwnedFd),
+    Filter(#[expect(dead_code, reason = "held, not used")] clsact::Filter),
 }
 
 impl Instance {
@@ -54,20 +63,13 @@ impl Instance {
     ///
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
-    pub(crate) fn open(device: &Device, hook: Hook) -> Result<Instance> {
+    pub(crate) fn open(device: &Device, hook: Hook, tc: Tc) -> Result<Instance> {
+        if let Err(e) = clsact::heal(device) {
+            tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
+        }
         // Between looking and acting another process may start or end an instance: look again then.
         for _ in 0..16 {
-            let instance = match attach::look(device, hook)? {
-                Found::Ours { program, hook: running } if running == hook => join(device, program, hook)?,
-                Found::Ours { hook: running, .. } => {
-                    return Err(Error::BadOption {
-                        option: "--hook",
-                        reason: format!("{} is already captured by {running}; ask for the same", device.name),
-                    });
-                }
-                Found::Nothing => load(device, hook)?,
-            };
-            if let Some(instance) = instance {
+            if let Some(instance) = find_or_load(device, hook, tc)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -85,16 +87,12 @@ impl Instance {
     /// As [`Instance::open`].
     pub(crate) fn open_xdp(device: &Device) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook);
+            return Instance::open(device, hook, Tc::Best);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native)) {
-            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                tracing::warn!(
-                    "{}: its driver ({}) has no native XDP: capturing under generic XDP, which is slower",
-                    device.name,
-                    driver(device)
-                );
-                Instance::open(device, Hook::Xdp(XdpMode::Generic))
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best) {
+            Err(Error::Unsupported { what, needs, .. }) => {
+                tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best)
             }
             result => result,
         }
@@ -126,14 +124,47 @@ impl Instance {
     }
 }
 
-/// The running instance with this program, to look at; `None` if it ended meanwhile.
-pub(crate) fn running(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
-    join(device, program, hook)
+/// The instance that runs on this hook of the device now, to look at; `None` where there is none.
+pub(crate) fn running(device: &Device, hook: Hook) -> Result<Option<Instance>> {
+    let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
+    match attach::look(device, hook)? {
+        Found::Ours { program, hook } => {
+            let Some(link) = attach::link_of(program)? else { return Ok(None) };
+            join(device, program, hook, Hold::Link(link))
+        }
+        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook)? {
+            Some((filter, program)) => join(device, program, hook, Hold::Filter(filter)),
+            None => Ok(None),
+        },
+        Found::Nothing | Found::NoLinks => Ok(None),
+    }
+}
+
+/// `None` where what was found has changed meanwhile.
+fn find_or_load(device: &Device, hook: Hook, tc: Tc) -> Result<Option<Instance>> {
+    let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
+    let found = if tc_hook && tc == Tc::Clsact { Found::NoLinks } else { attach::look(device, hook)? };
+    match found {
+        Found::Ours { program, hook: running } if running == hook => {
+            let Some(link) = attach::link_of(program)? else { return Ok(None) };
+            join(device, program, hook, Hold::Link(link))
+        }
+        Found::Ours { hook: running, .. } => Err(Error::BadOption {
+            option: "--hook",
+            reason: format!("{} is already captured by {running}; ask for the same", device.name),
+        }),
+        Found::Nothing | Found::NoLinks => {
+            // On a kernel that has both, one that asked for clsact may be there.
+            if tc_hook && let Some((filter, program)) = clsact::join(device, hook)? {
+                return join(device, program, hook, Hold::Filter(filter));
+            }
+            load(device, hook, matches!(found, Found::NoLinks))
+        }
+    }
 }
 
 /// Joins the running instance; `None` if it ended meanwhile.
-fn join(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
-    let Some(link) = attach::link_of(program)? else { return Ok(None) };
+fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<Instance>> {
     let Some(program) = attach::by_id(program, sys::bpf_prog_get_fd_by_id, "program")? else {
         return Ok(None);
     };
@@ -164,11 +195,7 @@ fn join(device: &Device, program: u32, hook: Hook) -> Result<Option<Instance>> {
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
     };
-    maps.share(device, hook, link).map(Some)
-}
-
-fn driver(device: &Device) -> &str {
-    device.driver.as_deref().unwrap_or("unknown")
+    maps.share(device, hook, hold).map(Some)
 }
 
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
@@ -179,11 +206,26 @@ fn shares_queues(driver: &str) -> bool {
     matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
 }
 
-/// Loads the program of this hook and attaches it; `None` if another process was faster.
-fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
+/// On a PREEMPT_RT kernel, one packet's program may be preempted by another's on the same CPU: a lane that is a CPU
+/// would have two writers. An RX queue under native XDP is polled by one thread there too.
+fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, hook: Hook) -> Option<Error> {
+    (realtime && per_cpu).then(|| Error::Unsupported {
+        what: format!("capturing on {} by {hook}", device.name),
+        needs: "a kernel without PREEMPT_RT (/sys/kernel/realtime says 1 here), to count and copy exactly"
+            .into(),
+        instead: "--hook native works, where the driver has native XDP".into(),
+    })
+}
+
+/// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
+/// faster.
+fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>> {
     // On the way out there are no RX queues: all packets count as of queue 0.
     let queues = if hook == Hook::Egress { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
-    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(driver(device));
+    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
+    if let Some(refusal) = refuse_realtime(crate::device::is_realtime(), per_cpu, device, hook) {
+        return Err(refusal);
+    }
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
@@ -226,6 +268,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
+    sized(open.maps.wl_owners.set_max_entries(clsact::OWNERS))?;
     let skel =
         open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
 
@@ -268,16 +311,20 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
         steered: 0,
     };
     maps.describe(&state)?;
+    if as_filter {
+        let Some(filter) = clsact::attach(program, &maps.owners, device, hook)? else { return Ok(None) };
+        return maps.share(device, hook, Hold::Filter(filter)).map(Some);
+    }
     let Some(link) = attach::attach(program, device, hook)? else { return Ok(None) };
     if matches!(hook, Hook::Ingress | Hook::Egress)
         && let Found::Ours { program: first, .. } = attach::look(device, hook)?
         && attach::link_of(first)?.is_some()
         && first != attach::program_id(program)?
     {
-        // tc takes any number of programs: of two processes that came at once, the one behind joins the other.
+        // tc takes any number of programs: of two processes that came at once, the later one joins the other.
         return Ok(None);
     }
-    maps.share(device, hook, link).map(Some)
+    maps.share(device, hook, Hold::Link(link)).map(Some)
 }
 
 /// The maps by their file descriptors.
@@ -305,7 +352,7 @@ impl Maps {
     }
 
     /// Maps the shared parts into this process.
-    fn share(self, device: &Device, hook: Hook, link: OwnedFd) -> Result<Instance> {
+    fn share(self, device: &Device, hook: Hook, hold: Hold) -> Result<Instance> {
         let map = |map: &MapHandle, len: usize, writable: bool| {
             Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
                 Error::kernel(format!("mapping '{}' of {}", map.name().to_string_lossy(), device.name), e)
@@ -343,7 +390,7 @@ impl Maps {
             data: self.data,
             bells: self.bells,
             owners: self.owners,
-            _link: link,
+            _hold: hold,
         })
     }
 }
@@ -353,4 +400,20 @@ fn random_seed() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_realtime_kernels_lanes_are_rx_queues_only() {
+        let device = Device::open("lo").unwrap();
+        let message = |realtime, per_cpu| {
+            refuse_realtime(realtime, per_cpu, &device, Hook::Ingress).map(|error| error.to_string())
+        };
+        let refusal = message(true, true).unwrap();
+        assert!(refusal.contains("lo by tc ingress") && refusal.contains("--hook native"), "{refusal}");
+        assert_eq!([message(true, false), message(false, true), message(false, false)], [None, None, None]);
+    }
 }

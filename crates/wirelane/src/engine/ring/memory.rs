@@ -37,6 +37,9 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: exactly what mmap gave. A process that is forked (the guardian of a tc filter) does not keep
+        // rings alive; a failure means that it does, for as long as it runs.
+        unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Mapping { start, len, writable })
     }

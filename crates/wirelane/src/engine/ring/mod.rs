@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  attach.rs     the hooks of a device: what hangs there, and how ours gets there
+//!  clsact/       tc where it has no links: filters, and what removes them
 //!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
@@ -13,6 +14,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod bell;
+mod clsact;
 pub(crate) mod group;
 pub(crate) mod instance;
 pub(crate) mod memory;

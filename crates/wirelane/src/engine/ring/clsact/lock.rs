@@ -1,0 +1,69 @@
+//! One Wirelane at a time changes the clsact filters of a network namespace.
+//!
+//! The lock is flock(2) on the namespace's own file, /proc/thread-self/ns/net: nothing is left behind, and the
+//! kernel gives it up with its holder. Any program may take it, so it is waited for only so long: it keeps two
+//! Wirelanes that come and go in the same milliseconds apart, and nothing else rests on it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// How long the lock is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(5);
+
+/// The lock, held until drop.
+pub(super) struct Lock(OwnedFd);
+
+impl Lock {
+    /// Takes the lock of the calling thread's network namespace.
+    pub(super) fn take() -> Result<Lock> {
+        let file = open()?;
+        if !wait(file.as_raw_fd()) {
+            tracing::warn!(
+                "another program has held this network namespace's lock (flock on /proc/self/ns/net) for {} s: \
+                 going on without it",
+                PATIENCE.as_secs()
+            );
+        }
+        Ok(Lock(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        release(self.0.as_raw_fd());
+    }
+}
+
+/// The file to lock, opened anew: its lock is independent of other descriptors'.
+pub(super) fn open() -> Result<OwnedFd> {
+    let path = "/proc/thread-self/ns/net";
+    File::open(path).map(Into::into).map_err(|source| Error::Io { path: path.into(), source })
+}
+
+/// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time. Allocates nothing.
+pub(super) fn wait(file: RawFd) -> bool {
+    let start = Instant::now();
+    loop {
+        // SAFETY: flock(2) takes integers only.
+        if unsafe { libc::flock(file, libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return true;
+        }
+        let waits =
+            matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EWOULDBLOCK | libc::EINTR));
+        if !waits || start.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Gives the lock up, also where a forked process still has a copy of the descriptor.
+pub(super) fn release(file: RawFd) {
+    // SAFETY: flock(2) takes integers only.
+    unsafe { libc::flock(file, libc::LOCK_UN) };
+}

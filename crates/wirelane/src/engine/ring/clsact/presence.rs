@@ -1,0 +1,69 @@
+//! Who uses an instance that hangs on a clsact filter.
+//!
+//! A process is present while a socket of its own is in `wl_owners`, behind the groups' places; the kernel takes
+//! it out when it is closed, however the process ends (as for the places, see `engine/ring/group.rs`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use wirelane_datapath::instance::MAX_GROUPS;
+
+use super::removal::has_entry;
+use crate::{Error, Result};
+
+/// Processes that can use one instance at a time; one that captures as several groups counts several times.
+const MOST: u32 = 48;
+/// Where they stand in `wl_owners`, behind the groups.
+const FIRST: u32 = MAX_GROUPS as u32;
+/// Entries that `wl_owners` must have.
+pub(crate) const OWNERS: u32 = FIRST + MOST;
+
+/// One process's use of an instance, from creation to drop.
+#[derive(Debug)]
+pub(super) struct Presence {
+    // In this order: whoever sees the socket in `wl_owners` may rest on the entry being held.
+    _socket: OwnedFd,
+    _peer: UnixDatagram,
+    /// Two descriptors of `wl_entry`, one numbered below the socket's and one above. A killed process's
+    /// descriptors are closed in the order of their numbers, up or down: the socket is gone before the last
+    /// of these either way.
+    _entry: [OwnedFd; 2],
+}
+
+impl Presence {
+    /// Makes this process present. `entry` holds the capture program (`wl_entry`). Under the lock.
+    pub(super) fn begin(owners: &MapHandle, entry: BorrowedFd<'_>, device: &str) -> Result<Presence> {
+        let failed = |e| Error::kernel("making a token of this process", e);
+        let (socket, peer) = UnixDatagram::pair().map_err(failed)?;
+        let below = duplicate(entry, 0).map_err(failed)?;
+        let socket = duplicate(socket.as_fd(), below.as_raw_fd() + 1).map_err(failed)?;
+        let above = duplicate(entry, socket.as_raw_fd() + 1).map_err(failed)?;
+        let token = (socket.as_raw_fd() as u64).to_ne_bytes();
+        for place in FIRST..OWNERS {
+            match owners.update(&place.to_ne_bytes(), &token, MapFlags::NO_EXIST) {
+                Ok(()) => return Ok(Presence { _socket: socket, _peer: peer, _entry: [below, above] }),
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::bpf("registering with the capture program", e)),
+            }
+        }
+        Err(Error::TooManyGroups { device: device.to_owned(), limit: MOST })
+    }
+}
+
+/// Whether any process is present, by the descriptor of `wl_owners`. Allocates nothing.
+pub(super) fn anybody(owners: RawFd) -> bool {
+    (FIRST..OWNERS).any(|place| has_entry(owners, place))
+}
+
+/// Another descriptor of the same file, with a number of at least `least`.
+fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(2) with integers only, on a live descriptor.
+    let new = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
+    if new < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(new) })
+}
