@@ -47,6 +47,10 @@ pub(crate) struct Instance {
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
+    /// Held, so that its last descriptor is closed once. Linux empties a map of programs in the background when that
+    /// happens, and loses count of the map where it happens twice before it gets to that (kernel/bpf/arraymap.c,
+    /// prog_array_map_clear(): a reference for each time, given back once): the map would stay for ever.
+    _steerers: MapHandle,
     /// Keeps the program on the device.
     _hold: Hold,
 }
@@ -191,6 +195,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
+        steerers: take("wl_steerers")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
@@ -293,6 +298,7 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
+        steerers: handle(&skel.maps.wl_steerers)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
@@ -334,6 +340,7 @@ struct Maps {
     tallies: MapHandle,
     rings: MapHandle,
     balances: MapHandle,
+    steerers: MapHandle,
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
@@ -390,6 +397,7 @@ impl Maps {
             data: self.data,
             bells: self.bells,
             owners: self.owners,
+            _steerers: self.steerers,
             _hold: hold,
         })
     }
