@@ -62,7 +62,7 @@ impl Handler for Counter {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let capture = args.source.open(args.workers, args.steering)?;
+    let capture = args.source.open(args.workers, args.steering, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
     let outcome = session::run(capture, &args.source, |_| Ok(Counter), &mut reporter)?;
     reporter.last(&outcome.ledger, outcome.elapsed)?;

@@ -3,6 +3,7 @@ mod count;
 mod devices;
 mod record;
 mod report;
+mod rights;
 mod send;
 mod session;
 mod source;

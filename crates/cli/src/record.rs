@@ -77,10 +77,12 @@ pub fn run(args: &Args) -> Result<()> {
         "{} cannot be read and written at once",
         args.write.display()
     );
-    let capture = args.source.open(1, SteeringArg::Flow)?;
+    // Nothing but the output can be read or written once the capture is open.
+    let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let capture = args.source.open(1, SteeringArg::Flow, Some(&args.write))?;
     let output = Output::open(&args.write, OutputOptions { overwrite: args.overwrite })?;
     let begin_ns = utc_ns();
-    let file = Arc::new(Mutex::new(Some(Recording::begin(output, format, capture.interfaces())?)));
+    let file = Arc::new(Mutex::new(Some(Recording::begin(output, format, capture.interfaces(), &os)?)));
     let stream = if to_stdout { Stream::Stderr } else { Stream::Stdout };
     let mut report = Report::new(args.source.json, capture.engine(), stream);
     let outcome = session::run(
@@ -166,12 +168,11 @@ enum Writer {
 }
 
 impl Recording {
-    fn begin(output: Output, format: Format, interfaces: Interfaces) -> Result<Recording> {
+    fn begin(output: Output, format: Format, interfaces: Interfaces, os: &str) -> Result<Recording> {
         let regular = output.is_regular();
         let writer = match format {
             Format::Pcap => Writer::Pcap { output: Some(output), writer: None },
             Format::Pcapng => {
-                let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
                 let info = SectionInfo {
                     hardware: std::env::consts::ARCH,
                     os: &format!("Linux {}", os.trim()),

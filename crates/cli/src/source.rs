@@ -1,10 +1,13 @@
 //! The options that every capturing command shares: where packets come from, and when to stop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::{Builder, Capture, Direction, Error, HookChoice, Selector, Steering};
+use wirelane::confine::Work;
+use wirelane::{Builder, Capture, Direction, Error, FileInput, HookChoice, Selector, Steering};
+
+use crate::rights::RightsArgs;
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -84,6 +87,9 @@ pub struct SourceArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 
+    #[command(flatten)]
+    pub rights: RightsArgs,
+
     /// tcpdump filter expression. Not in the help, for it does not work yet: it is taken to say so
     #[arg(trailing_var_arg = true, value_name = "EXPRESSION", hide = true)]
     pub filter: Vec<String>,
@@ -153,8 +159,9 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl SourceArgs {
-    /// Starts the capture with this many workers.
-    pub fn open(&self, workers: usize, steering: SteeringArg) -> Result<Capture> {
+    /// Starts the capture with this many workers, and gives up the rights that only this has taken. What goes on can
+    /// write to `output`, and open nothing else.
+    pub fn open(&self, workers: usize, steering: SteeringArg, output: Option<&Path>) -> Result<Capture> {
         if !self.filter.is_empty() {
             let reason = format!(
                 "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
@@ -180,7 +187,12 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
-            return Ok(Capture::open_file(path)?);
+            // Opened with the rights of who runs the command, and not looked at with them.
+            let input = FileInput::open(path)?;
+            if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
+                confinement.apply()?;
+            }
+            return Ok(Capture::read_file(input)?);
         }
         if self.interface.is_empty() {
             return Err(wrong(
@@ -223,6 +235,9 @@ impl SourceArgs {
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,
             });
-        Ok(builder.open()?)
+        Ok(match self.rights.confinement(Work::Capture, output)? {
+            Some(confinement) => builder.open_confined(&confinement)?,
+            None => builder.open()?,
+        })
     }
 }

@@ -45,6 +45,7 @@ mod batch;
 mod builder;
 mod capture;
 mod clock;
+pub mod confine;
 pub mod device;
 mod engine;
 mod error;
@@ -65,7 +66,9 @@ pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
-pub use engine::file::{FileInterface, FileOptions, FileSource, InterfaceCounters, TimestampResolution};
+pub use engine::file::{
+    FileInput, FileInterface, FileOptions, FileSource, InterfaceCounters, TimestampResolution,
+};
 pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;

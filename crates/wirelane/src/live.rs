@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::Clock;
+use crate::confine::Confinement;
 use crate::device::{Monitor, Promiscuous, Selected, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
@@ -49,7 +50,11 @@ pub(crate) struct LiveCapture {
 }
 
 impl LiveCapture {
-    pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
+    pub(crate) fn open(
+        settings: &Settings,
+        selected: Vec<Selected>,
+        confinement: Option<&Confinement>,
+    ) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
         let clock = Arc::new(Clock::new());
         let count = settings.workers;
@@ -103,7 +108,10 @@ impl LiveCapture {
                 gone: AtomicBool::new(false),
             })
             .collect();
-        let keeper = Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
+        let look = Monitor::open()?;
+        // All that takes rights has been done, and there is no thread yet that would keep them.
+        confinement.map_or(Ok(()), Confinement::apply)?;
+        let keeper = Keeper::start(look, Arc::clone(&kept), Arc::clone(&clock), shared.clone())?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()

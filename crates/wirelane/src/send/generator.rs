@@ -13,6 +13,7 @@ use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
 use super::packet_socket::{BATCH, SocketSender};
 use super::pattern::{Template, Traffic};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
+use crate::confine::Confinement;
 use crate::{Error, Result};
 
 /// Below this rate `auto` takes the socket: its threads sleep between bursts, while the program in the kernel
@@ -105,7 +106,27 @@ struct Running<'a> {
 }
 
 /// Sends what `plan` says until it is done or `stop` is set, and calls `on_interval` while it runs.
-pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Interval)) -> Result<Report> {
+pub fn generate(plan: &Plan, stop: &AtomicBool, on_interval: impl FnMut(&Interval)) -> Result<Report> {
+    run(plan, None, stop, on_interval)
+}
+
+/// As [`generate`], and gives up the process's rights once everything that takes them is done and before a thread
+/// starts or a packet is sent. Have no threads at this moment.
+pub fn generate_confined(
+    plan: &Plan,
+    confinement: &Confinement,
+    stop: &AtomicBool,
+    on_interval: impl FnMut(&Interval),
+) -> Result<Report> {
+    run(plan, Some(confinement), stop, on_interval)
+}
+
+fn run(
+    plan: &Plan,
+    confinement: Option<&Confinement>,
+    stop: &AtomicBool,
+    mut on_interval: impl FnMut(&Interval),
+) -> Result<Report> {
     check(plan)?;
     let template = Template::new(&plan.traffic)?;
     let interface = Interface::find(&plan.device)?;
@@ -151,6 +172,7 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
         threads,
     };
     let meter = Meter::start(&interface)?;
+    confinement.map_or(Ok(()), Confinement::apply)?;
     thread::scope(|scope| {
         let handles: Vec<_> = running
             .threads
@@ -261,7 +283,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
 /// when nothing gets through.
 fn watch(
     running: &Running<'_>,
-    meter: &Meter<'_>,
+    meter: &Meter,
     stop: &AtomicBool,
     all_done: impl Fn() -> bool,
     on_interval: &mut impl FnMut(&Interval),
@@ -316,7 +338,7 @@ impl Intervals {
         Intervals { number: 0, last: Instant::now(), offered: 0, bytes: 0, sent: 0, dropped: 0 }
     }
 
-    fn next(&mut self, running: &Running<'_>, meter: &Meter<'_>) -> Result<Interval> {
+    fn next(&mut self, running: &Running<'_>, meter: &Meter) -> Result<Interval> {
         let duration_s = self.last.elapsed().as_secs_f64();
         let offered = running.sum(|counts| counts.offered);
         let bytes = running.bytes();
@@ -428,7 +450,7 @@ impl Running<'_> {
     }
 }
 
-fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String>) -> Result<Report> {
+fn report(running: &Running<'_>, meter: &Meter, method_reason: Option<String>) -> Result<Report> {
     let plan = running.plan;
     let offered = running.sum(|counts| counts.offered);
     let refused = running.sum(|counts| counts.refused);
