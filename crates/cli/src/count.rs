@@ -65,6 +65,6 @@ pub fn run(args: &Args) -> Result<()> {
     let capture = args.source.open(args.workers, args.steering, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
     let outcome = session::run(capture, &args.source, |_| Ok(Counter), &mut reporter)?;
-    reporter.last(&outcome.ledger, outcome.elapsed)?;
-    outcome.failure.map_or(Ok(()), Err)
+    let shown = reporter.last(&outcome.ledger, outcome.elapsed);
+    outcome.failure.map_or(shown, Err)
 }

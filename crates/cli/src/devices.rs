@@ -3,12 +3,13 @@
 mod detail;
 mod text;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use serde::Serialize;
 use wirelane::Selector;
 use wirelane::device::{Device, KernelFeatures, Selected};
 
+use crate::out;
 use text::Style;
 
 /// Show devices, their RX queues as virtual devices, and what the kernel offers
@@ -78,11 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             parts.join("\n")
         }
     };
-    match io::stdout().lock().write_all(output.as_bytes()) {
-        // `wirelane devices | head` is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    out::print(output)
 }
 
 /// The device with only those queues that were asked for.

@@ -1,6 +1,7 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
 mod count;
 mod devices;
+mod out;
 mod record;
 mod report;
 mod rights;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to do if standard error is closed.
             let _ = writeln!(io::stderr(), "wirelane: {}", message(&error));

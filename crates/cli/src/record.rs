@@ -102,11 +102,11 @@ pub fn run(args: &Args) -> Result<()> {
             failure.get_or_insert(error);
         }
     }
-    report.last(&outcome.ledger, outcome.elapsed)?;
-    if !args.source.json {
-        report.say(&format!("{} packets recorded to {}\n", amount(recorded), args.write.display()))?;
+    let mut shown = report.last(&outcome.ledger, outcome.elapsed);
+    if !args.source.json && shown.is_ok() {
+        shown = report.say(&format!("{} packets recorded to {}\n", amount(recorded), args.write.display()));
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(shown, Err)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

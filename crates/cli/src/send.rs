@@ -1,7 +1,6 @@
 //! `wirelane send`: numbered packets at a stated rate, or a capture replayed.
 
 use std::fmt::Display;
-use std::io::{Write, stdout};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,6 +17,7 @@ use wirelane::send::{
 };
 use wirelane::{FileInput, FileOptions, FileSource};
 
+use crate::out;
 use crate::rights::RightsArgs;
 use crate::source::{OUTPUT, seconds};
 use crate::table::{amount, rate, wrap};
@@ -341,8 +341,7 @@ struct Line<'a, T> {
 
 fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
     let line = serde_json::to_string(&Line { r#final: last, fields })?;
-    let mut out = stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("writing to standard output")
+    out::print(line + "\n")
 }
 
 /// A line of progress, the first one under its header.
@@ -362,7 +361,7 @@ fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
         rate(interval.pps),
         rate(interval.bps)
     );
-    writeln!(stdout(), "{text}").context("writing to standard output")
+    out::print(text + "\n")
 }
 
 /// Lines of a report: a name, and what there is to say.
@@ -394,7 +393,7 @@ impl Lines {
     }
 
     fn print(self) -> Result<()> {
-        stdout().write_all(self.0.as_bytes()).context("writing to standard output")
+        out::print(self.0)
     }
 }
 

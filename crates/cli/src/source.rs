@@ -145,10 +145,10 @@ pub enum SteeringArg {
     Queue,
 }
 
-/// A positive number of seconds, fractions allowed.
+/// A number of seconds, fractions down to a millisecond allowed.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
+        Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give seconds, as in 10 or 0.5".into()),
     }
 }
