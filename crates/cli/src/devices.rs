@@ -3,8 +3,6 @@
 mod detail;
 mod text;
 
-use std::io::{self, IsTerminal};
-
 use serde::Serialize;
 use wirelane::Selector;
 use wirelane::device::{Device, KernelFeatures, Selected};
@@ -62,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if args.json {
             json_lines(&devices, &kernel)?
         } else {
-            let style = Style::of(io::stdout().is_terminal());
+            let style = Style::of_stdout();
             format!("{}\n{}", text::table(&devices, style), text::kernel(&kernel, style))
         }
     } else {
@@ -74,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if args.json {
             json_lines(&selected.into_iter().map(only_selected).collect::<Vec<_>>(), &kernel)?
         } else {
-            let style = Style::of(io::stdout().is_terminal());
+            let style = Style::of_stdout();
             let parts: Vec<String> = selected.iter().map(|one| detail::detail(one, style)).collect();
             parts.join("\n")
         }

@@ -1,6 +1,8 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
+mod completions;
 mod count;
 mod devices;
+mod man;
 mod out;
 mod record;
 mod report;
@@ -10,10 +12,10 @@ mod session;
 mod source;
 mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
@@ -23,6 +25,8 @@ enum Command {
     Count(count::Args),
     Record(record::Args),
     Send(Box<send::Args>),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 const HELP: &str = "\
@@ -37,7 +41,7 @@ fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(out::in_colour(&io::stderr()))
         .without_time()
         .with_target(false)
         .with_env_filter(
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
         Command::Count(args) => count::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Completions(args) => completions::run(&args, Command::command()),
+        Command::Man(args) => man::run(&args, Command::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,13 +94,13 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Command::command().debug_assert();
     }
 
     #[test]
     fn help_fits_80_columns() {
-        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP] {
+        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP, completions::HELP, man::HELP]
+        {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
             assert!(long.is_empty(), "{long:#?}");
         }

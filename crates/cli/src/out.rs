@@ -1,7 +1,7 @@
 //! Standard output, which holds results only.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result};
 
@@ -16,6 +16,11 @@ impl fmt::Display for ReaderGone {
 }
 
 impl std::error::Error for ReaderGone {}
+
+/// Whether to colour what goes here: a terminal, unless the user wants no colours (NO_COLOR, no-color.org).
+pub fn in_colour(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
 
 /// Writes to standard output, at once.
 ///
