@@ -2,6 +2,7 @@
 //! has been taken over could still do.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -96,7 +97,6 @@ fn reading_a_file_is_done_as_nobody() {
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        use std::io::{BufRead, BufReader, Write};
         pipe.write_all(&capture).unwrap();
         let mut ready = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -211,6 +211,23 @@ fn a_process_that_was_taken_over_reaches_nothing() {
     let output = attempt("threads", folder.path());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("2 threads run already"), "{output:?}");
+}
+
+#[test]
+fn a_capability_that_is_asked_for_is_kept_and_no_other() {
+    if !require_root("a_capability_that_is_asked_for_is_kept_and_no_other") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_try-confined"));
+    let mut child =
+        command.arg("keep").arg(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    const NET_RAW: u64 = 1 << 13;
+    assert_confined(child.id(), NOBODY, NOBODY, NET_RAW | DAC_OVERRIDE, 1);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 /// Root without capabilities is not root; whoever may not capture is told before anything is attached.

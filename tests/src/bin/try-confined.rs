@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapHandle, MapType};
 use wirelane::confine::{Confinement, Identity, Work};
+use wirelane::privilege::Capability;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -28,6 +29,10 @@ fn main() -> Result<()> {
         println!("refused: {refused} {}", thread.join().is_ok());
         return Ok(());
     }
+    let confinement = match attempt.as_str() {
+        "keep" => confinement.keep(Capability::NetRaw),
+        _ => confinement,
+    };
     confinement.apply()?;
     match try_it(&attempt, folder)? {
         Ok(()) => println!("allowed"),
@@ -39,6 +44,11 @@ fn main() -> Result<()> {
 fn try_it(attempt: &str, folder: &Path) -> Result<io::Result<()>> {
     Ok(match attempt {
         "nothing" => Ok(()),
+        "keep" => {
+            // The test looks from outside: this process may not even read its own status.
+            println!("ready");
+            io::stdin().read_line(&mut String::new()).map(drop)
+        }
         "execve" => {
             nix::unistd::execv(&CString::new("/bin/true")?, &[c"true"]).map(|_| ()).map_err(Into::into)
         }

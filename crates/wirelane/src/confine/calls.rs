@@ -129,18 +129,17 @@ const WRITING: &[c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_getdents64,
     libc::SYS_mkdirat,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_statfs,
-    libc::SYS_sync_file_range,
     libc::SYS_syncfs,
     libc::SYS_umask,
     libc::SYS_unlinkat,
 ];
 
-/// The same in their older forms.
+/// The same in forms that other CPUs do not have.
 #[cfg(target_arch = "x86_64")]
-const WRITING_OLDER: &[c_long] = &[libc::SYS_mkdir, libc::SYS_rename, libc::SYS_unlink];
+const WRITING_OLDER: &[c_long] =
+    &[libc::SYS_mkdir, libc::SYS_rename, libc::SYS_renameat, libc::SYS_sync_file_range, libc::SYS_unlink];
 #[cfg(not(target_arch = "x86_64"))]
 const WRITING_OLDER: &[c_long] = &[];
 
@@ -171,7 +170,7 @@ impl Filters {
             SeccompFilter::new(rules, others, matching, arch)?.try_into()
         };
         // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
-        let clone3 = Rules::from([(libc::SYS_clone3 as i64, Vec::new())]);
+        let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
         let rules = rules(work, writes).map_err(failed)?;
         let allowed = compile(rules, SeccompAction::KillProcess, SeccompAction::Allow);
@@ -197,7 +196,7 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
         lists.extend([WRITING, WRITING_OLDER]);
     }
     for call in lists.into_iter().flatten() {
-        allowed.insert(*call as i64, Vec::new());
+        allowed.insert(*call, Vec::new());
     }
     // An argument of a call has one of these values, or, masked, this one.
     let one_of = |argument: u8, values: &[u64]| {
@@ -222,18 +221,18 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
     let int = |value: libc::c_int| value as u64;
 
     // Memory that could be executed is there before.
-    allowed.insert(libc::SYS_mmap as i64, masked(2, int(libc::PROT_EXEC), 0)?);
-    allowed.insert(libc::SYS_mprotect as i64, masked(2, int(libc::PROT_EXEC), 0)?);
+    allowed.insert(libc::SYS_mmap, masked(2, int(libc::PROT_EXEC), 0)?);
+    allowed.insert(libc::SYS_mprotect, masked(2, int(libc::PROT_EXEC), 0)?);
     // Threads, no processes.
     let thread = int(libc::CLONE_THREAD);
-    allowed.insert(libc::SYS_clone as i64, masked(0, thread, thread)?);
+    allowed.insert(libc::SYS_clone, masked(0, thread, thread)?);
     // Asking for a limit (the C library wants the stack's), not setting one.
-    allowed.insert(libc::SYS_prlimit64 as i64, nil(2)?);
+    allowed.insert(libc::SYS_prlimit64, nil(2)?);
     // Names of threads and of memory.
-    allowed.insert(libc::SYS_prctl as i64, one_of(0, &[int(libc::PR_SET_NAME), int(libc::PR_SET_VMA)])?);
+    allowed.insert(libc::SYS_prctl, one_of(0, &[int(libc::PR_SET_NAME), int(libc::PR_SET_VMA)])?);
     // Of a terminal: whether it is one, and its size. The others are the standard library's, on open descriptors.
     let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
-    allowed.insert(libc::SYS_ioctl as i64, one_of(1, &controls)?);
+    allowed.insert(libc::SYS_ioctl, one_of(1, &controls)?);
     // Not who is sent signals by a descriptor.
     let about = [
         libc::F_DUPFD,
@@ -248,20 +247,20 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
         libc::F_SETPIPE_SZ,
         libc::F_GETPIPE_SZ,
     ];
-    allowed.insert(libc::SYS_fcntl as i64, one_of(1, &about.map(int))?);
-    allowed.insert(libc::SYS_socketpair as i64, one_of(0, &[int(libc::AF_UNIX)])?);
+    allowed.insert(libc::SYS_fcntl, one_of(1, &about.map(int))?);
+    allowed.insert(libc::SYS_socketpair, one_of(0, &[int(libc::AF_UNIX)])?);
     // To whom the socket is connected, not to an address.
-    allowed.insert(libc::SYS_sendto as i64, nil(4)?);
-    allowed.insert(libc::SYS_tgkill as i64, one_of(0, &[u64::from(std::process::id())])?);
+    allowed.insert(libc::SYS_sendto, nil(4)?);
+    allowed.insert(libc::SYS_tgkill, one_of(0, &[u64::from(std::process::id())])?);
     let maps = [BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_OBJ_GET_INFO_BY_FD];
     match work {
         Work::Read => {}
         Work::Capture => {
-            allowed.insert(libc::SYS_bpf as i64, one_of(0, &maps)?);
+            allowed.insert(libc::SYS_bpf, one_of(0, &maps)?);
         }
         Work::Send => {
-            allowed.insert(libc::SYS_bpf as i64, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);
-            allowed.insert(libc::SYS_sendmmsg as i64, Vec::new());
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);
+            allowed.insert(libc::SYS_sendmmsg, Vec::new());
         }
     }
     Ok(allowed)
@@ -296,9 +295,9 @@ mod tests {
                     libc::SYS_memfd_create,
                     libc::SYS_userfaultfd,
                 ] {
-                    assert!(!rules.contains_key(&(call as i64)), "{work:?}: call {call}");
+                    assert!(!rules.contains_key(&call), "{work:?}: call {call}");
                 }
-                assert_eq!(rules.contains_key(&(libc::SYS_renameat2 as i64)), writes);
+                assert_eq!(rules.contains_key(&(libc::SYS_renameat2)), writes);
             }
         }
     }

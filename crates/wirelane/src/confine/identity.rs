@@ -13,6 +13,9 @@ use crate::{Error, Result};
 /// The accounts that are looked for where sudo names nobody.
 const UNPRIVILEGED: [&str; 2] = ["wirelane", "nobody"];
 
+/// The number that is nobody's by convention, and the kernel's for users that it cannot show (`fs.overflowuid`).
+const NOBODY: u32 = 65534;
+
 /// A user with their groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -24,12 +27,13 @@ pub struct Identity {
 
 impl Identity {
     /// Whom root becomes where nobody is named: who called sudo (`SUDO_UID`, `SUDO_GID`), else the account `wirelane`
-    /// where there is one, else `nobody`.
+    /// where there is one, else `nobody`, whose number is 65534 where there are no accounts.
     ///
     /// `None`: stay. The process is not root's, or root's of a user namespace of its own only.
     ///
     /// # Errors
-    /// [`Error::BadOption`] where there is no such account, [`Error::Kernel`] where accounts cannot be read.
+    /// [`Error::Kernel`] where accounts cannot be read; [`Error::BadOption`] where `SUDO_UID` is of no account, and
+    /// there is no `SUDO_GID`.
     pub fn unprivileged() -> Result<Option<Identity>> {
         if !unistd::geteuid().is_root() || !Privileges::current()?.in_initial_user_namespace() {
             return Ok(None);
@@ -43,7 +47,8 @@ impl Identity {
                 return Identity::of(&user).map(Some);
             }
         }
-        Err(wrong("there is no account 'wirelane' or 'nobody' to become; name another one".into()))
+        // A container may have no accounts at all.
+        Ok(Some(Identity::numbered(NOBODY, Gid::from_raw(NOBODY))))
     }
 
     /// The user with this name or number. `None` for the user that the process has already.
@@ -78,6 +83,10 @@ impl Identity {
         Ok(Identity { name: user.name.clone(), uid: user.uid, gid: user.gid, groups })
     }
 
+    fn numbered(uid: u32, gid: Gid) -> Identity {
+        Identity { name: uid.to_string(), uid: Uid::from_raw(uid), gid, groups: vec![gid] }
+    }
+
     fn of_number(uid: u32, gid: Option<u32>) -> Result<Identity> {
         let uid = Uid::from_raw(uid);
         let user = User::from_uid(uid).map_err(refused("reading the accounts"))?;
@@ -86,10 +95,7 @@ impl Identity {
                 let of_user = Identity::of(&user)?;
                 Ok(Identity { gid: gid.map_or(of_user.gid, Gid::from_raw), ..of_user })
             }
-            (None, Some(gid)) => {
-                let gid = Gid::from_raw(gid);
-                Ok(Identity { name: uid.to_string(), uid, gid, groups: vec![gid] })
-            }
+            (None, Some(gid)) => Ok(Identity::numbered(uid.as_raw(), Gid::from_raw(gid))),
             (None, None) => {
                 Err(wrong(format!("SUDO_UID is {uid}, who has no account, and SUDO_GID is missing")))
             }

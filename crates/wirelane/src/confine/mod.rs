@@ -7,7 +7,7 @@
 //! | what | how | left |
 //! | --- | --- | --- |
 //! | user and groups | setresuid(2), setgroups(2) | an unprivileged user: see [`Identity`] |
-//! | capabilities | capset(2), the bounding set too | none, or CAP_DAC_OVERRIDE: see [`Confinement::output`] |
+//! | capabilities | capset(2), the bounding set too | none but those of [`Confinement::keep`], and CAP_DAC_OVERRIDE for some outputs: see [`Confinement::output`] |
 //! | new privileges | `PR_SET_NO_NEW_PRIVS` | none, whatever is executed |
 //! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP, no abstract sockets, no signals |
 //! | system calls | seccomp, an allow-list | those of the work; any other kills the process (SIGSYS) |
@@ -29,6 +29,7 @@ use nix::sys::prctl;
 
 pub use identity::Identity;
 
+use crate::privilege::Capability;
 use crate::{Error, Result};
 
 /// What the process goes on to do, which says what system calls it needs.
@@ -48,12 +49,13 @@ pub struct Confinement {
     work: Work,
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
+    kept: Vec<Capability>,
 }
 
 impl Confinement {
     /// For this work; nothing can be opened afterwards, and the user stays the same.
     pub fn new(work: Work) -> Confinement {
-        Confinement { work, identity: None, outputs: Vec::new() }
+        Confinement { work, identity: None, outputs: Vec::new(), kept: Vec::new() }
     }
 
     /// Becomes this user. Only root can.
@@ -74,6 +76,13 @@ impl Confinement {
         self
     }
 
+    /// Keeps a capability, for work that goes on to need it: taking something back at the end, for example.
+    #[must_use]
+    pub fn keep(mut self, capability: Capability) -> Confinement {
+        self.kept.push(capability);
+        self
+    }
+
     /// Gives the rights up, for good.
     ///
     /// # Errors
@@ -86,7 +95,12 @@ impl Confinement {
         let closed = self.outputs.iter().find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
         let boxed = files::restrict(&self.outputs)?;
-        let mut kept = CapsHashSet::new();
+        let mut kept: CapsHashSet = self
+            .kept
+            .iter()
+            .map(|capability| capability.name().parse())
+            .collect::<std::result::Result<_, _>>()
+            .map_err(failed("keeping a capability"))?;
         if let Some(place) = closed {
             self.explain_override(place, boxed)?;
             kept.insert(caps::Capability::CAP_DAC_OVERRIDE);

@@ -66,7 +66,7 @@ impl FileInput {
         let failed = |source| Error::Io { path: self.name.clone(), source };
         let mut file = self.file.try_clone().map_err(failed)?;
         match file.seek(io::SeekFrom::Start(0)) {
-            Err(error) if error.raw_os_error() != Some(libc::ESPIPE) => return Err(failed(error)),
+            Err(error) if error.raw_os_error() != Some(libc::ESPIPE) => Err(failed(error)),
             _ => Ok(FileInput { file, name: self.name.clone() }),
         }
     }
