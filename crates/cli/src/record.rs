@@ -50,7 +50,8 @@ Examples:
   wirelane record -i eth1 -w - | tcpdump -nn -r -
   wirelane record -r capture.pcap -w capture.pcapng
 
-The file belongs to who runs the command, and nobody else can read it.
+The file belongs to the user that the command becomes (--user), and nobody else
+can read it.
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 /// Values of --format.
