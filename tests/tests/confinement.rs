@@ -180,6 +180,14 @@ fn whom_to_become_is_the_callers_choice() {
     let unknown = unknown.finish(LIMIT).unwrap();
     assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("no user 'no-such-user'"), "{}", unknown.stderr);
+
+    // A right to what lies below the root would be one to everything.
+    let file = "/wirelane-confinement-test.pcapng";
+    let words = ["record", "-i", &end.device, "-c", "0", "-w", file];
+    let refused = wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("nobody may not write to /"), "{}", refused.stderr);
+    assert!(!Path::new(file).exists());
 }
 
 /// What a process does that has given up its rights, and then tries something.
@@ -198,7 +206,8 @@ fn a_process_that_was_taken_over_reaches_nothing() {
         let output = attempt(name, folder.path());
         assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{name}: {output:?}");
     }
-    for name in ["shadow", "passwd", "outside"] {
+    std::fs::write(folder.path().join("other.pcapng"), b"recorded before").unwrap();
+    for name in ["shadow", "passwd", "outside", "other"] {
         let output = attempt(name, folder.path());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains("Permission denied"), "{name}: {output:?}");

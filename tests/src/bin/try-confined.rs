@@ -66,6 +66,7 @@ fn try_it(attempt: &str, folder: &Path) -> Result<io::Result<()>> {
         }
         "setuid" => nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).map_err(Into::into),
         "shadow" => std::fs::read("/etc/shadow").map(drop),
+        "other" => std::fs::read(folder.join("other.pcapng")).map(drop),
         "passwd" => std::fs::read("/etc/passwd").map(drop),
         "outside" => std::fs::write("/tmp/wirelane-try-confined", b"outside"),
         "inside" => {

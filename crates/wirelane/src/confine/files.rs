@@ -66,10 +66,10 @@ pub(super) fn restrict(places: &[PathBuf]) -> Result<bool> {
     Ok(enforced != RulesetStatus::NotEnforced)
 }
 
-/// What recording in a folder takes: new files, their renaming and removal, folders for them.
+/// What recording in a folder takes: new files, their renaming and removal, folders for them. Not reading: what is
+/// recorded there already is none of this recording's business.
 fn in_folder() -> landlock::BitFlags<AccessFs> {
-    AccessFs::ReadFile
-        | AccessFs::ReadDir
+    AccessFs::ReadDir
         | AccessFs::WriteFile
         | AccessFs::Truncate
         | AccessFs::MakeReg

@@ -43,7 +43,7 @@ impl Identity {
             return Identity::of_number(uid, number("SUDO_GID")).map(Some);
         }
         for name in UNPRIVILEGED {
-            if let Some(user) = User::from_name(name).map_err(refused("reading the accounts"))? {
+            if let Some(user) = found(User::from_name(name))? {
                 return Identity::of(&user).map(Some);
             }
         }
@@ -56,10 +56,9 @@ impl Identity {
     /// # Errors
     /// [`Error::BadOption`] where there is no such user, or the process is not root's and cannot become somebody else.
     pub fn named(name: &str) -> Result<Option<Identity>> {
-        let reading = refused("reading the accounts");
         let user = match name.parse() {
-            Ok(uid) => User::from_uid(Uid::from_raw(uid)).map_err(reading)?,
-            Err(_) => User::from_name(name).map_err(reading)?,
+            Ok(uid) => found(User::from_uid(Uid::from_raw(uid)))?,
+            Err(_) => found(User::from_name(name))?,
         };
         let user = user.ok_or_else(|| wrong(format!("there is no user '{name}'")))?;
         if user.uid == unistd::geteuid() {
@@ -89,7 +88,7 @@ impl Identity {
 
     fn of_number(uid: u32, gid: Option<u32>) -> Result<Identity> {
         let uid = Uid::from_raw(uid);
-        let user = User::from_uid(uid).map_err(refused("reading the accounts"))?;
+        let user = found(User::from_uid(uid))?;
         match (user, gid) {
             (Some(user), gid) => {
                 let of_user = Identity::of(&user)?;
@@ -114,6 +113,15 @@ impl Identity {
         unistd::setgroups(&self.groups).map_err(failed)?;
         unistd::setresgid(self.gid, self.gid, self.gid).map_err(failed)?;
         unistd::setresuid(self.uid, self.uid, self.uid).map_err(failed)
+    }
+}
+
+/// What a search of the accounts found. That there are no accounts, or none like this, has several names
+/// (getpwnam(3), ERRORS).
+fn found(searched: nix::Result<Option<User>>) -> Result<Option<User>> {
+    match searched {
+        Err(nix::Error::ENOENT | nix::Error::ESRCH | nix::Error::EBADF | nix::Error::EPERM) => Ok(None),
+        searched => searched.map_err(refused("reading the accounts")),
     }
 }
 

@@ -120,15 +120,18 @@ impl Confinement {
 
     fn explain_override(&self, place: &Path, boxed: bool) -> Result<()> {
         let name = self.identity.as_ref().map_or("root without capabilities", Identity::name);
+        let refuse = |why: &str| {
+            let place = place.display();
+            let reason = format!(
+                "{name} may not write to {place}, and {why}; name a user who may, 'root' for one, or another folder"
+            );
+            Err(Error::BadOption { option: "--user", reason })
+        };
         if !boxed {
-            return Err(Error::BadOption {
-                option: "--user",
-                reason: format!(
-                    "{name} may not write to {}, and without Landlock (Linux 5.13) no right to it can be kept; name a \
-                     user who may, or a folder of theirs",
-                    place.display()
-                ),
-            });
+            return refuse("without Landlock (Linux 5.13) no right to it can be kept");
+        }
+        if place.canonicalize().is_ok_and(|place| place.parent().is_none()) {
+            return refuse("a right to it would be one to everything below");
         }
         tracing::info!(
             "{name} may not write to {}: CAP_DAC_OVERRIDE is kept, for this place only (Landlock)",
