@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use wirelane::confine::Work;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Error, HookChoice, Selector, Steering, Watermarks,
+    Balance, Builder, Capture, Clock, Direction, Error, FileInput, HookChoice, Selector, Steering, Watermarks,
 };
+
+use crate::rights::{Output, RightsArgs};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -94,6 +97,9 @@ pub struct SourceArgs {
     /// Print one JSON object a line: {"ready": true, ...}, one per interval, and the last one with "final": true
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub rights: RightsArgs,
 
     /// tcpdump filter expression. Not in the help, for it does not work yet: it is taken to say so
     #[arg(trailing_var_arg = true, value_name = "EXPRESSION", hide = true)]
@@ -201,10 +207,10 @@ fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> {
     }
 }
 
-/// A positive number of seconds, fractions allowed.
+/// A number of seconds, fractions down to a millisecond allowed.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
+        Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give seconds, as in 10 or 0.5".into()),
     }
 }
@@ -215,8 +221,15 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl SourceArgs {
-    /// Starts the capture with this many workers.
-    pub fn open(&self, workers: usize, steering: SteeringArg, balance: BalanceArg) -> Result<Capture> {
+    /// Starts the capture with this many workers, and gives up the rights that only this has taken. What goes on can
+    /// write to `output`, and open nothing else.
+    pub fn open(
+        &self,
+        workers: usize,
+        steering: SteeringArg,
+        balance: BalanceArg,
+        output: Option<Output<'_>>,
+    ) -> Result<Capture> {
         if !self.filter.is_empty() {
             let reason = format!(
                 "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
@@ -242,7 +255,12 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
-            return Ok(Capture::open_file(path)?);
+            // Opened with the rights of who runs the command, and not looked at with them.
+            let input = FileInput::open(path)?;
+            if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
+                confinement.apply()?;
+            }
+            return Ok(Capture::read_file(input)?);
         }
         if self.interface.is_empty() {
             return Err(wrong(
@@ -301,6 +319,9 @@ impl SourceArgs {
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,
             });
-        Ok(builder.open()?)
+        Ok(match self.rights.confinement(Work::Capture, output)? {
+            Some(confinement) => builder.open_confined(&confinement)?,
+            None => builder.open()?,
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 use wirelane_datapath::instance::MAX_SNAP;
 
+use crate::confine::Confinement;
 use crate::device::Selector;
 use crate::privilege::{self, Capability};
 use crate::settings::{Balance, Clock, Direction, HookChoice, Settings, Steering, Watermarks};
@@ -134,10 +135,23 @@ impl Builder {
     /// [`Kernel`]: crate::Error::Kernel
     /// [`Bpf`]: crate::Error::Bpf
     pub fn open(self) -> Result<Capture> {
+        self.start(None)
+    }
+
+    /// Starts the capture, and gives up the process's rights once everything that takes them is done and before the
+    /// capture's own thread starts. Have no threads at this moment.
+    ///
+    /// # Errors
+    /// As [`Builder::open`] and [`Confinement::apply`].
+    pub fn open_confined(self, confinement: &Confinement) -> Result<Capture> {
+        self.start(Some(confinement))
+    }
+
+    fn start(self, confinement: Option<&Confinement>) -> Result<Capture> {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
         privilege::require(&Capability::CAPTURE, "capturing from a device")?;
-        Capture::live(&self.0, selected)
+        Capture::live(&self.0, selected, confinement)
     }
 }

@@ -37,6 +37,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the thread. When every device has gone, `workers` are told that nothing will come any more.
     pub(crate) fn start(
+        mut monitor: Monitor,
         devices: Arc<[Kept]>,
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
@@ -44,7 +45,6 @@ impl Keeper {
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
-        let mut monitor = Monitor::open()?;
         let mut down = vec![false; devices.len()];
         let thread = std::thread::Builder::new()
             .name("wl-keeper".into())

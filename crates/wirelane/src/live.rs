@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::balance::{BalanceReport, Balancer, Moved};
 use crate::clock::{CardClock, Clock};
+use crate::confine::Confinement;
 use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
@@ -52,7 +53,11 @@ pub(crate) struct LiveCapture {
 }
 
 impl LiveCapture {
-    pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
+    pub(crate) fn open(
+        settings: &Settings,
+        selected: Vec<Selected>,
+        confinement: Option<&Confinement>,
+    ) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -127,8 +132,11 @@ impl LiveCapture {
             let instance = Arc::clone(part.membership.instance());
             Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
         });
+        let look = Monitor::open()?;
+        // All that takes rights has been done, and there is no thread yet that would keep them.
+        confinement.map_or(Ok(()), Confinement::apply)?;
         let keeper =
-            Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
+            Keeper::start(look, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
