@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wirelane_tests::{
-    Child, ForeignTc, ForeignXdp, Lab, LabOptions, bpf_objects, require_root, settled_bpf_objects,
-    wait_for_bpf_objects, wirelane_binary,
+    Child, ForeignTc, ForeignXdp, Lab, LabOptions, bpf_objects, kernel_version, require_root,
+    settled_bpf_objects, wait_for_bpf_objects, wirelane_binary,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
