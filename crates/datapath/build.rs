@@ -121,6 +121,8 @@ fn bpf_arguments(kernel: &Path) -> Vec<String> {
         format!("-I{}", kernel.display()),
         format!("-I{libbpf}"),
         format!("-idirafter/usr/include/{triple}"),
+        // Where Debian has the headers of a machine that is built for, and not on.
+        format!("-idirafter/usr/{triple}/include"),
     ]
 }
 
