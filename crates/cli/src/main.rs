@@ -7,6 +7,7 @@ mod send;
 mod session;
 mod source;
 mod table;
+mod tune;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ enum Command {
     Count(count::Args),
     Record(record::Args),
     Send(Box<send::Args>),
+    Tune(tune::Args),
 }
 
 const HELP: &str = "\
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Tune(args) => tune::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,8 +62,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// 2 where the command line makes no sense, as for clap's own errors, else 1.
+/// 2 where the command line makes no sense, as for clap's own errors, 3 where part of it could not be done, else 1.
 fn status(error: &anyhow::Error) -> u8 {
+    if error.is::<tune::Partial>() {
+        return 3;
+    }
     use wirelane::Error::{BadOption, BadSelector};
     match error.downcast_ref() {
         Some(BadOption { .. } | BadSelector { .. }) => 2,
@@ -91,7 +97,7 @@ mod tests {
 
     #[test]
     fn help_fits_80_columns() {
-        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP] {
+        for help in [HELP, devices::HELP, count::HELP, record::HELP, send::HELP, tune::HELP] {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
             assert!(long.is_empty(), "{long:#?}");
         }

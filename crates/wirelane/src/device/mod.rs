@@ -14,16 +14,17 @@
 //! Whatever a capture rests on comes from the first two, which speak of the network namespace of the calling
 //! thread. The rest is for people and for tuning, and each part of it may be absent.
 
-mod ethtool;
-mod irq;
+pub(crate) mod ethtool;
+pub(crate) mod ethtool_set;
+pub(crate) mod irq;
 pub(crate) mod kernel;
 mod link;
-mod netdev;
+pub(crate) mod netdev;
 mod netlink;
 mod promiscuous;
 mod selector;
 mod statistics;
-mod sys;
+pub(crate) mod sys;
 
 use std::fmt;
 
