@@ -219,8 +219,9 @@ impl<'a> Placer<'a> {
         let crowded =
             |cpu: &Cpu| near.is_none() && cpu.siblings.iter().any(|one| self.given.contains_key(one));
         let cost = |cpu: &Cpu| {
-            let rank = self.rank(cpu, card);
-            (rank.0, crowded(cpu), close(cpu), rank.1, rank.2)
+            // Near to the queue's CPU counts for more than near to the card: the ring is in that CPU's caches.
+            let ((taken, busy, far), zero, number) = self.rank(cpu, card);
+            (taken, busy, close(cpu), far, crowded(cpu), zero, number)
         };
         let free = self.free().min_by_key(|cpu| cost(cpu)).map(|cpu| cpu.cpu);
         // None is free: with other workers rather than with a queue, and with few rather than with many.
@@ -230,9 +231,9 @@ impl<'a> Placer<'a> {
         };
         let core = free.or_else(|| self.usable.iter().min_by_key(shared).map(|cpu| cpu.cpu)).unwrap_or(0);
         let reason = match (lane.zip(near), free.is_some()) {
+            _ if self.usable.len() == 1 => "there is only one CPU".to_owned(),
             (Some((lane, near)), true) => self.beside(core, near, lane.queue, &self.cards[card].device),
             (None, true) => self.why(core, card),
-            (_, false) if self.usable.len() == 1 => "there is only one CPU".to_owned(),
             (_, false) if self.serving.contains(&core) => {
                 "shared with a queue: every CPU has something to do already".to_owned()
             }

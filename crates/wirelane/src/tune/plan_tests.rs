@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::topology::{Channels, Closeness, Offload, RingSize, Rss, fixtures};
+use crate::topology::{Channels, Closeness, CpuSet, Offload, RingSize, Rss, fixtures};
 
 fn machine(manifest: &str) -> (Topology, Card) {
     let tree = fixtures::tree(manifest);
