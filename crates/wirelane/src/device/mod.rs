@@ -117,7 +117,8 @@ pub struct RxQueue {
     pub queue: u32,
     /// Its interrupts. Read from the kernel where it tells, else from the interrupts' names.
     pub irqs: Vec<Irq>,
-    /// Id of its NAPI instance, where the kernel tells (6.8 and newer; on veth only while XDP is attached).
+    /// Id of its NAPI instance, where the kernel tells (6.8 and newer; veth has one only while XDP is attached or GRO
+    /// is on).
     pub napi_id: Option<u32>,
     /// Process id of the kernel thread that polls it, where NAPI is threaded and the kernel tells.
     pub napi_thread: Option<u32>,
@@ -304,7 +305,7 @@ impl Sources {
         let napi = match &mut self.netdev {
             Some(netdev) => {
                 device.xdp_features = netdev.xdp_features(device.ifindex);
-                netdev.queues(device.ifindex)
+                netdev.queues(device.ifindex, active)
             }
             None => Vec::new(),
         };

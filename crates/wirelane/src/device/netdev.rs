@@ -138,7 +138,10 @@ impl Netdev {
     }
 
     /// NAPI instances of a device's RX queues; empty where the kernel or the driver does not tell.
-    pub(crate) fn queues(&mut self, ifindex: u32) -> Vec<QueueNapi> {
+    ///
+    /// Drivers that do not say which instance serves which queue (veth) have their instances in the order of their
+    /// ids, which is that in which they were made, where there are as many as `count`, the device's queues.
+    pub(crate) fn queues(&mut self, ifindex: u32, count: u32) -> Vec<QueueNapi> {
         let mut queues = Vec::new();
         let asked =
             self.ask(NETDEV_CMD_QUEUE_GET, libc::NLM_F_DUMP, NETDEV_A_QUEUE_IFINDEX, ifindex, |body| {
@@ -157,9 +160,10 @@ impl Netdev {
                     queues.push(QueueNapi { queue, napi_id, irq: None, thread: None, threaded: None });
                 }
             });
-        if asked.is_err() || queues.is_empty() {
+        if asked.is_err() {
             return queues;
         }
+        let mut instances = Vec::new();
         // What a failure leaves out is optional: the queue keeps its id without IRQ and thread.
         let _ = self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |body| {
             let (mut id, mut irq, mut thread, mut threaded) = (None, None, None, None);
@@ -172,11 +176,25 @@ impl Netdev {
                     _ => {}
                 }
             }
-            for queue in queues.iter_mut().filter(|queue| Some(queue.napi_id) == id) {
-                (queue.irq, queue.thread, queue.threaded) = (irq, thread, threaded);
+            if let Some(napi_id) = id {
+                instances.push(QueueNapi { queue: 0, napi_id, irq, thread, threaded });
             }
         });
+        if queues.is_empty() && instances.len() == count as usize {
+            instances.sort_unstable_by_key(|instance| instance.napi_id);
+            return (0..).zip(instances).map(|(queue, instance)| QueueNapi { queue, ..instance }).collect();
+        }
+        for queue in &mut queues {
+            if let Some(one) = instances.iter().find(|one| one.napi_id == queue.napi_id) {
+                *queue = QueueNapi { queue: queue.queue, ..*one };
+            }
+        }
         queues
+    }
+
+    /// Whether this kernel tells of a device's NAPI instances and their threads (6.8).
+    pub(crate) fn tells_instances(&mut self, ifindex: u32) -> bool {
+        self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |_| ()).is_ok()
     }
 
     /// Sets how a NAPI instance is polled (Linux 6.17 and newer).

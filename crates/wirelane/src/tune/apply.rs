@@ -88,6 +88,13 @@ pub(crate) fn carry_out(
     by: By,
     changes: &[Change],
 ) -> Result<Vec<Step<Outcome>>> {
+    if by == By::Apply {
+        // What a running capture has set was there when the changes were planned, and would go with the capture.
+        let theirs = journal.entries.iter().filter(|entry| entry.by == By::Capture);
+        for change in theirs.map(|entry| entry.change).collect::<Vec<_>>() {
+            journal.adopt(change)?;
+        }
+    }
     let mut steps = Vec::new();
     for change in changes {
         let outcome = carry_out_one(system, journal, by, &change.what, &change.new)?;
@@ -109,13 +116,6 @@ fn carry_out_one(
         Err(error) => return refused(&error),
     };
     if old == new {
-        if by == By::Apply {
-            // It would go with the capture that has set it.
-            let theirs = |entry: &&Entry| entry.what == *what && entry.by == By::Capture;
-            if let Some(change) = journal.entries.iter().find(theirs).map(|entry| entry.change) {
-                journal.adopt(change)?;
-            }
-        }
         return Ok(Outcome::AsItWas);
     }
     let change = journal.intend(by, what, &old, new)?;

@@ -72,7 +72,7 @@ pub struct Status {
 }
 
 /// Makes the changes of one device's plan. Changes that cannot be made do not keep the others from being made; what
-/// became of each is in the answer. `journal`: the file to use instead of the usual one in `/run/wirelane`.
+/// became of each is in the answer. What captures have changed on the device stays with them. `journal`: the file to use instead of the usual one in `/run/wirelane`.
 ///
 /// # Errors
 /// [`Error::Io`] where the journal cannot be written: then nothing is changed from there on. [`Error::Kernel`]

@@ -127,7 +127,12 @@ impl<'a> Placer<'a> {
         }
         let counts = (0..self.cards.len())
             .map(|card| {
-                let most = self.cards[card].most_queues().max(1) as usize;
+                let card_of = &self.cards[card];
+                // A virtual device's queues are its peer's affair, and nothing is gained by fewer of them.
+                if card_of.queues.iter().all(|queue| queue.irq.is_none()) {
+                    return card_of.queues.len().max(1);
+                }
+                let most = card_of.most_queues().max(1) as usize;
                 let room = match wishes.workers {
                     Some(workers) => {
                         // A queue without a CPU of its own gains nothing.
@@ -191,11 +196,10 @@ impl<'a> Placer<'a> {
 
     /// Two free CPUs for a queue and its worker: the one that serves, and the one that works.
     fn pair(&mut self, card: usize) -> Option<(usize, usize)> {
-        let free: Vec<&Cpu> = self.free().collect();
+        let free: Vec<_> = self.free().map(|cpu| (cpu, self.rank(cpu, card))).collect();
         let mut best = None;
-        for (at, one) in free.iter().enumerate() {
-            for other in &free[at + 1..] {
-                let (a, b) = (self.rank(one, card), self.rank(other, card));
+        for (at, (one, a)) in free.iter().enumerate() {
+            for (other, b) in &free[at + 1..] {
                 let close = self.topology.closeness(one.cpu, other.cpu);
                 // The worse of the two counts; closeness breaks ties between CPUs that are as good.
                 let cost = (a.0.max(b.0), a.0.min(b.0), close, a.1 || b.1, one.cpu, other.cpu);

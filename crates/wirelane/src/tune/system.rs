@@ -67,7 +67,7 @@ impl LiveSystem {
     /// Id of the NAPI instance of a queue, and how it is polled.
     fn napi(&self, queue: u32) -> io::Result<(Netdev, u32, Option<u32>)> {
         let mut netdev = Netdev::open().ok_or_else(|| io::Error::from(ErrorKind::Unsupported))?;
-        let queues = netdev.queues(self.device.ifindex);
+        let queues = netdev.queues(self.device.ifindex, self.device.rx_queues.len() as u32);
         let one = queues.iter().find(|one| one.queue == queue).ok_or_else(|| {
             io::Error::new(ErrorKind::NotFound, format!("queue {queue} has no NAPI instance"))
         })?;
