@@ -340,3 +340,21 @@ fn busy_threads_are_had_or_refused_by_name() {
     assert_eq!(sysfs(&lab, "threaded"), "0");
     assert_eq!(journal(&lab), None);
 }
+
+/// After `nsenter --net` /sys shows another namespace; what hangs on it is refused by name.
+#[test]
+fn a_sysfs_of_another_namespace_is_not_written_to() {
+    if !require_root("a_sysfs_of_another_namespace_is_not_written_to") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let namespace = format!("--net=/run/netns/{}", lab.receiver().namespace);
+    let binary = wirelane_binary().unwrap();
+    let words = ["count", "-i", "rx0", "--hook", "native", "--polling", "threaded", "--duration", "1"];
+    let mut command = std::process::Command::new("nsenter");
+    let refused = Child::spawn(command.arg(namespace).arg(binary).args(words)).unwrap().finish(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("ip netns exec"), "{}", refused.stderr);
+    assert_eq!(sysfs(&lab, "threaded"), "0");
+    assert_eq!(journal(&lab), None);
+}

@@ -18,6 +18,15 @@ fn short(value: &str) -> String {
     }
 }
 
+/// A number of changes.
+fn changes(count: usize) -> String {
+    match count {
+        0 => "no changes".to_owned(),
+        1 => "1 change".to_owned(),
+        many => format!("{many} changes"),
+    }
+}
+
 fn line(text: &mut String, what: &str, reason: &str) {
     let _ = writeln!(text, "  {what}\n{:INDENT$}{}", "", wrap(reason, INDENT));
 }
@@ -26,16 +35,7 @@ fn line(text: &mut String, what: &str, reason: &str) {
 pub fn plan(plan: &Plan) -> String {
     let mut text = String::new();
     for device in &plan.devices {
-        let _ = writeln!(
-            text,
-            "{}: {}",
-            device.device,
-            match device.changes.len() {
-                0 => "everything is right already".to_owned(),
-                1 => "1 change".to_owned(),
-                many => format!("{many} changes"),
-            }
-        );
+        let _ = writeln!(text, "{}: {}", device.device, changes(device.changes.len()));
         for change in &device.changes {
             let what = match &change.now {
                 Some(now) => format!("{}: {} -> {}", change.what, short(now), short(&change.new)),
@@ -69,7 +69,7 @@ pub fn places(plan: &Plan) -> String {
 /// What became of each change.
 pub fn applied(device: &str, applied: &Applied) -> String {
     let mut text =
-        format!("{device}: {} changes, journal {}\n", applied.steps.len(), applied.journal.display());
+        format!("{device}: {}, journal {}\n", changes(applied.steps.len()), applied.journal.display());
     for step in &applied.steps {
         match &step.outcome {
             Outcome::Changed { old, now } => {
@@ -91,7 +91,7 @@ pub fn restored(device: &str, restored: &Restored) -> String {
     if restored.steps.is_empty() {
         return format!("{device}: nothing to restore\n");
     }
-    let mut text = format!("{device}: {} changes\n", restored.steps.len());
+    let mut text = format!("{device}: {}\n", changes(restored.steps.len()));
     for step in &restored.steps {
         let wanted = short(&step.wanted);
         let fate = match &step.outcome {
@@ -110,7 +110,7 @@ pub fn restored(device: &str, restored: &Restored) -> String {
 /// What is changed.
 pub fn status(device: &str, status: &Status) -> String {
     let Some(journal) = &status.journal else { return format!("{device}: nothing is changed\n") };
-    let mut text = format!("{device}: {} changes, journal {}\n", status.entries.len(), journal.display());
+    let mut text = format!("{device}: {}, journal {}\n", changes(status.entries.len()), journal.display());
     for (entry, now) in &status.entries {
         let by = match entry.by {
             By::Apply => "tune apply",

@@ -172,6 +172,11 @@ impl Card {
         self.channels.map_or(now, |channels| channels.most_rx().max(now))
     }
 
+    /// Whether there is no sign of a NAPI instance: veth devices have some only while they are captured on.
+    pub(crate) fn has_no_napi(&self) -> bool {
+        self.queues.iter().all(|queue| queue.irq.is_none() && queue.napi_id.is_none())
+    }
+
     fn find_threads(&mut self, threads: &[(u32, u32)]) {
         for queue in &mut self.queues {
             if let Some((_, pid)) = threads.iter().find(|(of, _)| *of == queue.queue) {

@@ -48,7 +48,7 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
             reason: String::new(),
         })
         .collect();
-    let count = wishes.workers.unwrap_or(lanes.len()).clamp(1, MOST_WORKERS);
+    let count = wishes.workers.unwrap_or(lanes.len().min(placer.usable.len() / 2)).clamp(1, MOST_WORKERS);
     // Queues that stay where they are.
     if wishes.polling.is_none() {
         for lane in &mut lanes {
@@ -290,7 +290,9 @@ impl<'a> Placer<'a> {
             _ => {}
         }
         match cpu.busy {
-            Some(busy) if busy > BUSY => parts.push(format!("{:.0} % busy, as the others are", busy * 100.0)),
+            Some(busy) if busy > BUSY => {
+                parts.push(format!("{:.0} % busy, but no idle one is left", busy * 100.0))
+            }
             Some(busy) => parts.push(format!("{:.0} % busy", busy * 100.0)),
             None => {}
         }

@@ -192,7 +192,17 @@ fn polling_changes(
     let lanes: Vec<_> = places.lanes.iter().filter(|lane| lane.card == index).collect();
     let mut threads = polling != Polling::Interrupt;
     if threads && card.threaded.is_none() {
-        notes.push(format!("{device} has no threaded NAPI here: its interrupts are bound instead"));
+        notes.push(format!(
+            "{device}: /sys does not show it (does it show another network namespace? 'ip netns exec' mounts a fitting \
+             one), so there is no switching to threads; interrupts are bound instead"
+        ));
+        threads = false;
+    }
+    if threads && !wishes.as_it_is && card.has_no_napi() {
+        notes.push(format!(
+            "{device} has no polling to be done by threads while nothing captures on it: ask for them with the \
+             capture, by --polling"
+        ));
         threads = false;
     }
     let was = card.threaded.map(|on| u32::from(on).to_string());

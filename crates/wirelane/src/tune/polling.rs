@@ -45,33 +45,36 @@ impl PollingHold {
         }
         journal.hold(&owner)?;
         let hold = PollingHold { device: device.name.clone(), system, identity, path, owner };
-        let changes = plan.devices.iter().filter(|one| one.device == device.name);
-        for one in changes {
-            for step in apply::carry_out(&hold.system, &mut journal, By::Capture, &one.changes)? {
+        let made = hold.make(&mut journal, plan, polling);
+        // Before the hold, which opens the journal again if it is dropped for an error.
+        journal.finish()?;
+        made.map(|()| hold)
+    }
+
+    fn make(&self, journal: &mut Journal, plan: &Plan, polling: Polling) -> Result<()> {
+        let device = &self.device;
+        for one in plan.devices.iter().filter(|one| one.device == *device) {
+            for step in apply::carry_out(&self.system, journal, By::Capture, &one.changes)? {
                 match step.outcome {
                     // Where it is the very thing that was asked for, the capture is not what was asked for.
                     Outcome::Refused { reason } if is_the_switch(&step.what) => {
-                        drop(journal);
-                        // Undoes what was done by now.
-                        drop(hold);
                         return Err(Error::Unsupported {
-                            what: format!("--polling {polling} on {}", device.name),
+                            what: format!("--polling {polling} on {device}"),
                             needs: format!("{} to be {}: {reason}", step.what, step.wanted),
                             instead: "leave the option out".into(),
                         });
                     }
                     Outcome::Refused { reason } => {
-                        tracing::warn!("{}: {} stays as it is: {reason}", device.name, step.what);
+                        tracing::warn!("{device}: {} stays as it is: {reason}", step.what);
                     }
                     Outcome::Changed { old, now } => {
-                        tracing::info!("{}: {} was {old}, is {now}", device.name, step.what);
+                        tracing::info!("{device}: {} was {old}, is {now}", step.what);
                     }
                     Outcome::AsItWas => {}
                 }
             }
         }
-        journal.finish()?;
-        Ok(hold)
+        Ok(())
     }
 
     fn give_back(&self) -> Result<()> {
@@ -140,6 +143,13 @@ pub(crate) fn for_capture(
                     what: format!("--polling busy on {}", device.name),
                     needs: "kernel threads that poll all the time (Linux 6.19)".into(),
                     instead: "--polling threaded".into(),
+                });
+            }
+            if polling == Polling::Threaded && card.threaded.is_none() {
+                return Err(Error::Unsupported {
+                    what: format!("--polling threaded on {}", device.name),
+                    needs: "a /sys that shows this network namespace".into(),
+                    instead: "run it with 'ip netns exec', which mounts a fitting one".into(),
                 });
             }
             holds.push(PollingHold::take(device, &plan, polling)?);
