@@ -352,7 +352,8 @@ fn a_sysfs_of_another_namespace_is_not_written_to() {
     let binary = wirelane_binary().unwrap();
     let words = ["count", "-i", "rx0", "--hook", "native", "--polling", "threaded", "--duration", "1"];
     let mut command = std::process::Command::new("nsenter");
-    let refused = Child::spawn(command.arg(namespace).arg(binary).args(words)).unwrap().finish(LIMIT).unwrap();
+    let refused =
+        Child::spawn(command.arg(namespace).arg(binary).args(words)).unwrap().finish(LIMIT).unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains("ip netns exec"), "{}", refused.stderr);
     assert_eq!(sysfs(&lab, "threaded"), "0");
