@@ -332,6 +332,7 @@ fn virtio_net_polling_is_put_back() {
     let has_them = kernel_version().unwrap() >= (6, 19);
     assert_eq!(busy.status.success(), has_them, "{}", busy.stderr);
     assert!(has_them || busy.stderr.contains("6.19"), "{}", busy.stderr);
+    assert!(!busy.stderr.contains("put back"), "{}", busy.stderr);
     assert_eq!(settings(&guest), before);
 
     let mut killed = guest.wirelane(&["count", "-i", guest.device(), "--json", "--polling", "threaded"]);

@@ -167,13 +167,31 @@ pub(crate) fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result
                 }
             }
         };
-        let settled = !matches!(outcome, Undoing::Held { .. } | Undoing::Refused { .. });
-        if settled {
-            journal.undone(entry.change)?;
-        }
+        settle(journal, entry, &outcome)?;
         steps.push(Step { what: entry.what.clone(), wanted: entry.old.clone(), outcome });
     }
+    // Some wait for what was put back after them: an RSS table with more queues, for the queues (virtio_net before
+    // Linux 6.5 does not make a new table when their number changes).
+    if steps.iter().any(|step| step.outcome == Undoing::Restored) {
+        for entry in journal.entries.clone().iter().rev() {
+            let refused = |step: &&mut Step<Undoing>| {
+                step.what == entry.what && matches!(step.outcome, Undoing::Refused { .. })
+            };
+            if let Some(step) = steps.iter_mut().find(refused) {
+                step.outcome = undo_one(system, journal, entry)?;
+                settle(journal, entry, &step.outcome)?;
+            }
+        }
+    }
     Ok(steps)
+}
+
+/// Takes an entry out of the journal if there is nothing left to do for it.
+fn settle(journal: &mut Journal, entry: &Entry, outcome: &Undoing) -> Result<()> {
+    match outcome {
+        Undoing::Held { .. } | Undoing::Refused { .. } => Ok(()),
+        _ => journal.undone(entry.change),
+    }
 }
 
 fn undo_one(system: &dyn System, journal: &mut Journal, entry: &Entry) -> Result<Undoing> {

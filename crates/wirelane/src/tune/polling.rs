@@ -115,10 +115,13 @@ pub(crate) fn for_capture(
     let mut cards = Vec::new();
     let mut devices = Vec::new();
     for one in selected {
-        // Anew: NAPI instances come with the program, and threads have gone with what was put back.
+        // Anew: NAPI instances come with the program (and with virtio_net more queues), and threads have gone with
+        // what was put back.
         let device = Device::open(&one.device.name)?;
         let mut card = Card::live(&device)?;
-        card.queues.retain(|queue| one.queues.contains(&queue.queue));
+        if !one.is_whole_device() {
+            card.queues.retain(|queue| one.queues.contains(&queue.queue));
+        }
         cards.push(card);
         devices.push(device);
     }

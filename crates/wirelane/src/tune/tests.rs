@@ -16,6 +16,8 @@ use super::*;
 struct Fake {
     values: RefCell<BTreeMap<Setting, String>>,
     refuses: BTreeMap<Setting, i32>,
+    /// Takes no value while another setting has this one.
+    waits: Option<(Setting, Setting, &'static str)>,
     /// Takes values without effect.
     deaf: Option<Setting>,
 }
@@ -30,6 +32,12 @@ impl System for Fake {
         crash::point();
         if let Some(errno) = self.refuses.get(setting) {
             return Err(io::Error::from_raw_os_error(*errno));
+        }
+        if let Some((waits, other, value)) = &self.waits
+            && waits == setting
+            && self.values.borrow()[other] == *value
+        {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         // Drivers round.
         let value = if *setting == Setting::RxRing && value == "4096" { "4032" } else { value };
@@ -292,4 +300,17 @@ fn a_journal_that_is_none_is_not_touched() {
     assert!(Journal::find(&place.path, &later).unwrap().is_none());
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&place.path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// An RSS table that names four queues is refused while there are two.
+#[test]
+fn what_waits_for_another_setting_is_put_back_after_it() {
+    let (place, mut fake) = (Place::new(), device());
+    let before = fake.values.borrow().clone();
+    place.apply(&fake, By::Apply);
+    fake.waits = Some((gro(), Setting::Channels, "rx 0 tx 0 combined 2"));
+    let steps = place.restore(&fake, By::Apply);
+    assert!(steps.iter().all(|step| step.outcome == Undoing::Restored), "{steps:?}");
+    assert_eq!(*fake.values.borrow(), before);
+    assert!(!place.path.exists());
 }

@@ -8,7 +8,7 @@ use crate::device::netdev::Netdev;
 /// RX queue and process id of each polling thread of a device; empty where NAPI is not threaded.
 ///
 /// From Linux 6.8 on the kernel tells. Before, threads are known by their names, `napi/DEVICE-ID`; ids are given
-/// in the order in which drivers add their queues, so they stand for the queues where there are as many. A device
+/// in the order in which drivers add their queues, so they stand for the queues where there are as many, or as many as there can be. A device
 /// of the same name in another network namespace makes them more, and then nothing is known.
 pub(crate) fn of_device(device: &Device) -> Vec<(u32, u32)> {
     if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) || kernel_tells(device) {
@@ -30,7 +30,8 @@ pub(crate) fn of_device(device: &Device) -> Vec<(u32, u32)> {
         })
         .collect();
     named.sort_unstable();
-    if named.len() != device.rx_queues.len() {
+    // Some drivers (virtio_net) have instances for queues that are not in use, too.
+    if named.len() != device.rx_queues.len() && named.len() != device.max_rx_queues as usize {
         return Vec::new();
     }
     device.rx_queues.iter().zip(named).map(|(queue, (_, pid))| (queue.queue, pid)).collect()
