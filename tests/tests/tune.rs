@@ -227,7 +227,7 @@ fn a_plan_changes_nothing_and_applying_it_can_be_undone() {
     assert!(!fs::exists(&file).unwrap());
 }
 
-/// With GRO on there are NAPI instances, so threads can be switched on without a capture.
+/// What is in force when a plan is applied is part of it.
 #[test]
 fn applied_threads_outlive_a_capture() {
     if !require_root("applied_threads_outlive_a_capture") {
@@ -253,22 +253,24 @@ fn what_cannot_be_changed_is_named_and_the_rest_is_changed() {
     let lab = Lab::with(&LabOptions { queues: 2, offloads: true, ..LabOptions::default() }).unwrap();
     let namespace = &lab.receiver().namespace;
     lab.exec(namespace, &["ethtool", "-K", "rx0", "gro", "on"]).unwrap();
+    lab.exec(namespace, &["sh", "-c", "echo 1 > /sys/class/net/rx0/queues/rx-1/rps_cpus"]).unwrap();
+    let rps = sysfs(&lab, "queues/rx-1/rps_cpus");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("journal").display().to_string();
     let binary = wirelane_binary().unwrap().display().to_string();
-    // sysfs as a container has it: threads cannot be switched on, offloads (by ioctl) can be switched off.
+    // sysfs as a container has it: RPS cannot be switched off, offloads (by ioctl) can be switched off.
     let script =
         format!("mount -o remount,ro /sys && exec {binary} tune apply -i rx0 --workers 2 --journal {file}");
     let partial =
         Child::spawn(lab.command(namespace, "sh").args(["-c", &script])).unwrap().finish(LIMIT).unwrap();
     assert_eq!(partial.status.code(), Some(3), "{} {:#?}", partial.stderr, partial.lines);
     assert!(
-        partial.stderr.contains("rx0: threaded NAPI: its file system is mounted read-only"),
+        partial.stderr.contains("rx0: RPS of queue 1: its file system is mounted read-only"),
         "{}",
         partial.stderr
     );
     assert!(offload(&lab, "generic-receive-offload").starts_with("off"));
-    assert_eq!(sysfs(&lab, "threaded"), "0");
+    assert_eq!(sysfs(&lab, "queues/rx-1/rps_cpus"), rps);
 
     // Without the right to do anything nothing is done, and each step says what it needs.
     lab.exec(namespace, &["ethtool", "-K", "rx0", "gro", "on"]).unwrap();

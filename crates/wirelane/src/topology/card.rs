@@ -172,9 +172,10 @@ impl Card {
         self.channels.map_or(now, |channels| channels.most_rx().max(now))
     }
 
-    /// Whether there is no sign of a NAPI instance: veth devices have some only while they are captured on.
-    pub(crate) fn has_no_napi(&self) -> bool {
-        self.queues.iter().all(|queue| queue.irq.is_none() && queue.napi_id.is_none())
+    /// Whether its queues have no interrupts (that can be seen), as those of virtual devices. Their NAPI instances, if
+    /// they have any, come and go with GRO and with captures.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.queues.iter().all(|queue| queue.irq.is_none())
     }
 
     fn find_threads(&mut self, threads: &[(u32, u32)]) {

@@ -170,8 +170,8 @@ pub(crate) fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result
         settle(journal, entry, &outcome)?;
         steps.push(Step { what: entry.what.clone(), wanted: entry.old.clone(), outcome });
     }
-    // Some wait for what was put back after them: an RSS table with more queues, for the queues (virtio_net before
-    // Linux 6.5 does not make a new table when their number changes).
+    // Some wait for what was put back after them: an RSS table with more queues, for the queues (virtio_net of
+    // Linux 6.1 makes no new table when their number changes).
     if steps.iter().any(|step| step.outcome == Undoing::Restored) {
         for entry in journal.entries.clone().iter().rev() {
             let refused = |step: &&mut Step<Undoing>| {

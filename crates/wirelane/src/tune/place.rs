@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::{Wishes, WorkerPlace};
+use super::plan::{Polling, Wishes, WorkerPlace};
 use crate::topology::{BUSY, Card, Closeness, Cpu, CpuSet, Topology};
 
 /// The most workers that a capture has.
@@ -60,7 +60,7 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
             }
         }
     }
-    let movable = wishes.polling.is_some() || !wishes.as_it_is;
+    let movable: Vec<bool> = cards.iter().map(|card| can_move(card, wishes)).collect();
     let mut workers: Vec<WorkerPlace> = Vec::new();
     if !wishes.cores.is_empty() {
         for worker in 0..count {
@@ -68,15 +68,18 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
             placer.give(core);
             workers.push(WorkerPlace { worker, core, reason: "as asked for".into() });
         }
-        for (index, lane) in lanes.iter_mut().enumerate().filter(|(_, lane)| lane.core.is_none() && movable) {
+        for (index, lane) in
+            lanes.iter_mut().enumerate().filter(|(_, lane)| lane.core.is_none() && movable[lane.card])
+        {
             let feeds = &workers[index % workers.len()];
             (lane.core, lane.reason) = placer.server_near(lane.card, feeds);
         }
     }
     for worker in workers.len()..count {
         let lane = (!lanes.is_empty()).then(|| worker % lanes.len());
-        if let Some(lane) = lane.filter(|_| worker < lanes.len() && movable).map(|lane| &mut lanes[lane])
+        if let Some(lane) = lane.filter(|_| worker < lanes.len()).map(|lane| &mut lanes[lane])
             && lane.core.is_none()
+            && movable[lane.card]
             && let Some((serves, works)) = placer.pair(lane.card)
         {
             lane.core = Some(serves);
@@ -90,14 +93,26 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
         }
         workers.push(placer.worker(worker, lane.map(|lane| &lanes[lane])));
     }
-    for lane in lanes.iter_mut().filter(|lane| lane.core.is_none() && movable) {
-        (lane.core, lane.reason) = placer.server(lane.card);
+    for lane in lanes.iter_mut().filter(|lane| lane.core.is_none()) {
+        if movable[lane.card] {
+            (lane.core, lane.reason) = placer.server(lane.card);
+        } else {
+            lane.reason =
+                "wherever its packets come from: it has no interrupt and no thread to be bound".into();
+        }
     }
     let mut notes = placer.notes;
     if topology.cpus.iter().filter(|cpu| cpu.allowed).count() < count {
         notes.push(format!("there are more workers ({count}) than CPUs: some share one"));
     }
     Places { lanes, workers, why_so_many, notes }
+}
+
+/// Whether the CPUs that serve a card's queues can be chosen: by its interrupts, or by threads.
+fn can_move(card: &Card, wishes: &Wishes) -> bool {
+    let Some(polling) = wishes.polling else { return false };
+    // A capture brings the NAPI instances that threads need.
+    !card.is_virtual() || polling != Polling::Interrupt && wishes.as_it_is
 }
 
 /// What is free, and what each CPU has been given.
@@ -129,7 +144,7 @@ impl<'a> Placer<'a> {
             .map(|card| {
                 let card_of = &self.cards[card];
                 // A virtual device's queues are its peer's affair, and nothing is gained by fewer of them.
-                if card_of.queues.iter().all(|queue| queue.irq.is_none()) {
+                if card_of.is_virtual() {
                     return card_of.queues.len().max(1);
                 }
                 let most = card_of.most_queues().max(1) as usize;

@@ -190,7 +190,12 @@ fn polling_changes(
     let mut changes = Vec::new();
     let device = &card.device;
     let lanes: Vec<_> = places.lanes.iter().filter(|lane| lane.card == index).collect();
-    let mut threads = polling != Polling::Interrupt;
+    // Without the threads that poll all the time it is up to programs to do so.
+    let mut threads = match polling {
+        Polling::Interrupt => false,
+        Polling::Threaded => true,
+        Polling::Busy => card.busy_threads,
+    };
     if threads && card.threaded.is_none() {
         notes.push(format!(
             "{device}: /sys does not show it (does it show another network namespace? 'ip netns exec' mounts a fitting \
@@ -198,36 +203,47 @@ fn polling_changes(
         ));
         threads = false;
     }
-    if threads && !wishes.as_it_is && card.has_no_napi() {
+    if threads && !wishes.as_it_is && card.is_virtual() {
         notes.push(format!(
-            "{device} has no polling to be done by threads while nothing captures on it: ask for them with the \
-             capture, by --polling"
+            "{device} has no interrupts, and what threads could poll only while a capture runs: ask for them with the \
+             capture, by --polling {polling}"
         ));
         threads = false;
     }
-    let was = card.threaded.map(|on| u32::from(on).to_string());
-    if threads && polling == Polling::Busy && card.busy_threads {
-        for lane in &lanes {
-            changes.push(Change {
+    match (polling, card.threaded) {
+        (Polling::Busy, _) if threads => {
+            changes.extend(lanes.iter().map(|lane| Change {
                 what: Setting::QueueThread { queue: lane.queue },
                 now: None,
                 new: "busy-poll".into(),
                 reason: "a kernel thread polls the queue all the time, without interrupts".into(),
-            });
+            }));
         }
-    } else if let Some(now) = was {
-        let new = u32::from(threads).to_string();
-        let reason = match threads {
-            true => "a kernel thread for each queue, which can be placed and is scheduled fairly",
-            false => "interrupts do the work themselves, without a switch to a thread",
-        };
-        if now != new {
-            changes.push(Change { what: Setting::Threaded, now: Some(now), new, reason: reason.into() });
-        }
+        (Polling::Threaded, Some(false)) if threads => changes.push(Change {
+            what: Setting::Threaded,
+            now: Some("0".into()),
+            new: "1".into(),
+            reason: "a kernel thread for each queue, which can be placed and is scheduled fairly".into(),
+        }),
+        (Polling::Interrupt, Some(true)) => changes.push(Change {
+            what: Setting::Threaded,
+            now: Some("1".into()),
+            new: "0".into(),
+            reason: "interrupts do the work themselves, without a switch to a thread".into(),
+        }),
+        _ => {}
     }
     for lane in &lanes {
-        let Some(core) = lane.core else { continue };
         let known = card.queues.iter().find(|queue| queue.queue == lane.queue);
+        if let Some(queue) = known.filter(|queue| !wishes.as_it_is && !queue.rps_cpus.is_empty()) {
+            changes.push(Change {
+                what: Setting::Rps { queue: lane.queue },
+                now: Some(cpulist::format(&queue.rps_cpus)),
+                new: String::new(),
+                reason: "it hands packets on to other CPUs before generic XDP and tc see them".into(),
+            });
+        }
+        let Some(core) = lane.core else { continue };
         let new = core.to_string();
         let mut bind = |what: Setting, now: Option<&CpuSet>, reason: String| {
             let now = now.filter(|set| !set.is_empty()).map(cpulist::format);
@@ -245,14 +261,6 @@ fn polling_changes(
                 false => format!("queue {}: {}", lane.queue, lane.reason),
             };
             bind(Setting::IrqAffinity { irq }, Some(cpus), reason);
-        }
-        if let Some(queue) = known.filter(|queue| !wishes.as_it_is && !queue.rps_cpus.is_empty()) {
-            changes.push(Change {
-                what: Setting::Rps { queue: lane.queue },
-                now: Some(cpulist::format(&queue.rps_cpus)),
-                new: String::new(),
-                reason: "it hands packets on to other CPUs before generic XDP and tc see them".into(),
-            });
         }
     }
     if polling == Polling::Busy && !card.busy_threads && !wishes.as_it_is {
