@@ -241,6 +241,9 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
+            if self.polling.is_some() {
+                return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
+            }
             return Ok(Capture::open_file(path)?);
         }
         if self.interface.is_empty() {

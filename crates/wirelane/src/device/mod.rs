@@ -7,6 +7,8 @@
 //!   ethtool    driver, speed, active queues                                   (any namespace)
 //!   netdev     generic netlink: XDP features, NAPI instances                  (any namespace, newer kernels)
 //!   irq        sysfs, procfs: IRQs, NUMA node, threaded NAPI                  (only where sysfs matches)
+//!   threads    which kernel thread polls which queue
+//! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
 //! Monitor    counters and existence, asked again and again during a capture
 //! Promiscuous, KernelFeatures
 //! ```
@@ -25,6 +27,7 @@ mod promiscuous;
 mod selector;
 mod statistics;
 pub(crate) mod sys;
+pub(crate) mod threads;
 
 use std::fmt;
 

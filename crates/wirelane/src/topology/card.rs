@@ -147,7 +147,7 @@ impl Card {
             (own.napi_id, own.thread) = (queue.napi_id, queue.napi_thread);
             card.queues.push(own);
         }
-        card.find_threads(&crate::tune::threads::of_device(device));
+        card.find_threads(&crate::device::threads::of_device(device));
         if let Some(sysfs) = Sysfs::of(&device.name, device.ifindex, device.mac) {
             card.read_files(&sysfs);
         }

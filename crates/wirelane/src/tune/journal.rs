@@ -158,7 +158,11 @@ impl Journal {
     pub(crate) fn create(path: &Path, of: &Identity) -> Result<Journal> {
         if let Some(folder) = path.parent().filter(|folder| *folder == Path::new(FOLDER)) {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+            made.map_err(|source| {
+                let action =
+                    format!("making {FOLDER} for the journal (only root can, unless it is there already)");
+                Error::kernel(action, source)
+            })?;
         }
         match Journal::locked(path, of, true)? {
             Some(journal) => Ok(journal),

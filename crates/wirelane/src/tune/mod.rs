@@ -25,7 +25,6 @@ mod setting;
 mod system;
 #[cfg(test)]
 mod tests;
-pub(crate) mod threads;
 
 use std::path::{Path, PathBuf};
 

@@ -5,11 +5,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::setting::{Setting, hex, table_of, table_text, unhex};
-use super::threads;
 use crate::device::ethtool_set::EthtoolSet;
 use crate::device::irq::Sysfs;
 use crate::device::netdev::{NapiThread, Netdev};
-use crate::device::{Device, sys};
+use crate::device::{Device, sys, threads};
 use crate::topology::cpulist;
 use crate::{Error, Result};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::device::Device;
-use crate::device::netdev::Netdev;
+use super::Device;
+use super::netdev::Netdev;
 
 /// RX queue and process id of each polling thread of a device; empty where NAPI is not threaded.
 ///
