@@ -171,13 +171,20 @@ fn make(names: &[String], args: &Args) -> Result<Plan> {
 fn apply(names: &[String], args: &Args, output: &mut Output, not_done: &mut Vec<String>) -> Result<Plan> {
     let mut done: Vec<Option<Applied>> = vec![None; names.len()];
     let mut plan = make(names, args)?;
-    let channels = |change: &tune::Change| change.what == tune::Setting::Channels;
-    let resizes = plan.devices.iter().any(|device| device.changes.iter().any(channels));
-    if resizes {
-        run_changes(names, &plan, args, channels, &mut done)?;
+    // Up to the number of queues, where that is to change.
+    let until_queues = |changes: &[tune::Change]| {
+        let queues = changes.iter().position(|change| change.what == tune::Setting::Channels);
+        changes[..queues.map_or(0, |at| at + 1)].to_vec()
+    };
+    if plan.devices.iter().any(|device| !until_queues(&device.changes).is_empty()) {
+        run_changes(names, &plan, args, until_queues, &mut done)?;
         plan = make(names, args)?;
     }
-    run_changes(names, &plan, args, |change| !channels(change), &mut done)?;
+    // The number of queues is still in it if it was refused.
+    let rest = |changes: &[tune::Change]| {
+        changes.iter().filter(|change| change.what != tune::Setting::Channels).cloned().collect()
+    };
+    run_changes(names, &plan, args, rest, &mut done)?;
     for (name, applied) in names.iter().zip(done.iter().flatten()) {
         not_done.extend(applied.steps.iter().filter_map(|step| match &step.outcome {
             Outcome::Refused { reason } => Some(format!("{name}: {}: {reason}", step.what)),
@@ -193,11 +200,11 @@ fn run_changes(
     names: &[String],
     plan: &Plan,
     args: &Args,
-    which: impl Fn(&tune::Change) -> bool,
+    which: impl Fn(&[tune::Change]) -> Vec<tune::Change>,
     done: &mut [Option<Applied>],
 ) -> Result<()> {
     for ((name, own), done) in names.iter().zip(&plan.devices).zip(done) {
-        let changes: Vec<tune::Change> = own.changes.iter().filter(|change| which(change)).cloned().collect();
+        let changes = which(&own.changes);
         let applied = tune::apply(&wirelane::Device::open(name)?, &changes, args.journal.as_deref())?;
         match done {
             Some(before) => before.steps.extend(applied.steps),

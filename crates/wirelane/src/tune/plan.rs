@@ -146,6 +146,18 @@ fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
         }
     };
     let queues = places.lanes.iter().filter(|lane| lane.card == index).count() as u32;
+    let table = card.rss.as_ref().filter(|_| queues > 0).map(|rss| {
+        let even: Vec<u32> = (0..rss.table.len() as u32).map(|entry| entry % queues).collect();
+        let reason = format!("every queue of {queues} gets the same share of flows");
+        (table_text(&rss.table), table_text(&even), reason)
+    });
+    // A table that somebody has set keeps the queues that it names from being switched off; one that nobody has set
+    // follows the number of queues by itself.
+    let set_by_hand = |now: &str| !now.starts_with("even ");
+    let first = table.clone().filter(|(now, ..)| set_by_hand(now) && (queues as usize) < card.queues.len());
+    if let Some((now, new, reason)) = first {
+        change(Setting::RssTable, now, new, reason);
+    }
     if let Some(channels) = card.channels.filter(|channels| channels.rx_queues() != queues) {
         let text = |of: &crate::topology::Channels| {
             format!("rx {} tx {} combined {}", of.rx.0, of.tx.0, of.combined.0)
@@ -165,15 +177,19 @@ fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
             change(Setting::Offload { name: name.into() }, "on".into(), "off".into(), harm.into());
         }
     }
-    if let Some(rss) = card.rss.as_ref().filter(|_| queues > 0) {
-        let even: Vec<u32> = (0..rss.table.len() as u32).map(|entry| entry % queues).collect();
-        let reason = format!("every one of the {queues} queues gets the same share of flows");
-        change(Setting::RssTable, table_text(&rss.table), table_text(&even), reason);
-        if !rss.key.is_empty() && rss.toeplitz && !rss.symmetric {
-            let key: Vec<u8> = SYMMETRIC.iter().copied().cycle().take(rss.key.len()).collect();
-            let reason = "both directions of a conversation come on one queue, in order".into();
-            change(Setting::RssKey, hex(&rss.key), hex(&key), reason);
-        }
+    if let Some((now, new, reason)) =
+        table.filter(|(now, ..)| !set_by_hand(now) || queues as usize >= card.queues.len())
+    {
+        change(Setting::RssTable, now, new, reason);
+    }
+    if let Some(rss) = &card.rss
+        && !rss.key.is_empty()
+        && rss.toeplitz
+        && !rss.symmetric
+    {
+        let key: Vec<u8> = SYMMETRIC.iter().copied().cycle().take(rss.key.len()).collect();
+        let reason = "both directions of a conversation come on one queue, in order".into();
+        change(Setting::RssKey, hex(&rss.key), hex(&key), reason);
     }
     changes
 }

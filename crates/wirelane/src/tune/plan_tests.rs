@@ -204,7 +204,7 @@ fn the_card_is_set_for_capture() {
         offload("tx-checksumming", true, false),
     ];
     card.queues[1].rps_cpus = CpuSet::from([3]);
-    let plan = plan(&topology, &[card], &wish(Some(2)));
+    let plan = plan(&topology, std::slice::from_ref(&card), &wish(Some(2)));
     let changes = &plan.devices[0].changes;
     let new = |what: Setting| changes.iter().find(|change| change.what == what).map(|one| one.new.as_str());
     assert_eq!(new(Setting::Channels), Some("rx 0 tx 0 combined 2"));
@@ -215,6 +215,15 @@ fn the_card_is_set_for_capture() {
     let offloads: Vec<&Setting> =
         changes.iter().map(|one| &one.what).filter(|what| matches!(what, Setting::Offload { .. })).collect();
     assert_eq!(offloads, [&Setting::Offload { name: "rx-gro".into() }]);
+
+    // A table that somebody has set holds its queues: it goes before them.
+    let by_hand = card.rss.as_mut().map(|rss| rss.table.fill(7));
+    assert!(by_hand.is_some());
+    let plan = super::plan(&topology, &[card], &wish(Some(2)));
+    let order: Vec<&Setting> = plan.devices[0].changes.iter().map(|change| &change.what).take(2).collect();
+    assert_eq!(order, [&Setting::RssTable, &Setting::Channels]);
+    let tables = plan.devices[0].changes.iter().filter(|change| change.what == Setting::RssTable).count();
+    assert_eq!(tables, 1);
 }
 
 #[test]
