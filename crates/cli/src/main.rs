@@ -12,6 +12,7 @@ mod send;
 mod session;
 mod source;
 mod table;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ enum Command {
     Send(Box<send::Args>),
     Completions(completions::Args),
     Man(man::Args),
+    Tune(tune::Args),
 }
 
 const HELP: &str = "\
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(*args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
+        Command::Tune(args) => tune::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,8 +77,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// 2 where the command line makes no sense, as for clap's own errors, else 1.
+/// 2 where the command line makes no sense, as for clap's own errors, 3 where part of it could not be done, else 1.
 fn status(error: &anyhow::Error) -> u8 {
+    if error.is::<tune::Partial>() {
+        return 3;
+    }
     use wirelane::Error::{BadOption, BadSelector};
     match error.downcast_ref() {
         Some(BadOption { .. } | BadSelector { .. }) => 2,
@@ -114,6 +120,7 @@ mod tests {
             send::HELP,
             completions::HELP,
             man::HELP,
+            tune::HELP,
         ];
         for help in all {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use wirelane::confine::Work;
+use wirelane::tune::Polling;
 use wirelane::{
     Balance, Builder, Capture, Clock, Direction, Error, FileInput, HookChoice, Selector, Steering, Watermarks,
 };
@@ -53,9 +54,14 @@ pub struct SourceArgs {
     #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
-    /// Cores to run the workers on, as in 1,3: one worker each, in turn. Default: wherever there is time
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = CAPTURE)]
-    pub cores: Vec<usize>,
+    /// Cores to run the workers on, as in 1,3: one worker each, in turn; or 'auto': beside the cores that serve the
+    /// RX queues, near the card ('wirelane tune' shows how cores are chosen). Default: wherever there is time
+    #[arg(long, value_name = "LIST", value_parser = cores, help_heading = CAPTURE)]
+    pub cores: Option<CoresArg>,
+
+    /// How RX queues are polled while capturing; put back at the end. Default: as it is
+    #[arg(long, value_enum, help_heading = CAPTURE)]
+    pub polling: Option<PollingArg>,
 
     /// Keep captured packets from the host's network stack. Without it they go on to it as always
     #[arg(long, help_heading = CAPTURE)]
@@ -149,6 +155,37 @@ pub enum DirectionArg {
     Both,
 }
 
+/// Values of --cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoresArg {
+    /// Chosen by the planner.
+    Auto,
+    /// These, in turn.
+    These(Vec<usize>),
+}
+
+/// Values of --polling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PollingArg {
+    /// By interrupts, each bound beside the worker that it feeds
+    Interrupt,
+    /// By a kernel thread for each queue, bound beside the worker that it feeds (threaded NAPI)
+    Threaded,
+    /// By a kernel thread for each queue that never sleeps (Linux 6.19)
+    Busy,
+}
+
+impl PollingArg {
+    /// As the library has it.
+    pub fn polling(self) -> Polling {
+        match self {
+            PollingArg::Interrupt => Polling::Interrupt,
+            PollingArg::Threaded => Polling::Threaded,
+            PollingArg::Busy => Polling::Busy,
+        }
+    }
+}
+
 /// Values of --clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClockArg {
@@ -215,6 +252,15 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
+/// A list of cores, or 'auto'.
+fn cores(text: &str) -> std::result::Result<CoresArg, String> {
+    if text == "auto" {
+        return Ok(CoresArg::Auto);
+    }
+    let list: std::result::Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+    list.map(CoresArg::These).map_err(|_| "give numbers with commas, as in 1,3, or 'auto'".into())
+}
+
 /// A usage error.
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
@@ -255,6 +301,9 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
+            if self.polling.is_some() {
+                return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
+            }
             // Opened with the rights of who runs the command, and not looked at with them.
             let input = FileInput::open(path)?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
@@ -279,11 +328,10 @@ impl SourceArgs {
                 return Err(wrong("--ring-size", format!("{mib} is not a power of two between 1 and 1024")));
             }
         };
-        let builder = Builder::new(selectors)
+        let mut builder = Builder::new(selectors)
             .snap_len(self.snap_length)
             .ring_size(ring_size)
             .workers(workers)
-            .cores(self.cores.iter().copied())
             .steering(match steering {
                 SteeringArg::Flow => Steering::Flow,
                 SteeringArg::Queue => Steering::Queue,
@@ -319,6 +367,19 @@ impl SourceArgs {
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,
             });
+        builder = match &self.cores {
+            None => builder,
+            Some(CoresArg::Auto) => builder.cores_auto(),
+            Some(CoresArg::These(cores)) => builder.cores(cores.iter().copied()),
+        };
+        if let Some(polling) = self.polling {
+            builder = builder.polling(polling.polling());
+        }
+        // What was changed on the device is put back at the end, by this process.
+        if self.polling.is_some() && !self.rights.keeps() {
+            tracing::warn!("--polling: rights are kept, for the device's settings are put back at the end");
+            return Ok(builder.open()?);
+        }
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,
             None => builder.open()?,

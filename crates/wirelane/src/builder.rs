@@ -6,6 +6,7 @@ use crate::confine::Confinement;
 use crate::device::Selector;
 use crate::privilege::{self, Capability};
 use crate::settings::{Balance, Clock, Direction, HookChoice, Settings, Steering, Watermarks};
+use crate::tune::Polling;
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -43,7 +44,25 @@ impl Builder {
     /// The cores that workers are to be pinned to, in turn. Default: none, the scheduler places them.
     #[must_use]
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Builder {
-        self.0.cores = cores.into_iter().collect();
+        (self.0.cores_auto, self.0.cores) = (false, cores.into_iter().collect());
+        self
+    }
+
+    /// Chooses the workers' cores as `wirelane tune` does: beside the CPUs that serve the RX queues, on the card's
+    /// NUMA node, away from what is busy. Takes the place of [`Builder::cores`].
+    #[must_use]
+    pub fn cores_auto(mut self) -> Builder {
+        (self.0.cores_auto, self.0.cores) = (true, Vec::new());
+        self
+    }
+
+    /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, or, if
+    /// the process is killed, by whoever captures there next or by [`crate::tune::restore`]. Each queue's thread or
+    /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
+    /// Default: as it is.
+    #[must_use]
+    pub fn polling(mut self, polling: Polling) -> Builder {
+        self.0.polling = Some(polling);
         self
     }
 

@@ -62,6 +62,8 @@ mod record;
 pub mod send;
 mod settings;
 mod tally;
+pub mod topology;
+pub mod tune;
 mod worker;
 
 pub use balance::BalanceReport;

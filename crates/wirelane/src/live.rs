@@ -17,6 +17,7 @@ use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
+use crate::tune::polling::{self, PollingHold};
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -38,6 +39,8 @@ struct Part {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct LiveCapture {
+    // Before the parts: polling threads end while the program that they run for is still there.
+    _polling: Vec<PollingHold>,
     // Before the parts: the keeper must not look after a place that has been given up.
     _keeper: Keeper,
     parts: Mutex<Vec<Part>>,
@@ -117,6 +120,7 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
+        let (cores, polling) = polling::for_capture(settings, &selected)?;
         let kept: Arc<[Kept]> = parts
             .iter()
             .map(|part| Kept {
@@ -137,7 +141,6 @@ impl LiveCapture {
         confinement.map_or(Ok(()), Confinement::apply)?;
         let keeper =
             Keeper::start(look, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
-        let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
             .enumerate()
@@ -154,6 +157,7 @@ impl LiveCapture {
         // Last, so that nothing that fails above leaves a half-filled ledger behind.
         parts.iter().for_each(|part| part.membership.activate());
         Ok(LiveCapture {
+            _polling: polling,
             _keeper: keeper,
             parts: Mutex::new(parts),
             kept,
