@@ -5,6 +5,8 @@
 //! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
 //! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
 //! which the host is asked to send.
+//!
+//! Long because a guest runs one test program: what speaks to the host is shared by all of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
