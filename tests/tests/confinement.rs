@@ -81,7 +81,7 @@ fn every_thread_of_a_capture_has_no_rights() {
                     "--compress",
                     "zstd",
                     "--keep-files",
-                    "2",
+                    "4",
                 ],
                 &["--post-rotate", "true"],
             ]
