@@ -130,3 +130,18 @@ pub fn test_run(program: u32, packet: &[u8], context: &[u8]) -> io::Result<u32> 
     let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(fd.as_raw_fd(), &raw mut options) };
     if status == 0 { Ok(options.retval) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
+
+/// Takes a program off what its link holds it on (`BPF_LINK_DETACH`), as `bpftool link detach` does.
+pub fn detach_link(link: u32) -> io::Result<()> {
+    use libbpf_rs::libbpf_sys::{bpf_link_detach, bpf_link_get_fd_by_id};
+    // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
+    let fd = unsafe { bpf_link_get_fd_by_id(link) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just opened, owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: takes an open descriptor, which `fd` holds for the call.
+    let status = unsafe { bpf_link_detach(fd.as_raw_fd()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
+}

@@ -132,9 +132,8 @@ pub fn run<H: Handler>(
     if watcher.join().is_err() {
         bail!("the signal thread panicked; this is a bug");
     }
-    let gone = capture.gone();
-    if !gone.is_empty() && failure.is_none() {
-        failure = Some(anyhow!("device {} disappeared during the capture", gone.join(", ")));
+    for (device, ending) in capture.ended() {
+        failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
     }
     let ledger = capture.close()?;
     if !ledger.balances() {

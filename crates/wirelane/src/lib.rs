@@ -61,6 +61,7 @@ mod record;
 pub mod send;
 mod settings;
 mod tally;
+mod watch;
 mod worker;
 
 pub use balance::BalanceReport;
@@ -76,5 +77,6 @@ pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
 pub use settings::{Balance, Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering, Watermarks};
+pub use watch::Ending;
 pub use wirelane_datapath::layout::{LinkType, RecordHeader, flags};
 pub use worker::{Timebase, Worker};

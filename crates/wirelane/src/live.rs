@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::balance::{BalanceReport, Balancer, Moved};
 use crate::clock::{CardClock, Clock};
-use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
+use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
@@ -16,6 +16,7 @@ use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
+use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -26,8 +27,9 @@ struct Part {
     membership: Membership,
     /// What each worker has analysed of it.
     tallies: Vec<Arc<DeviceTally>>,
-    /// Packets of unknown queues before we came.
+    /// Packets of unknown queues before we came, and when we left.
     stray_before: u64,
+    stray_after: Option<u64>,
     missed_before: u64,
     /// What the card had missed when it was last asked, for when it has gone.
     missed: u64,
@@ -104,6 +106,7 @@ impl LiveCapture {
             let missed_before = monitor.statistics(device.ifindex)?.missed();
             parts.push(Part {
                 stray_before: instance.stray(),
+                stray_after: None,
                 missed_before,
                 missed: missed_before,
                 membership,
@@ -117,7 +120,9 @@ impl LiveCapture {
             .map(|part| Kept {
                 name: part.selected.device.name.clone(),
                 instance: Arc::clone(part.membership.instance()),
-                gone: AtomicBool::new(false),
+                queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
+                first: state_of(&part.selected.device),
+                whereabouts: Whereabouts::default(),
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
@@ -127,8 +132,10 @@ impl LiveCapture {
             let instance = Arc::clone(part.membership.instance());
             Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
         });
+        let balancers = balancers.collect();
+        let watcher = Watcher::open()?;
         let keeper =
-            Keeper::start(Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
+            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers)?;
         let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
@@ -180,12 +187,15 @@ impl LiveCapture {
         std::mem::take(&mut self.workers)
     }
 
-    pub(crate) fn gone(&self) -> Vec<String> {
-        self.kept
+    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
+        let mut ended: Vec<(String, Ending)> = self
+            .kept
             .iter()
-            .filter(|device| device.gone.load(Ordering::Relaxed))
-            .map(|device| device.name.clone())
-            .collect()
+            .filter_map(|device| Some((device.name.clone(), device.whereabouts.ending()?)))
+            .collect();
+        // A device of which both directions are captured has two parts, one behind the other.
+        ended.dedup();
+        ended
     }
 
     pub(crate) fn stop(&self) -> Result<()> {
@@ -193,6 +203,9 @@ impl LiveCapture {
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
+        for part in parts.iter_mut() {
+            part.stray_after.get_or_insert_with(|| part.membership.instance().stray());
+        }
         self.stopped.store(true, Ordering::Relaxed); // read under the same lock
         // Release: pairs with the workers' Acquire; the lanes have stopped (leave() waited for them).
         self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
@@ -218,10 +231,13 @@ impl LiveCapture {
             })
             .collect();
         for (index, part) in parts.iter_mut().enumerate() {
-            match monitor.statistics(part.selected.device.ifindex) {
-                Ok(statistics) => part.missed = statistics.missed(),
-                Err(Error::DeviceGone { .. }) => {}
-                Err(e) => return Err(e),
+            // Elsewhere its index means another device, or none.
+            if self.kept[index].whereabouts.is_here() {
+                match monitor.statistics(part.selected.device.ifindex) {
+                    Ok(statistics) => part.missed = statistics.missed(),
+                    Err(Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e),
+                }
             }
             // What the card missed on receiving it has missed once, also where both directions are captured.
             let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
@@ -298,7 +314,8 @@ impl Part {
         }
         if queue == 0 && self.selected.is_whole_device() {
             // They have no line of their own: the queue they came on did not exist.
-            let stray = instance.stray().saturating_sub(self.stray_before);
+            let stray = self.stray_after.unwrap_or_else(|| instance.stray());
+            let stray = stray.saturating_sub(self.stray_before);
             line.seen += stray;
             line.lost += stray;
         }
@@ -378,6 +395,16 @@ fn card_clock(asked: settings::Clock, device: &Device, hook: Hook) -> Result<Opt
                 CardStamps::On { clock } => CardClock::open(clock).map(Some),
             }
         }
+    }
+}
+
+/// What the keeper compares later looks with.
+fn state_of(device: &Device) -> State {
+    State {
+        name: device.name.clone(),
+        up: device.up,
+        mtu: device.mtu,
+        rx_queues: Some(device.rx_queues.len() as u32),
     }
 }
 

@@ -7,7 +7,8 @@
 //!   ethtool    driver, speed, active queues                                   (any namespace)
 //!   netdev     generic netlink: XDP features, NAPI instances                  (any namespace, newer kernels)
 //!   irq        sysfs, procfs: IRQs, NUMA node, threaded NAPI                  (only where sysfs matches)
-//! Monitor    counters and existence, asked again and again during a capture
+//! Monitor    counters and existence, asked again and again
+//! Watcher    what may change about a device during a capture
 //! Promiscuous, KernelFeatures
 //! ```
 //!
@@ -24,6 +25,7 @@ mod promiscuous;
 mod selector;
 mod statistics;
 mod sys;
+mod watcher;
 
 use std::fmt;
 
@@ -40,6 +42,7 @@ pub use netdev::XdpFeatures;
 pub use promiscuous::Promiscuous;
 pub use selector::{Selected, Selector};
 pub use statistics::{Monitor, Statistics};
+pub(crate) use watcher::{State, Watcher};
 
 use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;

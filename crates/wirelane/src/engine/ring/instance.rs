@@ -52,13 +52,13 @@ pub(crate) struct Instance {
     /// prog_array_map_clear(): a reference for each time, given back once): the map would stay for ever.
     _steerers: MapHandle,
     /// Keeps the program on the device.
-    _hold: Hold,
+    hold: Hold,
 }
 
 /// What keeps a program on a device.
 #[derive(Debug)]
 enum Hold {
-    Link(#[expect(dead_code, reason = "held open, not used")] OwnedFd),
+    Link(OwnedFd),
     Filter(#[expect(dead_code, reason = "held, not used")] clsact::Filter),
 }
 
@@ -120,6 +120,18 @@ impl Instance {
     /// Byte offset in [`Instance::balances`] of what a lane knows of a group's buckets.
     pub(crate) fn balance(&self, group: usize, lane: usize) -> usize {
         (group * self.lanes + lane) * size_of::<Balance>()
+    }
+
+    /// Whether the program is still on its device, also where that is in another network namespace by now; `None`
+    /// where there is no link to ask.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where the kernel does not answer.
+    pub(crate) fn is_attached(&self) -> Result<Option<bool>> {
+        match &self.hold {
+            Hold::Link(link) => attach::device_of(link).map(|ifindex| Some(ifindex != 0)),
+            Hold::Filter(_) => Ok(None),
+        }
     }
 
     /// Packets that came in on an RX queue or CPU which did not exist at load time.
@@ -398,7 +410,7 @@ impl Maps {
             bells: self.bells,
             owners: self.owners,
             _steerers: self.steerers,
-            _hold: hold,
+            hold,
         })
     }
 }
