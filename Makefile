@@ -5,6 +5,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+SHARE = $(DESTDIR)$(PREFIX)/share
+# What is installed.
+BINARY ?= target/release/wirelane
 
 .PHONY: help setup build test test-kernels fuzz demo bench install clean
 
@@ -35,9 +38,15 @@ bench: setup ## measure ours beside its peers, 25 minutes (QUICK=1: 3; OPTIONS="
 	@scripts/setup bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
-install: ## install the built program to PREFIX (/usr/local)
-	@test -x target/release/wirelane || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
-	install -D -m 755 target/release/wirelane $(DESTDIR)$(PREFIX)/bin/wirelane
+install: ## install program, manual pages, completions to PREFIX (/usr/local)
+	@test -x $(BINARY) || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
+	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
+	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
+		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(BINARY) man --dir $(SHARE)/man/man1
+	$(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
+	$(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
+	$(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
 
 clean: ## remove what was built
 	cargo clean

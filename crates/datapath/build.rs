@@ -28,6 +28,8 @@ fn build_native(kernel: &Path) {
     let mut build = cc::Build::new();
     if env::var_os("CARGO_CFG_FUZZING").is_some() {
         instrument(&mut build);
+    } else {
+        harden(&mut build);
     }
     build
         .file(kernel.join("native.c"))
@@ -40,6 +42,15 @@ fn build_native(kernel: &Path) {
         // A parser is worth nothing at -O0, and the debug profile runs all tests.
         .opt_level(2)
         .compile("wirelane_native");
+}
+
+/// It looks at other people's packets. Some distributions' compilers do this by themselves, others do not.
+fn harden(build: &mut cc::Build) {
+    build
+        .flag_if_supported("-fstack-protector-strong")
+        .flag_if_supported("-fstack-clash-protection")
+        .flag("-U_FORTIFY_SOURCE")
+        .flag("-D_FORTIFY_SOURCE=2");
 }
 
 /// For cargo-fuzz (fuzz/): libFuzzer's coverage, ASan and UBSan in the C code too. Their runtimes come with the fuzz
@@ -110,6 +121,8 @@ fn bpf_arguments(kernel: &Path) -> Vec<String> {
         format!("-I{}", kernel.display()),
         format!("-I{libbpf}"),
         format!("-idirafter/usr/include/{triple}"),
+        // Where Debian has the headers of a machine that is built for, and not on.
+        format!("-idirafter/usr/{triple}/include"),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Somebody else's XDP program, which Wirelane must leave alone.
+//! Somebody else's programs, which Wirelane must leave alone.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -54,6 +54,29 @@ impl Drop for ForeignXdp<'_> {
             let ifindex = Device::open(&self.end.device).ok()?.ifindex;
             Xdp::new(self.program.as_fd()).detach(ifindex as i32, mode(self.native)).ok()
         });
+    }
+}
+
+/// A tc program on the ingress of a lab's device, by link: it passes every packet, and ends the row of programs.
+/// It is taken off when dropped.
+#[derive(Debug)]
+pub struct ForeignTc {
+    _program: OwnedFd,
+    _link: OwnedFd,
+}
+
+impl ForeignTc {
+    /// Attaches it behind those that are there.
+    ///
+    /// # Errors
+    /// Where the kernel refuses: it has no TCX (Linux 6.6), or a privilege is missing.
+    pub fn attach(lab: &Lab, end: &End) -> Result<ForeignTc> {
+        let program = sys::load_passing_tc(c"other_tc").context("loading a tc program")?;
+        let link = lab.enter(&end.namespace, || -> Result<OwnedFd> {
+            let ifindex = Device::open(&end.device)?.ifindex;
+            sys::link_tcx_ingress(&program, ifindex).with_context(|| format!("attaching to {}", end.device))
+        })??;
+        Ok(ForeignTc { _program: program, _link: link })
     }
 }
 

@@ -4,7 +4,7 @@
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
-//! ForeignXdp somebody else's program on a device
+//! foreign    somebody else's programs on a device
 //! kernel     which kernel this is
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
@@ -28,7 +28,7 @@ mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
-pub use foreign::ForeignXdp;
+pub use foreign::{ForeignTc, ForeignXdp};
 pub use kernel::kernel_version;
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};

@@ -69,16 +69,38 @@ pub(crate) fn clock_ticks() -> u64 {
 
 /// Loads an XDP program of two instructions that passes every packet.
 pub(crate) fn load_passing_xdp(name: &CStr) -> io::Result<OwnedFd> {
-    use libbpf_rs::libbpf_sys::{BPF_PROG_TYPE_XDP, bpf_insn, bpf_prog_load};
-    // r0 = XDP_PASS (BPF_ALU64 | BPF_MOV | BPF_K); exit (BPF_JMP | BPF_EXIT)
+    load(name, libbpf_rs::libbpf_sys::BPF_PROG_TYPE_XDP, 2) // XDP_PASS
+}
+
+/// Loads a tc program of two instructions that passes every packet, so that nobody behind it is asked.
+pub(crate) fn load_passing_tc(name: &CStr) -> io::Result<OwnedFd> {
+    load(name, libbpf_rs::libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, 0) // TC_ACT_OK, TCX_PASS
+}
+
+/// Puts a tc program behind those that are on a device's ingress, by link.
+pub(crate) fn link_tcx_ingress(program: &OwnedFd, ifindex: u32) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, bpf_link_create};
+    // SAFETY: a live program and numbers; libbpf takes a null pointer for no options.
+    let fd = unsafe { bpf_link_create(program.as_raw_fd(), ifindex as i32, BPF_TCX_INGRESS, ptr::null()) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: `fd` was returned by bpf(2) just now, so it is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Loads a program that does nothing but return this.
+fn load(name: &CStr, kind: u32, result_code: i32) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys::{bpf_insn, bpf_prog_load};
+    // r0 = result (BPF_ALU64 | BPF_MOV | BPF_K); exit (BPF_JMP | BPF_EXIT)
     let (mut result, mut exit) = (bpf_insn::default(), bpf_insn::default());
-    (result.code, result.imm, exit.code) = (0xb7, 2, 0x95);
+    (result.code, result.imm, exit.code) = (0xb7, result_code, 0x95);
     let instructions = [result, exit];
     // SAFETY: name and licence are NUL-terminated, the instructions and their number belong together, all
     // outlive the call, and libbpf takes a null pointer for no options.
     let fd = unsafe {
         bpf_prog_load(
-            BPF_PROG_TYPE_XDP,
+            kind,
             name.as_ptr(),
             c"Dual BSD/GPL".as_ptr(),
             instructions.as_ptr(),

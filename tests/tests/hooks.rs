@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wirelane_tests::{
-    Child, ForeignXdp, Lab, LabOptions, bpf_objects, require_root, settled_bpf_objects, wait_for_bpf_objects,
-    wirelane_binary,
+    Child, ForeignTc, ForeignXdp, Lab, LabOptions, bpf_objects, kernel_version, require_root,
+    settled_bpf_objects, wait_for_bpf_objects, wirelane_binary,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ fn every_receiving_hook_counts_exactly() {
         return;
     }
     let lab = Lab::new(2).unwrap();
-    for hook in ["native", "generic", "tc"] {
+    for hook in ["native", "generic", "tc", "clsact"] {
         let child = count(&lab, &["--hook", hook]);
         send(&lab, 5000, &[]);
         let last = finish(child);
@@ -91,7 +91,7 @@ fn directions_are_told_apart() {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    for hook in ["native", "tc"] {
+    for hook in ["native", "tc", "clsact"] {
         for (direction, received, transmitted) in [("rx", 300, 0), ("tx", 0, 70), ("both", 300, 70)] {
             let child = count(&lab, &["--hook", hook, "--direction", direction]);
             send(&lab, 300, &[]);
@@ -125,6 +125,25 @@ fn tc_works_beside_another_xdp_program() {
     assert!(foreign.is_attached().unwrap());
 }
 
+/// A program that lets packets pass ends the row: what is behind it sees nothing.
+#[test]
+fn tc_sees_packets_that_others_decide_about() {
+    if !require_root("tc_sees_packets_that_others_decide_about") {
+        return;
+    }
+    if kernel_version().unwrap() < (6, 6) {
+        println!("left out: tc beside another program by link (needs Linux 6.6)");
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let foreign = ForeignTc::attach(&lab, lab.receiver()).unwrap();
+    let (first, second) = (count(&lab, &["--hook", "tc"]), count(&lab, &["--hook", "tc"]));
+    send(&lab, 1000, &[]);
+    assert_eq!(field(&finish(first), "analysed"), 1000);
+    assert_eq!(field(&finish(second), "analysed"), 1000);
+    drop(foreign);
+}
+
 #[test]
 fn two_processes_share_one_tc_instance_and_leave_nothing() {
     if !require_root("two_processes_share_one_tc_instance_and_leave_nothing") {
@@ -154,7 +173,7 @@ fn vlan_tags_are_in_the_recording() {
     }
     let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    for hook in ["native", "tc"] {
+    for hook in ["native", "tc", "clsact"] {
         let file = folder.path().join(format!("{hook}.pcapng"));
         let end = lab.receiver();
         let words =
@@ -183,7 +202,7 @@ fn jumbo_frames_are_whole() {
         return;
     }
     let lab = Lab::with(&LabOptions { mtu: 9000, ..LabOptions::default() }).unwrap();
-    for hook in ["native", "generic", "tc"] {
+    for hook in ["native", "generic", "tc", "clsact"] {
         let child = count(&lab, &["--hook", hook]);
         send(&lab, 500, &["--size", "9014"]);
         let last = finish(child);

@@ -5,6 +5,8 @@
 //! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
 //! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
 //! which the host is asked to send.
+//!
+//! Long because a guest runs one test program: what speaks to the host is shared by all of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -334,6 +336,120 @@ fn virtio_net_vlan_tags() {
         let tags = fs::read(&file).unwrap().windows(tag.len()).filter(|window| *window == tag).count();
         assert_eq!(tags, 200, "{hook}");
     }
+}
+
+/// A capture with polling threads accounts for every packet, and leaves no thread behind.
+#[test]
+fn veth_polling_threads() {
+    if !require_root("veth_polling_threads") {
+        return;
+    }
+    let lab = Lab::new(2).unwrap();
+    let threaded = || {
+        let path = format!("/sys/class/net/{}/threaded", lab.device());
+        lab.exec(&lab.receiver().namespace, &["cat", &path]).unwrap().trim().to_owned()
+    };
+    assert_eq!(threaded(), "0");
+    count_with_polling(&lab, "threaded", || assert_eq!(threaded(), "1"));
+    assert_eq!(threaded(), "0");
+}
+
+/// Counts what is sent while queues are polled that way, looking at the device in between.
+fn count_with_polling(bench: &dyn Bench, polling: &str, look: impl FnOnce()) {
+    let words = ["count", "-i", bench.device(), "--hook", "native", "--json", "--polling", polling];
+    let mut counter = bench.wirelane(&words);
+    counter.wait_ready(LIMIT).unwrap();
+    look();
+    let sent = bench.send(PACKETS, "socket");
+    let counted = counter.terminate(LIMIT).unwrap();
+    assert!(counted.status.success(), "{polling}: {}", counted.stderr);
+    let last = counted.last_json().unwrap();
+    assert_eq!((field(&last, "seen"), field(&last, "lost")), (sent, 0), "{polling}: {last}");
+}
+
+/// All of a device that tuning may change: queues, the CPUs of their interrupts, threads, offloads.
+fn settings(bench: &dyn Bench) -> Value {
+    let seen = bench.wirelane(&["devices", bench.device(), "--json"]).finish(LIMIT).unwrap().json().unwrap();
+    let irqs: Vec<&Value> = seen[0]["rx_queues"].as_array().unwrap().iter().map(|one| &one["irqs"]).collect();
+    let cpus: Vec<&Value> = irqs.iter().map(|irqs| &irqs[0]["cpus"]).collect();
+    let features = Command::new("ethtool").args(["-k", bench.device()]).output().unwrap().stdout;
+    let features = String::from_utf8(features).unwrap();
+    let rss = Command::new("ethtool").args(["-x", bench.device()]).output().unwrap().stdout;
+    let rss = String::from_utf8(rss).unwrap();
+    serde_json::json!({ "cpus": cpus, "threaded": seen[0]["threaded_napi"], "features": features, "rss": rss })
+}
+
+/// Interrupts of a real driver are bound beside the worker, by threads and without, and put back.
+#[test]
+fn virtio_net_polling_is_put_back() {
+    let Some(guest) = Guest::find("virtio_net_polling_is_put_back") else { return };
+    let before = settings(&guest);
+    assert!(before["cpus"].as_array().unwrap().iter().all(Value::is_string), "no interrupts: {before}");
+    let bound_apart = |threaded: bool| {
+        let now = settings(&guest);
+        assert_eq!(now["threaded"], threaded, "{now}");
+        // One worker on one of the two CPUs, all queues on the other.
+        let cpus = now["cpus"].as_array().unwrap();
+        assert!(cpus.iter().all(|one| *one == cpus[0] && one.as_str().unwrap().len() == 1), "{now}");
+    };
+    count_with_polling(&guest, "threaded", || bound_apart(true));
+    assert_eq!(settings(&guest), before);
+    count_with_polling(&guest, "interrupt", || bound_apart(false));
+    assert_eq!(settings(&guest), before);
+    // A kernel that has such threads uses them, and one that has none says so.
+    let words = ["count", "-i", guest.device(), "--hook", "native", "--polling", "busy", "--duration", "1"];
+    let busy = guest.wirelane(&words).finish(LIMIT).unwrap();
+    let has_them = kernel_version().unwrap() >= (6, 19);
+    assert_eq!(busy.status.success(), has_them, "{}", busy.stderr);
+    assert!(has_them || busy.stderr.contains("6.19"), "{}", busy.stderr);
+    assert!(!busy.stderr.contains("put back"), "{}", busy.stderr);
+    assert_eq!(settings(&guest), before);
+
+    let mut killed = guest.wirelane(&["count", "-i", guest.device(), "--json", "--polling", "threaded"]);
+    killed.wait_ready(LIMIT).unwrap();
+    killed.signal(Signal::Kill).unwrap();
+    assert!(!killed.finish(LIMIT).unwrap().status.success());
+    assert_ne!(settings(&guest), before, "nobody could put it back");
+    let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
+    assert!(restored.status.success(), "{}", restored.stderr);
+    assert_eq!(settings(&guest), before);
+}
+
+/// A real driver's queues, interrupts and offloads are changed as planned, and changed back.
+#[test]
+fn virtio_net_is_tuned_and_restored() {
+    let Some(guest) = Guest::find("virtio_net_is_tuned_and_restored") else { return };
+    tune_and_restore(&guest);
+    // With a table that somebody has set, which holds its queues.
+    let table = |words: &[&str]| {
+        let set = Command::new("ethtool").args(["-X", guest.device()]).args(words).status().unwrap();
+        assert!(set.success(), "ethtool -X {words:?}");
+    };
+    table(&["weight", "3", "1", "0", "0"]);
+    tune_and_restore(&guest);
+    table(&["default"]);
+}
+
+fn tune_and_restore(guest: &Guest) {
+    let before = settings(guest);
+    let plan = guest.wirelane(&["tune", "-i", guest.device(), "--json"]).finish(LIMIT).unwrap();
+    let plan = plan.json().unwrap();
+    let changes = plan[0]["changes"].as_array().unwrap();
+    assert!(changes.iter().any(|change| change["what"]["setting"] == "channels"), "{changes:?}");
+    assert_eq!(settings(guest), before, "a plan changes nothing");
+    let applied = guest.wirelane(&["tune", "apply", "-i", guest.device(), "--json"]).finish(LIMIT).unwrap();
+    assert!(applied.status.success(), "{}", applied.stderr);
+    let now = settings(guest);
+    // Two CPUs: one queue on the one, its worker on the other.
+    assert_eq!(now["cpus"].as_array().unwrap().len(), 1, "{now}");
+    assert_eq!(now["threaded"], true, "{now}");
+    let worker = applied.last_json().unwrap()["workers"][0]["core"].clone();
+    assert_ne!(now["cpus"][0].as_str().unwrap(), worker.to_string(), "{now}");
+
+    let restored =
+        guest.wirelane(&["tune", "restore", "-i", guest.device(), "--json"]).finish(LIMIT).unwrap();
+    assert!(restored.status.success(), "{}", restored.stderr);
+    assert_eq!(settings(guest), before, "{:?}", restored.lines);
 }
 
 /// The kernel itself takes a killed process off the device: its place is free for another, the others go on,

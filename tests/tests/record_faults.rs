@@ -194,7 +194,19 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
     let there = folder.path().join("there");
     fs::create_dir(&there).unwrap();
     let file = there.join("out.pcapng");
-    let words = ["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--rotate-packets", "100"];
+    // With its rights: a confined recording may write to the directory that was there, and to no other that has its
+    // name later.
+    let words = [
+        "record",
+        "-i",
+        device,
+        "-w",
+        file.to_str().unwrap(),
+        "--json",
+        "--rotate-packets",
+        "100",
+        "--keep-rights",
+    ];
     let child = capture(&lab, &words).unwrap();
     send(&lab, 50, &[]).unwrap();
     wait_for(&child, 50);
@@ -352,8 +364,19 @@ fn another_ctrl_c_is_not_needed_and_commands_outlive_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.pcapng");
     let device = lab.receiver().device.as_str();
-    let words =
-        ["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--post-rotate", "sleep 0.5; gzip"];
+    // The command has the recording's user, to whom this folder belongs.
+    let words = [
+        "record",
+        "-i",
+        device,
+        "-w",
+        file.to_str().unwrap(),
+        "--json",
+        "--user",
+        "root",
+        "--post-rotate",
+        "sleep 0.5; gzip",
+    ];
     let child = capture(&lab, &words).unwrap();
     send(&lab, 100, &[]).unwrap();
     child.signal(Signal::Interrupt).unwrap();

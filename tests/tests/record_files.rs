@@ -174,7 +174,9 @@ fn each_finished_file_gets_its_command() {
     fs::create_dir(place.path().join("done")).unwrap();
     let script = format!("cd '{}' && {command}", place.path().display());
     let done = place.path().join("done");
-    let options = ["--rotate-packets", "100", "--post-rotate", &script, "--post-rotate-jobs", "1"];
+    // The commands have the recording's user, to whom these folders belong.
+    let options =
+        ["--user", "root", "--rotate-packets", "100", "--post-rotate", &script, "--post-rotate-jobs", "1"];
     let last = convert(folder.path(), 60, (0..450).map(|n| NOON_NS + n), &options);
     assert_eq!((column(&last, "post_rotate_done"), column(&last, "post_rotate_failed")), (5, 0));
     assert_eq!(files(folder.path()).unwrap().len(), 0, "all were moved on");

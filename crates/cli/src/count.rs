@@ -75,9 +75,9 @@ impl Handler for Counter {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let capture = args.source.open(args.workers, args.steering, args.balance)?;
+    let capture = args.source.open(args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
     let outcome = session::run(capture, &args.source, |_| Ok(Counter { load: args.load }), &mut reporter)?;
-    reporter.last(&outcome.ledger, outcome.elapsed)?;
-    outcome.failure.map_or(Ok(()), Err)
+    let shown = reporter.last(&outcome.ledger, outcome.elapsed);
+    outcome.failure.map_or(shown, Err)
 }

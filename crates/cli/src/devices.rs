@@ -3,12 +3,11 @@
 mod detail;
 mod text;
 
-use std::io::{self, IsTerminal, Write};
-
 use serde::Serialize;
 use wirelane::Selector;
 use wirelane::device::{Device, KernelFeatures, Selected};
 
+use crate::out;
 use text::Style;
 
 /// Show devices, their RX queues as virtual devices, and what the kernel offers
@@ -61,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if args.json {
             json_lines(&devices, &kernel)?
         } else {
-            let style = Style::of(io::stdout().is_terminal());
+            let style = Style::of_stdout();
             format!("{}\n{}", text::table(&devices, style), text::kernel(&kernel, style))
         }
     } else {
@@ -73,16 +72,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if args.json {
             json_lines(&selected.into_iter().map(only_selected).collect::<Vec<_>>(), &kernel)?
         } else {
-            let style = Style::of(io::stdout().is_terminal());
+            let style = Style::of_stdout();
             let parts: Vec<String> = selected.iter().map(|one| detail::detail(one, style)).collect();
             parts.join("\n")
         }
     };
-    match io::stdout().lock().write_all(output.as_bytes()) {
-        // `wirelane devices | head` is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    out::print(output)
 }
 
 /// The device with only those queues that were asked for.

@@ -1,18 +1,23 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
+mod completions;
 mod count;
 mod devices;
 mod groups;
+mod man;
+mod out;
 mod record;
 mod report;
+mod rights;
 mod send;
 mod session;
 mod source;
 mod table;
+mod tune;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
@@ -25,6 +30,9 @@ enum Command {
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
     Send(Box<send::Args>),
+    Completions(completions::Args),
+    Man(man::Args),
+    Tune(tune::Args),
 }
 
 const HELP: &str = "\
@@ -39,7 +47,7 @@ fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(out::in_colour(&io::stderr()))
         .without_time()
         .with_target(false)
         .with_env_filter(
@@ -54,9 +62,13 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Send(args) => send::run(*args),
+        Command::Completions(args) => completions::run(&args, Command::command()),
+        Command::Man(args) => man::run(&args, Command::command()),
+        Command::Tune(args) => tune::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to do if standard error is closed.
             let _ = writeln!(io::stderr(), "wirelane: {}", message(&error));
@@ -65,8 +77,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// 2 where the command line makes no sense, as for clap's own errors, else 1.
+/// 2 where the command line makes no sense, as for clap's own errors, 3 where part of it could not be done, else 1.
 fn status(error: &anyhow::Error) -> u8 {
+    if error.is::<tune::Partial>() {
+        return 3;
+    }
     use wirelane::Error::{BadOption, BadSelector};
     match error.downcast_ref() {
         Some(BadOption { .. } | BadSelector { .. }) => 2,
@@ -91,13 +106,23 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Command::command().debug_assert();
     }
 
     #[test]
     fn help_fits_80_columns() {
-        for help in [HELP, devices::HELP, count::HELP, groups::HELP, record::HELP, send::HELP] {
+        let all = [
+            HELP,
+            devices::HELP,
+            count::HELP,
+            groups::HELP,
+            record::HELP,
+            send::HELP,
+            completions::HELP,
+            man::HELP,
+            tune::HELP,
+        ];
+        for help in all {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
             assert!(long.is_empty(), "{long:#?}");
         }

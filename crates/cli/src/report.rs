@@ -1,14 +1,14 @@
 //! What a capturing command shows: a line per interval, and the ledger at the end, for people or as JSON.
 
-use std::io::{Write, stderr, stdout};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use wirelane::ledger::Counters;
 use wirelane::{Capture, HookPoint, Ledger};
 use wirelane_export::recorder::RecordingCounts;
 
+use crate::out;
 use crate::session::Reporter;
 use crate::table::{Table, amount, printable, rate};
 
@@ -113,13 +113,8 @@ impl Report {
     /// Something for people.
     pub fn say(&self, text: &str) -> Result<()> {
         match self.stream {
-            Stream::Stdout => {
-                let mut out = stdout().lock();
-                out.write_all(text.as_bytes())
-                    .and_then(|()| out.flush())
-                    .context("writing to standard output")
-            }
-            Stream::Stderr => stderr().write_all(text.as_bytes()).context("writing to standard error"),
+            Stream::Stdout => out::print(text),
+            Stream::Stderr => out::print_aside(text),
         }
     }
 
@@ -293,6 +288,7 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     let Some(before) = before else { return since };
     since.total = now.total.since(&before.total);
     for line in &mut since.virtual_devices {
+        // Both directions of a device have a queue 0, and an index of their own.
         let same = before.virtual_devices.iter().find(|b| b.index == line.index && b.queue == line.queue);
         if let Some(same) = same {
             line.counters = line.counters.since(&same.counters);

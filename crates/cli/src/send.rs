@@ -1,7 +1,6 @@
 //! `wirelane send`: numbered packets at a stated rate, or a capture replayed.
 
 use std::fmt::Display;
-use std::io::{Write, stdout};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,12 +10,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use wirelane::confine::Work;
 use wirelane::send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
-    Traffic, Transport, allowed_cpus, generate, replay,
+    Traffic, Transport, allowed_cpus, generate, generate_confined, replay, replay_confined,
 };
-use wirelane::{FileOptions, FileSource};
+use wirelane::{FileInput, FileOptions, FileSource};
 
+use crate::out;
+use crate::rights::RightsArgs;
 use crate::source::{OUTPUT, seconds};
 use crate::table::{amount, rate, wrap};
 
@@ -122,6 +124,9 @@ pub struct Args {
     /// Print one JSON object a line: one per interval, and the last one with "final": true
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+
+    #[command(flatten)]
+    rights: RightsArgs,
 }
 
 const WHAT: &str = "What to send";
@@ -236,11 +241,15 @@ pub fn run(args: Args) -> Result<()> {
 fn run_generator(args: &Args, stop: &AtomicBool) -> Result<()> {
     let plan = plan(args)?;
     let mut elapsed_s = 0.0;
-    let report = generate(&plan, stop, |interval| {
+    let on_interval = |interval: &Interval| {
         elapsed_s += interval.duration_s;
         // A reader that has gone away is noticed at the end; the traffic does not depend on it.
         let _ = if args.json { print_json(interval, false) } else { print_interval(interval, elapsed_s) };
-    })?;
+    };
+    let report = match args.rights.confinement(Work::Send, None)? {
+        Some(confinement) => generate_confined(&plan, &confinement, stop, on_interval)?,
+        None => generate(&plan, stop, on_interval)?,
+    };
     if args.json { print_json(&report, true) } else { print_report(&report) }
 }
 
@@ -312,7 +321,13 @@ fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
         "--loop: standard input can be replayed once only; write it to a file first"
     );
     let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
-    let report = replay(&plan, || FileSource::open(&path, FileOptions::default()), stop)?;
+    // Opened with the rights of who runs the command, and not looked at with them.
+    let input = FileInput::open(&path)?;
+    let passes = || FileSource::read(input.again()?, FileOptions::default());
+    let report = match args.rights.confinement(Work::Send, None)? {
+        Some(confinement) => replay_confined(&plan, &confinement, passes, stop)?,
+        None => replay(&plan, passes, stop)?,
+    };
     if args.json { print_json(&report, true) } else { print_replay(&report) }
 }
 
@@ -326,8 +341,7 @@ struct Line<'a, T> {
 
 fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
     let line = serde_json::to_string(&Line { r#final: last, fields })?;
-    let mut out = stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("writing to standard output")
+    out::print(line + "\n")
 }
 
 /// A line of progress, the first one under its header.
@@ -347,7 +361,7 @@ fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
         rate(interval.pps),
         rate(interval.bps)
     );
-    writeln!(stdout(), "{text}").context("writing to standard output")
+    out::print(text + "\n")
 }
 
 /// Lines of a report: a name, and what there is to say.
@@ -379,7 +393,7 @@ impl Lines {
     }
 
     fn print(self) -> Result<()> {
-        stdout().write_all(self.0.as_bytes()).context("writing to standard output")
+        out::print(self.0)
     }
 }
 

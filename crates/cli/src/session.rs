@@ -1,10 +1,10 @@
 //! One run of a capturing command: workers in their threads, intervals, signals, the end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wirelane::{Capture, Ledger, Record, Worker};
 
@@ -48,90 +48,57 @@ enum Event {
     WorkerEnded(Result<()>),
 }
 
-/// Runs the capture until its limits, a signal, or its end.
+/// A second signal ends the program where the first one did not get through, but not sooner than this: a terminal and
+/// a parent such as sudo may both pass on the same Ctrl-C.
+const IMPATIENCE: Duration = Duration::from_millis(500);
+
+/// Runs the capture until its limits, a signal, or its end. What fails after packets are captured ends the capture and
+/// is part of the outcome, so that its ledger is always shown.
 pub fn run<H: Handler>(
     mut capture: Capture,
     args: &SourceArgs,
-    mut handler: impl FnMut(&Worker) -> Result<H>,
+    handler: impl FnMut(&Worker) -> Result<H>,
     reporter: &mut dyn Reporter,
 ) -> Result<Outcome> {
     let (events, inbox) = mpsc::channel();
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("installing signal handlers")?;
-    let handle = signals.handle();
-    let on_signal = events.clone();
-    let watcher = std::thread::Builder::new().name("wl-signals".into()).spawn(move || {
-        for _ in &mut signals {
-            if on_signal.send(Event::Signal).is_err() {
-                break;
-            }
-        }
-    })?;
-
+    watch_signals(events.clone())?;
+    let workers = capture.workers();
+    // All of them, before any thread runs that would have to be stopped again.
+    let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
     let budget = args.packets.map(AtomicU64::new);
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
-    let workers = capture.workers();
-    let mut running = workers.len();
     let start = Instant::now();
     reporter.ready(&capture)?;
-    let mut failure = None;
-    let elapsed = std::thread::scope(|scope| -> Result<Duration> {
-        for worker in workers {
-            let handler = handler(&worker)?;
+    let (elapsed, mut failure) = std::thread::scope(|scope| {
+        let mut running = 0;
+        let mut failure = None;
+        for (worker, handler) in workers.into_iter().zip(handlers) {
             let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
-            std::thread::Builder::new().name(format!("wl-worker-{}", worker.index())).spawn_scoped(
-                scope,
-                move || {
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        work(worker, handler, budget, enough)
-                    }));
-                    let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
-                    // The main thread outlives the scope.
-                    let _ = events.send(Event::WorkerEnded(result));
-                },
-            )?;
-        }
-        let mut next = start + args.interval;
-        let end = args.duration.map(|duration| start + duration);
-        let mut stopped = None;
-        while running > 0 {
-            let now = Instant::now();
-            if stopped.is_none() && end.is_some_and(|end| now >= end) {
-                stopped = Some(now);
-                capture.stop()?;
-            }
-            if stopped.is_none() && now >= next {
-                reporter.interval(&capture.ledger()?, now - start)?;
-                next += args.interval;
-                continue;
-            }
-            let wake = end.filter(|_| stopped.is_none()).map_or(next, |end| end.min(next));
-            let wait =
-                if stopped.is_some() { Duration::from_secs(1) } else { wake.saturating_duration_since(now) };
-            match inbox.recv_timeout(wait) {
-                Ok(Event::Signal) => {
-                    stopped.get_or_insert_with(Instant::now);
-                    capture.stop()?;
+            let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
+            let spawned = thread.spawn_scoped(scope, move || {
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    work(worker, handler, budget, enough)
+                }));
+                let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
+                // The main thread outlives the scope.
+                let _ = events.send(Event::WorkerEnded(result));
+            });
+            match spawned {
+                Ok(_) => running += 1,
+                // The rest of the capture is as good as over, but those that run have to be told.
+                Err(error) => {
+                    failure = Some(anyhow::Error::from(error).context("starting a worker's thread"));
+                    break;
                 }
-                Ok(Event::WorkerEnded(result)) => {
-                    running -= 1;
-                    if let Err(error) = result {
-                        failure.get_or_insert(error);
-                    }
-                    // One that failed or has had enough ends all.
-                    stopped.get_or_insert_with(Instant::now);
-                    capture.stop()?;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("the capture's threads are gone; this is a bug"),
             }
         }
-        Ok(stopped.unwrap_or_else(Instant::now) - start)
-    })?;
-    handle.close();
-    if watcher.join().is_err() {
-        bail!("the signal thread panicked; this is a bug");
-    }
+        let mut course = Course { capture: &capture, stopped: None, failure };
+        if course.failure.is_some() {
+            course.stop();
+        }
+        course.follow(running, start, args, &inbox, reporter);
+        (course.stopped.unwrap_or_else(Instant::now) - start, course.failure)
+    });
     for (device, ending) in capture.ended() {
         failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
     }
@@ -141,6 +108,113 @@ pub fn run<H: Handler>(
             .get_or_insert_with(|| anyhow!("the ledger does not balance; this is a bug: please report it"));
     }
     Ok(Outcome { ledger, elapsed, failure })
+}
+
+/// Turns signals into events, from now to the end of the process.
+fn watch_signals(events: mpsc::Sender<Event>) -> Result<()> {
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("installing signal handlers")?;
+    let watch = move || {
+        let mut first: Option<Instant> = None;
+        for signal in &mut signals {
+            match first {
+                None => {
+                    first = Some(Instant::now());
+                    // Nobody listens any more: the capture is over, and only its report is left.
+                    let _ = events.send(Event::Signal);
+                }
+                Some(first) if first.elapsed() < IMPATIENCE => {}
+                Some(_) => {
+                    tracing::warn!("a second signal: ended at once, without what was still in the rings");
+                    // The kernel takes everything back, as from any process that is killed.
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("wl-signals".into()).spawn(watch).context("watching for signals")?;
+    Ok(())
+}
+
+/// The main thread's part of a run.
+struct Course<'a> {
+    capture: &'a Capture,
+    /// Since when the capture is being brought to its end.
+    stopped: Option<Instant>,
+    /// The first thing that went wrong.
+    failure: Option<anyhow::Error>,
+}
+
+impl Course<'_> {
+    fn stop(&mut self) {
+        self.stopped.get_or_insert_with(Instant::now);
+        if let Err(error) = self.capture.stop() {
+            self.failure.get_or_insert(error.into());
+        }
+    }
+
+    fn fail(&mut self, error: anyhow::Error) {
+        self.failure.get_or_insert(error);
+        self.stop();
+    }
+
+    /// Reports at every interval, and ends the capture when it is time, until all workers have ended.
+    fn follow(
+        &mut self,
+        mut running: usize,
+        start: Instant,
+        args: &SourceArgs,
+        inbox: &mpsc::Receiver<Event>,
+        reporter: &mut dyn Reporter,
+    ) {
+        let mut next = start + args.interval;
+        let end = args.duration.map(|duration| start + duration);
+        while running > 0 {
+            let now = Instant::now();
+            if self.stopped.is_none() {
+                if end.is_some_and(|end| now >= end) {
+                    self.stop();
+                } else if now >= next {
+                    let shown = self
+                        .capture
+                        .ledger()
+                        .map_err(Into::into)
+                        .and_then(|ledger| reporter.interval(&ledger, now - start));
+                    next = after(next, now, args.interval);
+                    if let Err(error) = shown {
+                        self.fail(error);
+                    }
+                    continue;
+                }
+            }
+            let wait = match self.stopped {
+                // Workers tell of their end; there is nothing else to wait for.
+                Some(_) => Duration::from_secs(3600),
+                None => end.map_or(next, |end| end.min(next)).saturating_duration_since(now),
+            };
+            match inbox.recv_timeout(wait) {
+                Ok(Event::Signal) => self.stop(),
+                Ok(Event::WorkerEnded(result)) => {
+                    running -= 1;
+                    // One that failed or has had enough ends all.
+                    match result {
+                        Ok(()) => self.stop(),
+                        Err(error) => self.fail(error),
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The end of the interval after one that ended at `last` and was reported at `now`: on the same beat, without those
+/// that have been missed.
+fn after(last: Instant, now: Instant, interval: Duration) -> Instant {
+    let missed = now.saturating_duration_since(last).as_nanos() / interval.as_nanos().max(1);
+    // A beat that cannot be reckoned begins anew.
+    let beats = u32::try_from(missed + 1).ok().and_then(|beats| interval.checked_mul(beats));
+    beats.and_then(|beats| last.checked_add(beats)).unwrap_or(now + interval)
 }
 
 /// The life of one worker's thread.
@@ -181,4 +255,20 @@ fn work<H: Handler>(
 /// Takes one of what is left. False: nothing is.
 fn claim(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_keep_their_beat_and_leave_out_what_was_missed() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        assert_eq!(after(at(1.0), at(1.0), second), at(2.0));
+        assert_eq!(after(at(1.0), at(1.3), second), at(2.0));
+        assert_eq!(after(at(1.0), at(4.6), second), at(5.0), "no intervals of no length after a stall");
+        assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
+        assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
+    }
 }

@@ -4,9 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use wirelane::confine::Work;
+use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Error, HookChoice, Selector, Steering, Watermarks,
+    Balance, Builder, Capture, Clock, Direction, Error, FileInput, HookChoice, Selector, Steering, Watermarks,
 };
+
+use crate::rights::{Output, RightsArgs};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -50,9 +54,14 @@ pub struct SourceArgs {
     #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
-    /// Cores to run the workers on, as in 1,3: one worker each, in turn. Default: wherever there is time
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = CAPTURE)]
-    pub cores: Vec<usize>,
+    /// Cores to run the workers on, as in 1,3: one worker each, in turn; or 'auto': beside the cores that serve the
+    /// RX queues, near the card ('wirelane tune' shows how cores are chosen). Default: wherever there is time
+    #[arg(long, value_name = "LIST", value_parser = cores, help_heading = CAPTURE)]
+    pub cores: Option<CoresArg>,
+
+    /// How RX queues are polled while capturing; put back at the end. Default: as it is
+    #[arg(long, value_enum, help_heading = CAPTURE)]
+    pub polling: Option<PollingArg>,
 
     /// Keep captured packets from the host's network stack. Without it they go on to it as always
     #[arg(long, help_heading = CAPTURE)]
@@ -94,6 +103,9 @@ pub struct SourceArgs {
     /// Print one JSON object a line: {"ready": true, ...}, one per interval, and the last one with "final": true
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub rights: RightsArgs,
 
     /// tcpdump filter expression. Not in the help, for it does not work yet: it is taken to say so
     #[arg(trailing_var_arg = true, value_name = "EXPRESSION", hide = true)]
@@ -141,6 +153,37 @@ pub enum DirectionArg {
     Tx,
     /// Received and transmitted packets
     Both,
+}
+
+/// Values of --cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoresArg {
+    /// Chosen by the planner.
+    Auto,
+    /// These, in turn.
+    These(Vec<usize>),
+}
+
+/// Values of --polling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PollingArg {
+    /// By interrupts, each bound beside the worker that it feeds
+    Interrupt,
+    /// By a kernel thread for each queue, bound beside the worker that it feeds (threaded NAPI)
+    Threaded,
+    /// By a kernel thread for each queue that never sleeps (Linux 6.19)
+    Busy,
+}
+
+impl PollingArg {
+    /// As the library has it.
+    pub fn polling(self) -> Polling {
+        match self {
+            PollingArg::Interrupt => Polling::Interrupt,
+            PollingArg::Threaded => Polling::Threaded,
+            PollingArg::Busy => Polling::Busy,
+        }
+    }
 }
 
 /// Values of --clock.
@@ -201,12 +244,21 @@ fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> {
     }
 }
 
-/// A positive number of seconds, fractions allowed.
+/// A number of seconds, fractions down to a millisecond allowed.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
+        Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give seconds, as in 10 or 0.5".into()),
     }
+}
+
+/// A list of cores, or 'auto'.
+fn cores(text: &str) -> std::result::Result<CoresArg, String> {
+    if text == "auto" {
+        return Ok(CoresArg::Auto);
+    }
+    let list: std::result::Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+    list.map(CoresArg::These).map_err(|_| "give numbers with commas, as in 1,3, or 'auto'".into())
 }
 
 /// A usage error.
@@ -215,8 +267,15 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl SourceArgs {
-    /// Starts the capture with this many workers.
-    pub fn open(&self, workers: usize, steering: SteeringArg, balance: BalanceArg) -> Result<Capture> {
+    /// Starts the capture with this many workers, and gives up the rights that only this has taken. What goes on can
+    /// write to `output`, and open nothing else.
+    pub fn open(
+        &self,
+        workers: usize,
+        steering: SteeringArg,
+        balance: BalanceArg,
+        output: Option<Output<'_>>,
+    ) -> Result<Capture> {
         if !self.filter.is_empty() {
             let reason = format!(
                 "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
@@ -242,7 +301,15 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
-            return Ok(Capture::open_file(path)?);
+            if self.polling.is_some() {
+                return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
+            }
+            // Opened with the rights of who runs the command, and not looked at with them.
+            let input = FileInput::open(path)?;
+            if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
+                confinement.apply()?;
+            }
+            return Ok(Capture::read_file(input)?);
         }
         if self.interface.is_empty() {
             return Err(wrong(
@@ -261,11 +328,10 @@ impl SourceArgs {
                 return Err(wrong("--ring-size", format!("{mib} is not a power of two between 1 and 1024")));
             }
         };
-        let builder = Builder::new(selectors)
+        let mut builder = Builder::new(selectors)
             .snap_len(self.snap_length)
             .ring_size(ring_size)
             .workers(workers)
-            .cores(self.cores.iter().copied())
             .steering(match steering {
                 SteeringArg::Flow => Steering::Flow,
                 SteeringArg::Queue => Steering::Queue,
@@ -301,6 +367,22 @@ impl SourceArgs {
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,
             });
-        Ok(builder.open()?)
+        builder = match &self.cores {
+            None => builder,
+            Some(CoresArg::Auto) => builder.cores_auto(),
+            Some(CoresArg::These(cores)) => builder.cores(cores.iter().copied()),
+        };
+        if let Some(polling) = self.polling {
+            builder = builder.polling(polling.polling());
+        }
+        // What was changed on the device is put back at the end, by this process.
+        if self.polling.is_some() && !self.rights.keeps() {
+            tracing::warn!("--polling: rights are kept, for the device's settings are put back at the end");
+            return Ok(builder.open()?);
+        }
+        Ok(match self.rights.confinement(Work::Capture, output)? {
+            Some(confinement) => builder.open_confined(&confinement)?,
+            None => builder.open()?,
+        })
     }
 }

@@ -2,9 +2,11 @@
 
 use wirelane_datapath::instance::MAX_SNAP;
 
+use crate::confine::Confinement;
 use crate::device::Selector;
 use crate::privilege::{self, Capability};
 use crate::settings::{Balance, Clock, Direction, HookChoice, Settings, Steering, Watermarks};
+use crate::tune::Polling;
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -42,7 +44,25 @@ impl Builder {
     /// The cores that workers are to be pinned to, in turn. Default: none, the scheduler places them.
     #[must_use]
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Builder {
-        self.0.cores = cores.into_iter().collect();
+        (self.0.cores_auto, self.0.cores) = (false, cores.into_iter().collect());
+        self
+    }
+
+    /// Chooses the workers' cores as `wirelane tune` does: beside the CPUs that serve the RX queues, on the card's
+    /// NUMA node, away from what is busy. Takes the place of [`Builder::cores`].
+    #[must_use]
+    pub fn cores_auto(mut self) -> Builder {
+        (self.0.cores_auto, self.0.cores) = (true, Vec::new());
+        self
+    }
+
+    /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, or, if
+    /// the process is killed, by whoever captures there next or by [`crate::tune::restore`]. Each queue's thread or
+    /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
+    /// Default: as it is.
+    #[must_use]
+    pub fn polling(mut self, polling: Polling) -> Builder {
+        self.0.polling = Some(polling);
         self
     }
 
@@ -134,10 +154,23 @@ impl Builder {
     /// [`Kernel`]: crate::Error::Kernel
     /// [`Bpf`]: crate::Error::Bpf
     pub fn open(self) -> Result<Capture> {
+        self.start(None)
+    }
+
+    /// Starts the capture, and gives up the process's rights once everything that takes them is done and before the
+    /// capture's own thread starts. Have no threads at this moment.
+    ///
+    /// # Errors
+    /// As [`Builder::open`] and [`Confinement::apply`].
+    pub fn open_confined(self, confinement: &Confinement) -> Result<Capture> {
+        self.start(Some(confinement))
+    }
+
+    fn start(self, confinement: Option<&Confinement>) -> Result<Capture> {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
         privilege::require(&Capability::CAPTURE, "capturing from a device")?;
-        Capture::live(&self.0, selected)
+        Capture::live(&self.0, selected, confinement)
     }
 }

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use crate::Result;
+use crate::confine::Confinement;
 use crate::device::Selected;
-use crate::engine::file::FileProgress;
+use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
@@ -27,8 +28,12 @@ enum Kind {
 
 impl Capture {
     /// Starts a capture on devices.
-    pub(crate) fn live(settings: &Settings, selected: Vec<Selected>) -> Result<Capture> {
-        LiveCapture::open(settings, selected).map(|live| Capture(Kind::Live(Box::new(live))))
+    pub(crate) fn live(
+        settings: &Settings,
+        selected: Vec<Selected>,
+        confinement: Option<&Confinement>,
+    ) -> Result<Capture> {
+        LiveCapture::open(settings, selected, confinement).map(|live| Capture(Kind::Live(Box::new(live))))
     }
 
     /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
@@ -36,7 +41,15 @@ impl Capture {
     /// # Errors
     /// [`crate::Error::Io`] where it cannot be opened, [`crate::Error::CaptureFile`] where it does not begin as one.
     pub fn open_file(path: &Path) -> Result<Capture> {
-        FileCapture::open(path).map(|file| Capture(Kind::File(Box::new(file))))
+        Capture::read_file(FileInput::open(path)?)
+    }
+
+    /// Reads a file that has been opened, as [`Capture::open_file`] does.
+    ///
+    /// # Errors
+    /// As [`Capture::open_file`].
+    pub fn read_file(input: FileInput) -> Result<Capture> {
+        FileCapture::read(input).map(|file| Capture(Kind::File(Box::new(file))))
     }
 
     /// `ring` or `file`.

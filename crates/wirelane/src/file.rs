@@ -1,12 +1,11 @@
 //! A capture from a file, by the `file` engine.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::Source;
-use crate::engine::file::{FileOptions, FileProgress, FileSource, InterfaceLines};
+use crate::engine::file::{FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
 use crate::interfaces::CaptureDevice;
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::worker::Worker;
@@ -40,10 +39,11 @@ impl Source for Stoppable {
 }
 
 impl FileCapture {
-    pub(crate) fn open(path: &Path) -> Result<FileCapture> {
-        let source = FileSource::open(path, FileOptions::default())?;
+    pub(crate) fn read(input: FileInput) -> Result<FileCapture> {
+        let name = input.name().display().to_string();
+        let source = FileSource::read(input, FileOptions::default())?;
         Ok(FileCapture {
-            name: path.display().to_string(),
+            name,
             progress: source.progress(),
             lines: source.lines(),
             source: Some(source),

@@ -46,6 +46,7 @@ mod batch;
 mod builder;
 mod capture;
 mod clock;
+pub mod confine;
 pub mod device;
 mod engine;
 mod error;
@@ -61,6 +62,8 @@ mod record;
 pub mod send;
 mod settings;
 mod tally;
+pub mod topology;
+pub mod tune;
 mod watch;
 mod worker;
 
@@ -70,7 +73,7 @@ pub use builder::Builder;
 pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
 pub use engine::file::{
-    FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
+    FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};

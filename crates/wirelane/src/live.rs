@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::balance::{BalanceReport, Balancer, Moved};
 use crate::clock::{CardClock, Clock};
+use crate::confine::Confinement;
 use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
@@ -16,6 +17,7 @@ use crate::keeper::{Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
+use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -39,6 +41,8 @@ struct Part {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct LiveCapture {
+    // Before the parts: polling threads end while the program that they run for is still there.
+    _polling: Vec<PollingHold>,
     // Before the parts: the keeper must not look after a place that has been given up.
     _keeper: Keeper,
     parts: Mutex<Vec<Part>>,
@@ -54,7 +58,11 @@ pub(crate) struct LiveCapture {
 }
 
 impl LiveCapture {
-    pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
+    pub(crate) fn open(
+        settings: &Settings,
+        selected: Vec<Selected>,
+        confinement: Option<&Confinement>,
+    ) -> Result<LiveCapture> {
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -115,6 +123,7 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
+        let (cores, polling) = polling::for_capture(settings, &selected)?;
         let kept: Arc<[Kept]> = parts
             .iter()
             .map(|part| Kept {
@@ -134,9 +143,10 @@ impl LiveCapture {
         });
         let balancers = balancers.collect();
         let watcher = Watcher::open()?;
+        // All that takes rights has been done, and there is no thread yet that would keep them.
+        confinement.map_or(Ok(()), Confinement::apply)?;
         let keeper =
             Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers)?;
-        let cores: Vec<Option<usize>> = (0..count).map(|worker| settings.core_of(worker)).collect();
         let workers = ends
             .into_iter()
             .enumerate()
@@ -153,6 +163,7 @@ impl LiveCapture {
         // Last, so that nothing that fails above leaves a half-filled ledger behind.
         parts.iter().for_each(|part| part.membership.activate());
         Ok(LiveCapture {
+            _polling: polling,
             _keeper: keeper,
             parts: Mutex::new(parts),
             kept,

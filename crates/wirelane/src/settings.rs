@@ -5,6 +5,7 @@ use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, gr
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
+use crate::tune::Polling;
 use crate::{Error, Result};
 
 /// Which worker of a capture gets a packet.
@@ -152,6 +153,8 @@ pub(crate) struct Settings {
     pub(crate) ring_size: usize,
     pub(crate) workers: usize,
     pub(crate) cores: Vec<usize>,
+    pub(crate) cores_auto: bool,
+    pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
     pub(crate) take: bool,
     pub(crate) inner: bool,
@@ -173,6 +176,8 @@ impl Settings {
             ring_size: 0,
             workers: 1,
             cores: Vec::new(),
+            cores_auto: false,
+            polling: None,
             steering: Steering::Flow,
             take: false,
             inner: false,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use wirelane::device::{Device, Feature, KernelFeatures};
 
+use crate::out;
 use crate::table::{printable, wrap};
 
 /// Whether to use colour.
@@ -13,10 +14,9 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// Colour on a terminal, unless the user has asked for none (NO_COLOR, no-color.org).
-    pub(super) fn of(terminal: bool) -> Style {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Style { colour: terminal && !refused }
+    /// As the user and standard output want it.
+    pub(super) fn of_stdout() -> Style {
+        Style { colour: out::in_colour(&std::io::stdout()) }
     }
 
     /// Bold, for headings.

@@ -14,6 +14,7 @@ use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
 use wirelane_export::{Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
 
 use crate::report::{Recorded, Report, Stream};
+use crate::rights::Output;
 use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::table::{amount, printable};
@@ -110,16 +111,19 @@ pub fn run(args: &Args) -> Result<()> {
     );
     // Before anything is captured: later this process may not start others.
     let mut helper = match &recording.post_rotate {
-        Some(command) => Some(PostRotate::start(command, recording.post_rotate_jobs)?),
+        Some(command) => {
+            Some(PostRotate::start(command, recording.post_rotate_jobs, args.source.rights.identity()?)?)
+        }
         None => None,
     };
-    let on_finished = match &mut helper {
-        Some(helper) => Some(Box::new(helper.sender()?) as OnFinished),
-        None => None,
-    };
-    let capture = args.source.open(args.workers, args.steering, args.balance)?;
-    let begin_ns = utc_ns();
     let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let output = Output { path: &recording.write, read_back: options.direct_io };
+    let capture = args.source.open(args.workers, args.steering, args.balance, Some(output))?;
+    let begin_ns = utc_ns();
+    let on_finished = match &mut helper {
+        Some(helper) => Some(Box::new(helper.listen()?) as OnFinished),
+        None => None,
+    };
     let info = SectionInfo {
         hardware: std::env::consts::ARCH,
         os: &format!("Linux {}", os.trim()),

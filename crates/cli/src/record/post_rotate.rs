@@ -9,13 +9,14 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::OFlags;
+use wirelane::confine::Identity;
 
 /// The name of the hidden subcommand.
 const SUBCOMMAND: &str = "post-rotate-helper";
@@ -56,15 +57,19 @@ impl Outcomes {
 pub struct PostRotate {
     child: Child,
     outcomes: Arc<Outcomes>,
-    answers: JoinHandle<()>,
-    stdin: Option<ChildStdin>,
+    answers: Option<JoinHandle<()>>,
+    pipes: Option<(ChildStdin, ChildStdout)>,
 }
 
 impl PostRotate {
-    /// Starts the helper. To be called before privileges are given up.
-    pub fn start(command: &str, jobs: u16) -> Result<PostRotate> {
+    /// Starts the helper, as this user. To be called before rights are given up, which leave no way to start anything.
+    pub fn start(command: &str, jobs: u16, identity: Option<Identity>) -> Result<PostRotate> {
         ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
-        let mut child = Command::new("/proc/self/exe")
+        let mut helper = Command::new("/proc/self/exe");
+        if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
+            helper.uid(uid).gid(gid);
+        }
+        let mut child = helper
             .arg0("wirelane-post-rotate")
             .args([SUBCOMMAND, "--"])
             .args([&jobs.to_string(), command])
@@ -78,16 +83,7 @@ impl PostRotate {
         // A helper that is stopped must not stop us.
         let flags = rustix::fs::fcntl_getfl(&stdin)?;
         rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
-        let outcomes = Arc::new(Outcomes::default());
-        let counts = Arc::clone(&outcomes);
-        let answers = std::thread::Builder::new().name("wl-post-rotate".into()).spawn(move || {
-            let mut fields = BufReader::new(stdout).split(0);
-            while let (Some(Ok(outcome)), Some(Ok(path))) = (fields.next(), fields.next()) {
-                counts
-                    .count(Path::new(std::ffi::OsStr::from_bytes(&path)), &String::from_utf8_lossy(&outcome));
-            }
-        })?;
-        Ok(PostRotate { child, outcomes, answers, stdin: Some(stdin) })
+        Ok(PostRotate { child, outcomes: Arc::default(), answers: None, pipes: Some((stdin, stdout)) })
     }
 
     /// What became of the commands.
@@ -95,9 +91,18 @@ impl PostRotate {
         Arc::clone(&self.outcomes)
     }
 
-    /// What hands a file to the helper, and never waits. The helper's input ends when it is dropped.
-    pub fn sender(&mut self) -> Result<impl FnMut(&Path) + Send + 'static> {
-        let mut stdin = self.stdin.take().context("the helper has one sender")?;
+    /// Starts the thread that listens to the helper, and gives what hands a file to it, which never waits. The
+    /// helper's input ends when that is dropped. To be called after rights have been given up: threads keep theirs.
+    pub fn listen(&mut self) -> Result<impl FnMut(&Path) + Send + 'static> {
+        let (mut stdin, stdout) = self.pipes.take().context("the helper is listened to once")?;
+        let counts = Arc::clone(&self.outcomes);
+        self.answers = Some(std::thread::Builder::new().name("wl-post-rotate".into()).spawn(move || {
+            let mut fields = BufReader::new(stdout).split(0);
+            while let (Some(Ok(outcome)), Some(Ok(path))) = (fields.next(), fields.next()) {
+                counts
+                    .count(Path::new(std::ffi::OsStr::from_bytes(&path)), &String::from_utf8_lossy(&outcome));
+            }
+        })?);
         let outcomes = Arc::clone(&self.outcomes);
         // The helper's directory is ours, but a path that begins with a dash would be taken for an option.
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
@@ -114,9 +119,9 @@ impl PostRotate {
 
     /// Waits for the last command, after the sender is gone. `(done, failed)`.
     pub fn end(mut self) -> Result<(u64, u64)> {
-        drop(self.stdin.take());
+        drop(self.pipes.take());
         ensure!(
-            self.answers.join().is_ok(),
+            self.answers.take().is_none_or(|answers| answers.join().is_ok()),
             "the thread that counts post-rotate commands panicked; this is a bug"
         );
         let status = self.child.wait().context("waiting for the helper for --post-rotate")?;

@@ -2,7 +2,7 @@
 //!
 //! sysfs shows the network namespace in which it was mounted, which is another one after `nsenter --net`.
 //! [`Sysfs::of`] therefore gives nothing unless the device there is the same one: then all of this is absent,
-//! and a capture does without it.
+//! and a capture does without it. [`Sysfs::under`] reads a recorded tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,22 +25,38 @@ pub struct Irq {
 }
 
 /// A device's folder in sysfs.
-pub(super) struct Sysfs(PathBuf);
+#[derive(Clone, Debug)]
+pub(crate) struct Sysfs {
+    /// What stands for `/`.
+    root: PathBuf,
+    folder: PathBuf,
+}
 
 impl Sysfs {
     /// The folder, where it is of this very device.
-    pub(super) fn of(name: &str, ifindex: u32, mac: Option<MacAddress>) -> Option<Sysfs> {
-        let folder = Path::new("/sys/class/net").join(name);
+    pub(crate) fn of(name: &str, ifindex: u32, mac: Option<MacAddress>) -> Option<Sysfs> {
+        let sysfs = Sysfs::under(Path::new("/"), name);
+        let folder = &sysfs.folder;
         // Another namespace may well use the same name and index; the address tells them apart.
         let same_index = read_number(&folder.join("ifindex")) == Some(i64::from(ifindex));
         let same_mac = mac.is_none_or(|mac| read(&folder.join("address")) == Some(mac.to_string()));
-        (same_index && same_mac).then_some(Sysfs(folder))
+        (same_index && same_mac).then_some(sysfs)
+    }
+
+    /// The folder of the device with this name in the tree below `root`, whether or not there is one.
+    pub(crate) fn under(root: &Path, name: &str) -> Sysfs {
+        Sysfs { root: root.to_owned(), folder: root.join("sys/class/net").join(name) }
+    }
+
+    /// A file of the device, as in `threaded` or `queues/rx-0/rps_cpus`.
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
+        self.folder.join(path)
     }
 
     /// The NUMA node that the device is attached to, of its own bus device or of the one above (a virtio
     /// device sits on a PCI device).
-    pub(super) fn numa_node(&self) -> Option<u32> {
-        let device = fs::canonicalize(self.0.join("device")).ok()?;
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        let device = fs::canonicalize(self.folder.join("device")).ok()?;
         [Some(device.as_path()), device.parent()]
             .into_iter()
             .flatten()
@@ -49,20 +65,20 @@ impl Sysfs {
     }
 
     /// Number of active RX queues.
-    pub(super) fn rx_queues(&self) -> Option<u32> {
-        let names = fs::read_dir(self.0.join("queues")).ok()?;
+    pub(crate) fn rx_queues(&self) -> Option<u32> {
+        let names = fs::read_dir(self.folder.join("queues")).ok()?;
         let rx = names.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"));
         u32::try_from(rx.count()).ok().filter(|count| *count > 0)
     }
 
     /// Whether NAPI polls in kernel threads (Documentation/networking/napi.rst).
-    pub(super) fn threaded_napi(&self) -> Option<bool> {
-        read_number(&self.0.join("threaded")).map(|value| value != 0)
+    pub(crate) fn threaded_napi(&self) -> Option<bool> {
+        read_number(&self.folder.join("threaded")).map(|value| value != 0)
     }
 
     /// The interrupts of the device, by number.
-    pub(super) fn irqs(&self) -> Vec<Irq> {
-        let Ok(device) = fs::canonicalize(self.0.join("device")) else {
+    pub(crate) fn irqs(&self) -> Vec<Irq> {
+        let Ok(device) = fs::canonicalize(self.folder.join("device")) else {
             return Vec::new();
         };
         // A virtio device's vectors belong to the PCI device that carries it, and to it alone. Elsewhere the
@@ -80,17 +96,19 @@ impl Sysfs {
         };
         numbers.retain(|irq| *irq != 0);
         numbers.sort_unstable();
-        let names = irq_names(&fs::read_to_string("/proc/interrupts").unwrap_or_default());
+        let names = irq_names(&fs::read_to_string(self.root.join("proc/interrupts")).unwrap_or_default());
         numbers
             .into_iter()
             // A vector without a name is allocated but not in use.
-            .filter_map(|irq| Some(describe(irq, names.iter().find(|(of, _)| *of == irq)?.1.clone())))
+            .filter_map(|irq| {
+                Some(describe(&self.root, irq, names.iter().find(|(of, _)| *of == irq)?.1.clone()))
+            })
             .collect()
     }
 }
 
-fn describe(irq: u32, name: String) -> Irq {
-    let folder = PathBuf::from(format!("/proc/irq/{irq}"));
+fn describe(root: &Path, irq: u32, name: String) -> Irq {
+    let folder = root.join(format!("proc/irq/{irq}"));
     Irq {
         irq,
         name,
@@ -116,7 +134,7 @@ fn irq_names(table: &str) -> Vec<(u32, String)> {
 /// The RX queue that an interrupt serves, read from its name; `None` where the name does not say. Names are
 /// the drivers' own, so this is for showing and for suggesting; where the kernel says it itself
 /// (netdev.rs), that is used instead.
-pub(super) fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
+pub(crate) fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
     // mlx5 and ena add the PCI address: mlx5_comp3@pci:0000:5e:00.0
     let name = irq_name.split('@').next().unwrap_or(irq_name);
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();

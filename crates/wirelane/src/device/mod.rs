@@ -7,6 +7,8 @@
 //!   ethtool    driver, speed, active queues                                   (any namespace)
 //!   netdev     generic netlink: XDP features, NAPI instances                  (any namespace, newer kernels)
 //!   irq        sysfs, procfs: IRQs, NUMA node, threaded NAPI                  (only where sysfs matches)
+//!   threads    which kernel thread polls which queue
+//! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
 //! Monitor    counters and existence, asked again and again
 //! Watcher    what may change about a device during a capture
 //! Promiscuous, KernelFeatures
@@ -15,16 +17,18 @@
 //! Whatever a capture rests on comes from the first two, which speak of the network namespace of the calling
 //! thread. The rest is for people and for tuning, and each part of it may be absent.
 
-mod ethtool;
-mod irq;
+pub(crate) mod ethtool;
+pub(crate) mod ethtool_set;
+pub(crate) mod irq;
 pub(crate) mod kernel;
 mod link;
-mod netdev;
+pub(crate) mod netdev;
 pub(crate) mod netlink;
 mod promiscuous;
 mod selector;
 mod statistics;
-mod sys;
+pub(crate) mod sys;
+pub(crate) mod threads;
 mod watcher;
 
 use std::fmt;
@@ -120,7 +124,8 @@ pub struct RxQueue {
     pub queue: u32,
     /// Its interrupts. Read from the kernel where it tells, else from the interrupts' names.
     pub irqs: Vec<Irq>,
-    /// Id of its NAPI instance, where the kernel tells (6.8 and newer; on veth only while XDP is attached).
+    /// Id of its NAPI instance, where the kernel tells (6.8 and newer; veth has one only while XDP is attached or GRO
+    /// is on).
     pub napi_id: Option<u32>,
     /// Process id of the kernel thread that polls it, where NAPI is threaded and the kernel tells.
     pub napi_thread: Option<u32>,
@@ -307,7 +312,7 @@ impl Sources {
         let napi = match &mut self.netdev {
             Some(netdev) => {
                 device.xdp_features = netdev.xdp_features(device.ifindex);
-                netdev.queues(device.ifindex)
+                netdev.queues(device.ifindex, active)
             }
             None => Vec::new(),
         };

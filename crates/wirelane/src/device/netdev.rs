@@ -17,6 +17,7 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_CMD_QUEUE_GET: u8 = 10;
 const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_CMD_NAPI_SET: u8 = 14;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
@@ -24,6 +25,7 @@ const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_ID: u16 = 2;
 const NETDEV_A_NAPI_IRQ: u16 = 3;
 const NETDEV_A_NAPI_PID: u16 = 4;
+const NETDEV_A_NAPI_THREADED: u16 = 8;
 const NETDEV_A_QUEUE_ID: u16 = 1;
 const NETDEV_A_QUEUE_IFINDEX: u16 = 2;
 const NETDEV_A_QUEUE_TYPE: u16 = 3;
@@ -74,23 +76,37 @@ impl XdpFeatures {
 
 /// The NAPI instance of one RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueNapi {
-    pub(super) queue: u32,
-    pub(super) napi_id: u32,
-    pub(super) irq: Option<u32>,
+pub(crate) struct QueueNapi {
+    pub(crate) queue: u32,
+    pub(crate) napi_id: u32,
+    pub(crate) irq: Option<u32>,
     /// The kernel thread that polls, where NAPI is threaded.
-    pub(super) thread: Option<u32>,
+    pub(crate) thread: Option<u32>,
+    /// Whether and how it is threaded (6.17 and newer): see [`NapiThread`].
+    pub(crate) threaded: Option<u32>,
+}
+
+/// How a NAPI instance is polled (`enum netdev_napi_threaded`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum NapiThread {
+    /// By interrupts.
+    Off = 0,
+    /// By a thread, which interrupts wake.
+    On = 1,
+    /// By a thread that never sleeps (Linux 6.19).
+    BusyPoll = 2,
 }
 
 /// The family, in the network namespace in which it was opened.
-pub(super) struct Netdev {
+pub(crate) struct Netdev {
     client: Client,
     family: u16,
 }
 
 impl Netdev {
     /// `None` where this kernel has no such family.
-    pub(super) fn open() -> Option<Netdev> {
+    pub(crate) fn open() -> Option<Netdev> {
         let mut client = Client::open(libc::NETLINK_GENERIC).ok()?;
         let family = family(&mut client, "netdev")?;
         Some(Netdev { client, family })
@@ -113,7 +129,10 @@ impl Netdev {
     }
 
     /// NAPI instances of a device's RX queues; empty where the kernel or the driver does not tell.
-    pub(super) fn queues(&mut self, ifindex: u32) -> Vec<QueueNapi> {
+    ///
+    /// Drivers that do not say which instance serves which queue (veth) have their instances in the order of their
+    /// ids, which is that in which they were made, where there are as many as `count`, the device's queues.
+    pub(crate) fn queues(&mut self, ifindex: u32, count: u32) -> Vec<QueueNapi> {
         let mut queues = Vec::new();
         let asked =
             self.ask(NETDEV_CMD_QUEUE_GET, libc::NLM_F_DUMP, NETDEV_A_QUEUE_IFINDEX, ifindex, |body| {
@@ -129,28 +148,60 @@ impl Netdev {
                 }
                 let wanted = of == Some(ifindex) && direction == Some(NETDEV_QUEUE_TYPE_RX);
                 if let (true, Some(queue), Some(napi_id)) = (wanted, queue, napi_id) {
-                    queues.push(QueueNapi { queue, napi_id, irq: None, thread: None });
+                    queues.push(QueueNapi { queue, napi_id, irq: None, thread: None, threaded: None });
                 }
             });
-        if asked.is_err() || queues.is_empty() {
+        if asked.is_err() {
             return queues;
         }
+        let mut instances = Vec::new();
         // What a failure leaves out is optional: the queue keeps its id without IRQ and thread.
         let _ = self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |body| {
-            let (mut id, mut irq, mut thread) = (None, None, None);
+            let (mut id, mut irq, mut thread, mut threaded) = (None, None, None, None);
             for (kind, value) in genl_attributes(body) {
                 match kind {
                     NETDEV_A_NAPI_ID => id = u32_at(value, 0),
                     NETDEV_A_NAPI_IRQ => irq = u32_at(value, 0),
                     NETDEV_A_NAPI_PID => thread = u32_at(value, 0),
+                    NETDEV_A_NAPI_THREADED => threaded = u32_at(value, 0),
                     _ => {}
                 }
             }
-            for queue in queues.iter_mut().filter(|queue| Some(queue.napi_id) == id) {
-                (queue.irq, queue.thread) = (irq, thread);
+            if let Some(napi_id) = id {
+                instances.push(QueueNapi { queue: 0, napi_id, irq, thread, threaded });
             }
         });
+        if queues.is_empty() && instances.len() == count as usize {
+            instances.sort_unstable_by_key(|instance| instance.napi_id);
+            return (0..).zip(instances).map(|(queue, instance)| QueueNapi { queue, ..instance }).collect();
+        }
+        for queue in &mut queues {
+            if let Some(one) = instances.iter().find(|one| one.napi_id == queue.napi_id) {
+                *queue = QueueNapi { queue: queue.queue, ..*one };
+            }
+        }
         queues
+    }
+
+    /// Whether this kernel tells of a device's NAPI instances and their threads (6.8).
+    pub(crate) fn tells_instances(&mut self, ifindex: u32) -> bool {
+        self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |_| ()).is_ok()
+    }
+
+    /// Sets how a NAPI instance is polled (Linux 6.17 and newer).
+    pub(crate) fn set_threaded(&mut self, napi_id: u32, how: NapiThread) -> io::Result<()> {
+        let mut body = vec![NETDEV_CMD_NAPI_SET, 1, 0, 0];
+        push_attribute(&mut body, NETDEV_A_NAPI_ID, &napi_id.to_ne_bytes());
+        push_attribute(&mut body, NETDEV_A_NAPI_THREADED, &(how as u32).to_ne_bytes());
+        self.client.request(self.family, 0, &body, |_| ())
+    }
+
+    /// Whether this kernel has threads that poll all the time. Only who may set them (CAP_NET_ADMIN) is told.
+    pub(crate) fn has_busy_threads(&mut self) -> bool {
+        // The value is looked at before the instance is: one that cannot exist is not found, where older
+        // kernels refuse the value or the attribute.
+        let told = self.set_threaded(u32::MAX, NapiThread::BusyPoll);
+        told.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
     }
 
     fn ask(

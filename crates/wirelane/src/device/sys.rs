@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(super) const NAME_SIZE: usize = libc::IFNAMSIZ;
 
 /// Opens a socket that is closed on exec.
-pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes integers only.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     if fd < 0 {
@@ -22,7 +22,7 @@ pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 
 /// Runs one ethtool command (`SIOCETHTOOL`, linux/ethtool.h) on the device with this name. `command` starts
 /// with the command's number and is overwritten with the answer.
-pub(super) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::Result<()> {
+pub(crate) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::Result<()> {
     // SAFETY: ifreq is plain integers, arrays and a raw pointer, for all of which zero is a valid value.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     if name.len() >= NAME_SIZE {
@@ -34,7 +34,7 @@ pub(super) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::R
     request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
     // SAFETY: `request` names a NUL-terminated device and points to `command`, which is exclusively borrowed
     // for the call. The kernel writes the struct of the command that `command` starts with; the callers in
-    // ethtool.rs pass buffers that hold this struct, and for commands with a variable tail the tail's length
+    // ethtool.rs and ethtool_set.rs pass buffers that hold this struct, and for commands with a variable tail the tail's length
     // that they state in the struct is the length of their buffer.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -58,6 +58,65 @@ pub(super) fn hardware_stamps(socket: &OwnedFd, name: &str) -> io::Result<i32> {
     // that the kernel writes.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGHWTSTAMP as _, &raw mut request) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(config[2]) }
+}
+
+/// The CPUs that a thread may run on, by its id; 0 is the calling one.
+pub(crate) fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usize>> {
+    // SAFETY: cpu_set_t is an array of integers; all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: `set` is exclusively borrowed and its size is passed.
+    let status = unsafe { libc::sched_getaffinity(thread as libc::pid_t, size_of_val(&set), &raw mut set) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every number is below CPU_SETSIZE, as CPU_ISSET asks.
+    Ok((0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
+}
+
+/// Binds a thread to CPUs (sched_setaffinity(2)); of other users' threads that needs CAP_SYS_NICE.
+pub(crate) fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>) -> io::Result<()> {
+    // SAFETY: as in affinity().
+    let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
+        // SAFETY: the number is below CPU_SETSIZE, as CPU_SET asks.
+        unsafe { libc::CPU_SET(*cpu, &mut set) };
+    }
+    // SAFETY: `set` is a cpu_set_t and its size is passed; it is only read.
+    let status = unsafe { libc::sched_setaffinity(thread as libc::pid_t, size_of_val(&set), &raw const set) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the lock of a file (flock(2)), waiting for it. It is given back when the file is closed.
+pub(crate) fn lock(file: &std::fs::File) -> io::Result<()> {
+    loop {
+        // SAFETY: flock(2) takes integers only, and the descriptor is open while `file` is borrowed.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// The cookie of the network namespace that a socket is in: a number that is never given twice until the next
+/// boot (`SO_NETNS_COOKIE`, Linux 5.14).
+pub(crate) fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut cookie = 0u64;
+    let mut length = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: both pointers are of exclusively borrowed variables, and `length` is the size of the first.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
 /// Joins the promiscuous membership of a device (`PACKET_ADD_MEMBERSHIP`, packet(7)).

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::interface::{Counters, Interface};
+use super::interface::{Counters, Gauge, Interface};
 use crate::Result;
 
 /// How long to wait for a device's counters to account for what was offered. Drivers count at completion, and
@@ -99,9 +99,9 @@ pub struct Report {
 }
 
 /// What the device counted since a moment.
-#[derive(Clone, Debug)]
-pub(super) struct Meter<'a> {
-    interface: &'a Interface,
+#[derive(Debug)]
+pub(super) struct Meter {
+    gauge: Gauge,
     start: Counters,
 }
 
@@ -114,14 +114,15 @@ pub(super) struct Divided {
     pub(super) others: u64,
 }
 
-impl<'a> Meter<'a> {
-    pub(super) fn start(interface: &'a Interface) -> Result<Meter<'a>> {
-        Ok(Meter { interface, start: interface.counters()? })
+impl Meter {
+    pub(super) fn start(interface: &Interface) -> Result<Meter> {
+        let gauge = interface.gauge()?;
+        Ok(Meter { start: gauge.counters()?, gauge })
     }
 
     /// What was counted up to now. Attempts that were turned down and tried again are no drops.
     pub(super) fn read(&self, refused: u64) -> Result<Counters> {
-        let now = self.interface.counters()?;
+        let now = self.gauge.counters()?;
         Ok(Counters {
             sent: now.sent.saturating_sub(self.start.sent),
             dropped: now.dropped.saturating_sub(self.start.dropped).saturating_sub(refused),

@@ -6,13 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::account::{Interval, Meter, Report, ThreadReport, fell_short, per_second};
-use super::cpu::{allowed_cpus, pin_to};
+use super::cpu::pin_to;
 use super::interface::Interface;
 use super::live_frames::{self, Handle};
 use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
 use super::packet_socket::{BATCH, SocketSender};
-use super::pattern::{Template, Traffic};
+use super::pattern::Template;
+use super::plan::{Plan, check, shares};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
+use crate::confine::Confinement;
 use crate::{Error, Result};
 
 /// Below this rate `auto` takes the socket: its threads sleep between bursts, while the program in the kernel
@@ -27,28 +29,6 @@ const REFUSAL_NS: u64 = 500_000_000;
 
 /// How often the threads are looked at.
 const WATCH: Duration = Duration::from_millis(10);
-
-/// What to send, how fast, and for how long.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The device to send from.
-    pub device: String,
-    /// The packets.
-    pub traffic: Traffic,
-    /// How they get to the device.
-    pub method: Method,
-    /// Packets per second of all threads together; none: as fast as possible.
-    pub pps: Option<f64>,
-    /// Ends after this many packets.
-    pub packets: Option<u64>,
-    /// Ends after this time.
-    pub duration: Option<Duration>,
-    /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the
-    /// number of the sending CPU (modulo its queues); frames of a socket on the one that their flow hashes to.
-    pub cpus: Vec<usize>,
-    /// How often `on_interval` is called.
-    pub interval: Duration,
-}
 
 /// What a thread with a socket tells the others, written by itself only.
 #[derive(Default)]
@@ -105,7 +85,27 @@ struct Running<'a> {
 }
 
 /// Sends what `plan` says until it is done or `stop` is set, and calls `on_interval` while it runs.
-pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Interval)) -> Result<Report> {
+pub fn generate(plan: &Plan, stop: &AtomicBool, on_interval: impl FnMut(&Interval)) -> Result<Report> {
+    run(plan, None, stop, on_interval)
+}
+
+/// As [`generate`], and gives up the process's rights once everything that takes them is done and before a thread
+/// starts or a packet is sent. Have no threads at this moment.
+pub fn generate_confined(
+    plan: &Plan,
+    confinement: &Confinement,
+    stop: &AtomicBool,
+    on_interval: impl FnMut(&Interval),
+) -> Result<Report> {
+    run(plan, Some(confinement), stop, on_interval)
+}
+
+fn run(
+    plan: &Plan,
+    confinement: Option<&Confinement>,
+    stop: &AtomicBool,
+    mut on_interval: impl FnMut(&Interval),
+) -> Result<Report> {
     check(plan)?;
     let template = Template::new(&plan.traffic)?;
     let interface = Interface::find(&plan.device)?;
@@ -151,6 +151,7 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
         threads,
     };
     let meter = Meter::start(&interface)?;
+    confinement.map_or(Ok(()), Confinement::apply)?;
     thread::scope(|scope| {
         let handles: Vec<_> = running
             .threads
@@ -171,57 +172,6 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
         outcome.and(watched)
     })?;
     report(&running, &meter, method_reason)
-}
-
-/// What each thread sends. Where both a rate and a time are given, no more than their product is sent.
-fn shares(plan: &Plan) -> Vec<Share> {
-    let stride = plan.cpus.len() as u64;
-    let by_time =
-        plan.pps.zip(plan.duration).map(|(pps, time)| (pps * time.as_secs_f64()).round().max(1.0) as u64);
-    let packets = match (by_time, plan.packets) {
-        (Some(by_time), Some(packets)) => Some(by_time.min(packets)),
-        (by_time, packets) => by_time.or(packets),
-    };
-    let share = |first: u64| Share {
-        first,
-        stride,
-        // Of the numbers below `packets`, those that are this thread's.
-        limit: packets.map_or(u64::MAX, |packets| packets.saturating_sub(first).div_ceil(stride)),
-        pps: plan.pps.map(|pps| pps / stride as f64),
-    };
-    (0..stride).map(share).collect()
-}
-
-fn check(plan: &Plan) -> Result<()> {
-    if let Some(pps) = plan.pps
-        && !(pps.is_finite() && (0.001..=1e9).contains(&pps))
-    {
-        let reason = format!(
-            "{pps} packets per second is not possible; give 0.001 to 1e9, or leave it out for full speed"
-        );
-        return Err(Error::BadOption { option: "--rate", reason });
-    }
-    if plan.packets == Some(0) {
-        return Err(Error::BadOption { option: "--packets", reason: "0 packets are nothing to send".into() });
-    }
-    if plan.duration == Some(Duration::ZERO) {
-        return Err(Error::BadOption { option: "--duration", reason: "give more than 0 seconds".into() });
-    }
-    if plan.interval < Duration::from_millis(10) {
-        return Err(Error::BadOption { option: "--interval", reason: "give 0.01 seconds or more".into() });
-    }
-    if plan.cpus.is_empty() || plan.cpus.len() > 1024 {
-        return Err(Error::BadOption {
-            option: "--threads",
-            reason: "give between 1 and 1024 threads".into(),
-        });
-    }
-    let allowed = allowed_cpus();
-    if let Some(cpu) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        let reason = format!("this process may not run on CPU {cpu}; it may on {allowed:?}");
-        return Err(Error::BadOption { option: "--cores", reason });
-    }
-    Ok(())
 }
 
 /// Whether to generate inside the kernel, and why where that was our choice.
@@ -261,7 +211,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
 /// when nothing gets through.
 fn watch(
     running: &Running<'_>,
-    meter: &Meter<'_>,
+    meter: &Meter,
     stop: &AtomicBool,
     all_done: impl Fn() -> bool,
     on_interval: &mut impl FnMut(&Interval),
@@ -316,7 +266,7 @@ impl Intervals {
         Intervals { number: 0, last: Instant::now(), offered: 0, bytes: 0, sent: 0, dropped: 0 }
     }
 
-    fn next(&mut self, running: &Running<'_>, meter: &Meter<'_>) -> Result<Interval> {
+    fn next(&mut self, running: &Running<'_>, meter: &Meter) -> Result<Interval> {
         let duration_s = self.last.elapsed().as_secs_f64();
         let offered = running.sum(|counts| counts.offered);
         let bytes = running.bytes();
@@ -428,7 +378,7 @@ impl Running<'_> {
     }
 }
 
-fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String>) -> Result<Report> {
+fn report(running: &Running<'_>, meter: &Meter, method_reason: Option<String>) -> Result<Report> {
     let plan = running.plan;
     let offered = running.sum(|counts| counts.offered);
     let refused = running.sum(|counts| counts.refused);

@@ -1,9 +1,10 @@
 //! What the generator needs to know of the device, and the counters it is held against.
 
 use std::ffi::{CStr, CString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use super::mac::MacAddr;
 use crate::{Error, Result};
@@ -74,12 +75,33 @@ impl Interface {
         self.mtu as usize + 14 + if with_vlan { 4 } else { 0 }
     }
 
+    /// What reads the device's counters, now and later, whatever rights the process has then.
+    pub(crate) fn gauge(&self) -> Result<Gauge> {
+        // Of the calling thread's network namespace, which is where the device was found.
+        let path = PathBuf::from("/proc/thread-self/net/dev");
+        let file = File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        Ok(Gauge { file, path, device: self.name.clone() })
+    }
+}
+
+/// The counters of a device, over one open file.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    file: File,
+    path: PathBuf,
+    device: String,
+}
+
+impl Gauge {
     /// What the device has counted so far.
     pub(crate) fn counters(&self) -> Result<Counters> {
-        // Of the calling thread's network namespace, which is where the device was found.
-        let path = "/proc/thread-self/net/dev";
-        let text = fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
-        parse_counters(&text, &self.name).ok_or_else(|| Error::DeviceGone { device: self.name.clone() })
+        let mut text = String::new();
+        let mut file = &self.file;
+        // The kernel writes the text anew for each reading from the start.
+        file.seek(io::SeekFrom::Start(0))
+            .and_then(|_| file.read_to_string(&mut text))
+            .map_err(|source| Error::Io { path: self.path.clone(), source })?;
+        parse_counters(&text, &self.device).ok_or_else(|| Error::DeviceGone { device: self.device.clone() })
     }
 }
 

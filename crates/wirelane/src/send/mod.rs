@@ -28,6 +28,7 @@ mod mac;
 mod pace;
 mod packet_socket;
 mod pattern;
+mod plan;
 mod replay;
 mod wake;
 
@@ -35,14 +36,15 @@ use std::time::Duration;
 
 pub use account::{Interval, Report, ThreadReport};
 pub use cpu::allowed_cpus;
-pub use generator::{Plan, generate};
+pub use generator::{generate, generate_confined};
 pub use interface::Interface;
 pub use mac::MacAddr;
 pub use pace::{Clock, MOST_CATCH_UP, Pacer, Step, SystemClock};
 pub use pattern::{
     IMIX, MAGIC, MOST_SIZES, NUMBER_BYTES, Pattern, SMALLEST_FRAME, Template, Traffic, Transport, numbered,
 };
-pub use replay::{Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay};
+pub use plan::Plan;
+pub use replay::{Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay, replay_confined};
 
 use crate::Error;
 

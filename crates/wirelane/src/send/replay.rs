@@ -10,6 +10,7 @@ use super::account::{Meter, per_second};
 use super::interface::Interface;
 use super::pace::{Clock, SystemClock};
 use super::packet_socket::{BATCH, Frames, PacketSocket};
+use crate::confine::Confinement;
 use crate::engine::file::FileSource;
 
 use crate::{Error, LinkType, Result};
@@ -150,6 +151,26 @@ impl Schedule {
 /// is called once for each pass.
 pub fn replay<R: FrameReader>(
     plan: &ReplayPlan,
+    open: impl FnMut() -> Result<R>,
+    stop: &AtomicBool,
+) -> Result<ReplayReport> {
+    run(plan, None, open, stop)
+}
+
+/// As [`replay`], and gives up the process's rights before the first reader is asked for, which then has what
+/// [`crate::confine::Work::Send`] leaves. Have no threads at this moment.
+pub fn replay_confined<R: FrameReader>(
+    plan: &ReplayPlan,
+    confinement: &Confinement,
+    open: impl FnMut() -> Result<R>,
+    stop: &AtomicBool,
+) -> Result<ReplayReport> {
+    run(plan, Some(confinement), open, stop)
+}
+
+fn run<R: FrameReader>(
+    plan: &ReplayPlan,
+    confinement: Option<&Confinement>,
     mut open: impl FnMut() -> Result<R>,
     stop: &AtomicBool,
 ) -> Result<ReplayReport> {
@@ -164,6 +185,7 @@ pub fn replay<R: FrameReader>(
     // One TX queue, so that frames keep their order.
     let socket = PacketSocket::open(&interface, false)?;
     let meter = Meter::start(&interface)?;
+    confinement.map_or(Ok(()), Confinement::apply)?;
     // Room for a VLAN tag: the kernel allows 4 bytes more where the frame has one.
     let mut outlet = Outlet {
         socket,

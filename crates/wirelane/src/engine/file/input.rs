@@ -1,7 +1,7 @@
 //! The bytes of a capture file, in a window that grows only as bytes arrive.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +30,58 @@ pub(super) struct Input {
     compression: Option<&'static str>,
 }
 
+/// A capture file that has been opened and not yet been looked at. Between the two a process can give up the rights
+/// that the opening took ([`crate::confine`]).
+#[derive(Debug)]
+pub struct FileInput {
+    file: File,
+    name: PathBuf,
+}
+
+impl FileInput {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be opened, [`Error::BadOption`] where standard input is a terminal.
+    pub fn open(path: &Path) -> Result<FileInput> {
+        let name = shown(path);
+        let failed = |source| Error::Io { path: name.clone(), source };
+        let file = if path.as_os_str() == "-" {
+            let stdin = io::stdin();
+            if stdin.is_terminal() {
+                return Err(Error::BadOption {
+                    option: "-r -",
+                    reason: "standard input is a terminal; pipe a capture into it, or give a file name"
+                        .into(),
+                });
+            }
+            File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            File::open(path).map_err(failed)?
+        };
+        Ok(FileInput { file, name })
+    }
+
+    /// The same file for another pass: from its start, or, of a pipe, what has not been read yet. All passes share
+    /// one position: only one is read at a time.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the kernel refuses.
+    pub fn again(&self) -> Result<FileInput> {
+        let failed = |source| Error::Io { path: self.name.clone(), source };
+        let mut file = self.file.try_clone().map_err(failed)?;
+        match file.seek(io::SeekFrom::Start(0)) {
+            Err(error) if error.raw_os_error() != Some(libc::ESPIPE) => Err(failed(error)),
+            _ => Ok(FileInput { file, name: self.name.clone() }),
+        }
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+}
+
 /// What came of asking for more bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
@@ -51,30 +103,18 @@ impl std::fmt::Debug for Input {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`.
-    pub(super) fn open(path: &Path) -> Result<Input> {
-        let failed = |source| Error::Io { path: shown(path), source };
-        let file = if path.as_os_str() == "-" {
-            let stdin = io::stdin();
-            if stdin.is_terminal() {
-                return Err(Error::BadOption {
-                    option: "-r -",
-                    reason: "standard input is a terminal; pipe a capture into it, or give a file name"
-                        .into(),
-                });
-            }
-            File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?)
-        } else {
-            File::open(path).map_err(failed)?
-        };
+    /// Over a file that is open.
+    pub(super) fn over(opened: FileInput) -> Result<Input> {
+        let FileInput { file, name } = opened;
+        let failed = |source| Error::Io { path: name.clone(), source };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             let pipe = Some(file.as_fd().try_clone_to_owned().map_err(failed)?);
-            return Ok(Input { pipe, ..Input::new(Box::new(file), &shown(path)) });
+            return Ok(Input { pipe, ..Input::new(Box::new(file), &name) });
         }
         let progress = FileProgress::new(metadata.len());
         let (reader, compression) = compressed::reader(file, progress.clone()).map_err(failed)?;
-        Ok(Input { progress: Some(progress), compression, ..Input::new(reader, &shown(path)) })
+        Ok(Input { progress: Some(progress), compression, ..Input::new(reader, &name) })
     }
 
     /// How far a regular file has been read.

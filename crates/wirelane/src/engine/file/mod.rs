@@ -51,6 +51,7 @@ use counters::Counters;
 pub use counters::InterfaceCounters;
 pub(crate) use counters::InterfaceLines;
 use decode::{MAX_ITEM, Packet, Step};
+pub use input::FileInput;
 use input::{Filled, Input};
 pub use interface::FileInterface;
 pub use time::TimestampResolution;
@@ -133,7 +134,15 @@ impl FileSource {
     /// [`Error::Io`] where the file cannot be opened or read; [`Error::CaptureFile`] where it is empty,
     /// no capture at all, or compressed in another way than by zstd or gzip.
     pub fn open(path: &Path, options: FileOptions) -> Result<FileSource> {
-        FileSource::start(Input::open(path)?, options)
+        FileSource::read(FileInput::open(path)?, options)
+    }
+
+    /// Reads a capture file that has been opened, as [`FileSource::open`] does.
+    ///
+    /// # Errors
+    /// As [`FileSource::open`].
+    pub fn read(input: FileInput, options: FileOptions) -> Result<FileSource> {
+        FileSource::start(Input::over(input)?, options)
     }
 
     /// Reads a capture from anything, for example from memory. `name` is what errors call it.

@@ -1,0 +1,34 @@
+//! `wirelane completions`: what shells need to complete the command line, from the same definition as `--help`.
+
+use anyhow::Result;
+use clap_complete::Shell;
+
+use crate::out;
+
+/// Print what a shell needs to complete wirelane's command line
+///
+/// 'make install' puts it where the shells look for it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+For one user, where the shells look by themselves:
+  mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions
+  cd ~/.local/share/bash-completion/completions
+  wirelane completions bash > wirelane
+  wirelane completions fish > ~/.config/fish/completions/wirelane.fish
+For zsh, into a folder that is in $fpath:
+  wirelane completions zsh > ~/.zfunc/_wirelane";
+
+/// Runs the command; `definition` is the whole command line's.
+pub fn run(args: &Args, mut definition: clap::Command) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut definition, "wirelane", &mut script);
+    out::print(script)
+}

@@ -1,0 +1,67 @@
+//! Which rights a command keeps once it is set up.
+
+use std::path::Path;
+
+use anyhow::Result;
+use wirelane::confine::{Confinement, Identity, Work};
+
+/// Heading of the help.
+const RIGHTS: &str = "Rights, once everything is set up";
+
+/// What a command goes on to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    /// The file, or the first of its files; '-' is standard output.
+    pub path: &'a Path,
+    /// Whether what was written is read again.
+    pub read_back: bool,
+}
+
+/// The options of every command that touches packets.
+#[derive(clap::Args, Debug)]
+pub struct RightsArgs {
+    /// User to become when started by root. Default: who called sudo, else the account 'wirelane', else 'nobody'. With
+    /// 'root' the user stays, without capabilities
+    #[arg(long, value_name = "NAME", help_heading = RIGHTS)]
+    user: Option<String>,
+
+    /// Give nothing up: same user, all capabilities, files and system calls. For finding faults
+    #[arg(long, conflicts_with = "user", help_heading = RIGHTS)]
+    keep_rights: bool,
+}
+
+impl RightsArgs {
+    /// Whether everything is kept.
+    pub fn keeps(&self) -> bool {
+        self.keep_rights
+    }
+
+    /// Whom the command becomes; `None`: nobody else.
+    ///
+    /// # Errors
+    /// Where there is no such user.
+    pub fn identity(&self) -> Result<Option<Identity>> {
+        Ok(match (&self.user, self.keep_rights) {
+            (_, true) => None,
+            (Some(name), _) => Identity::named(name)?,
+            (None, _) => Identity::unprivileged()?,
+        })
+    }
+
+    /// What is given up for this work, which writes to `output`; `None`: nothing.
+    ///
+    /// # Errors
+    /// Where there is no such user.
+    pub fn confinement(&self, work: Work, output: Option<Output<'_>>) -> Result<Option<Confinement>> {
+        if self.keep_rights {
+            return Ok(None);
+        }
+        let confinement = Confinement::new(work).identity(self.identity()?);
+        Ok(Some(match output {
+            Some(output) if output.path.as_os_str() != "-" => {
+                confinement.output(output.path).read_back(output.read_back)
+            }
+            _ => confinement,
+        }))
+    }
+}

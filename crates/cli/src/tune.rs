@@ -1,0 +1,296 @@
+//! `wirelane tune`: queues, interrupts, threads and workers placed for capture.
+
+mod text;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use wirelane::topology::{Card, Topology};
+use wirelane::tune::{self, Applied, Outcome, Plan, Restored, Status, Step, Undoing, Wishes};
+use wirelane::{Error, Selector};
+
+use crate::source::PollingArg;
+
+/// Show how a device and its captures would best be placed; apply that, and undo it
+///
+/// Without a further word it prints the plan, with the reason for each line, and changes nothing. It looks at cores,
+/// hyper-threads, caches, NUMA nodes, other load, and at the card: its node, RX queues, interrupts, ring, RSS, offloads.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// What to do; the plan is shown where nothing is said
+    #[arg(value_enum, default_value_t = What::Plan)]
+    what: What,
+
+    /// Device to tune; several with commas or by repeating the option
+    #[arg(short, long = "interface", value_name = "DEV", required = true)]
+    interface: Vec<String>,
+
+    /// Workers to plan for, 1 to 64. Default: one for each RX queue
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
+
+    /// How RX queues are to be polled
+    #[arg(long, value_enum, default_value_t = PollingArg::Threaded)]
+    polling: PollingArg,
+
+    /// Keep the journal in this file, for one device. Default: a file in /run/wirelane
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+
+    /// Print one JSON object a line: one for each device, and the last one with "final": true
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// Show the plan, change nothing
+    Plan,
+    /// Change what the plan says
+    Apply,
+    /// Undo what was applied, and what a killed capture has left
+    Restore,
+    /// Show what is applied
+    Status,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Examples:
+  wirelane tune -i eth1                         what would be changed, and why
+  sudo wirelane tune apply -i eth1 --workers 4  change it
+  sudo wirelane tune status -i eth1             what is changed
+  sudo wirelane tune restore -i eth1            change it back
+  sudo wirelane count -i eth1 --workers 4 --cores auto --polling threaded
+                                                for one capture only
+
+Before each change the old value is written to a journal, so that 'restore'
+works after a crash too. A setting that somebody else has changed since is left
+alone. What cannot be changed is named, and the rest is changed.
+
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 done in part.";
+
+/// Something was done, and something was not.
+#[derive(Debug)]
+pub struct Partial(String);
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Partial {}
+
+/// The last line of the JSON output.
+#[derive(Serialize)]
+struct Last<'a> {
+    r#final: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a Plan>,
+    not_done: &'a [String],
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where a device does not exist or the journal cannot be written; [`Partial`] where some changes were not made.
+pub fn run(args: &Args) -> Result<()> {
+    let mut selectors = Vec::new();
+    for list in &args.interface {
+        selectors.extend(Selector::parse_list(list)?);
+    }
+    let selected = Selector::resolve_all(&selectors)?;
+    if let Some(part) = selected.iter().find(|one| !one.is_whole_device()) {
+        let reason = format!("tuning is for a whole device: write {}", part.device.name);
+        return Err(Error::BadOption { option: "-i", reason }.into());
+    }
+    if args.journal.is_some() && selected.len() > 1 {
+        let reason = "one file is for one device: leave the option out, or name one device".into();
+        return Err(Error::BadOption { option: "--journal", reason }.into());
+    }
+    let names: Vec<String> = selected.into_iter().map(|one| one.device.name).collect();
+    let mut output = Output { json: args.json, text: String::new() };
+    let mut not_done = Vec::new();
+    let mut plan = None;
+    match args.what {
+        What::Plan => {
+            let made = make(&names, args)?;
+            output.plan(&made)?;
+            plan = Some(made);
+        }
+        What::Apply => plan = Some(apply(&names, args, &mut output, &mut not_done)?),
+        What::Restore => {
+            for name in &names {
+                let done = tune::restore(&wirelane::Device::open(name)?, args.journal.as_deref())?;
+                not_done.extend(done.steps.iter().filter_map(|step| not_restored(name, step)));
+                if done.left > 0 && not_done.is_empty() {
+                    not_done.push(format!("{name}: {} changes stay in the journal", done.left));
+                }
+                output.restored(name, &done)?;
+            }
+        }
+        What::Status => {
+            for name in &names {
+                let status = tune::status(&wirelane::Device::open(name)?, args.journal.as_deref())?;
+                output.status(name, &status)?;
+            }
+        }
+    }
+    output.last(&Last { r#final: true, plan: plan.as_ref(), not_done: &not_done })?;
+    if not_done.is_empty() {
+        Ok(())
+    } else {
+        Err(Partial(format!("done in part: {}", not_done.join("; "))).into())
+    }
+}
+
+/// The plan for these devices as they are now.
+fn make(names: &[String], args: &Args) -> Result<Plan> {
+    let topology = Topology::live(Duration::from_millis(500))?;
+    let mut cards = Vec::new();
+    for name in names {
+        cards.push(Card::live(&wirelane::Device::open(name)?)?);
+    }
+    let wishes = Wishes {
+        workers: args.workers.map(usize::from),
+        polling: Some(args.polling.polling()),
+        ..Wishes::default()
+    };
+    Ok(tune::plan(&topology, &cards, &wishes))
+}
+
+/// Changes what the plan says. Queues first, alone: with another number of them the card has other interrupts, so
+/// the rest is planned when they are there.
+fn apply(names: &[String], args: &Args, output: &mut Output, not_done: &mut Vec<String>) -> Result<Plan> {
+    let mut done: Vec<Option<Applied>> = vec![None; names.len()];
+    let mut plan = make(names, args)?;
+    // Up to the number of queues, where that is to change.
+    let until_queues = |changes: &[tune::Change]| {
+        let queues = changes.iter().position(|change| change.what == tune::Setting::Channels);
+        changes[..queues.map_or(0, |at| at + 1)].to_vec()
+    };
+    if plan.devices.iter().any(|device| !until_queues(&device.changes).is_empty()) {
+        run_changes(names, &plan, args, until_queues, &mut done)?;
+        plan = make(names, args)?;
+    }
+    // The number of queues is still in it if it was refused.
+    let rest = |changes: &[tune::Change]| {
+        changes.iter().filter(|change| change.what != tune::Setting::Channels).cloned().collect()
+    };
+    run_changes(names, &plan, args, rest, &mut done)?;
+    for (name, applied) in names.iter().zip(done.iter().flatten()) {
+        not_done.extend(applied.steps.iter().filter_map(|step| match &step.outcome {
+            Outcome::Refused { reason } => Some(format!("{name}: {}: {reason}", step.what)),
+            _ => None,
+        }));
+        output.applied(name, applied)?;
+    }
+    output.workers(&plan);
+    Ok(plan)
+}
+
+fn run_changes(
+    names: &[String],
+    plan: &Plan,
+    args: &Args,
+    which: impl Fn(&[tune::Change]) -> Vec<tune::Change>,
+    done: &mut [Option<Applied>],
+) -> Result<()> {
+    for ((name, own), done) in names.iter().zip(&plan.devices).zip(done) {
+        let changes = which(&own.changes);
+        let applied = tune::apply(&wirelane::Device::open(name)?, &changes, args.journal.as_deref())?;
+        match done {
+            Some(before) => before.steps.extend(applied.steps),
+            None => *done = Some(applied),
+        }
+    }
+    Ok(())
+}
+
+fn not_restored(device: &str, step: &Step<Undoing>) -> Option<String> {
+    match &step.outcome {
+        Undoing::Restored | Undoing::AsItWas | Undoing::Gone => None,
+        Undoing::Foreign { now } => {
+            Some(format!("{device}: {}: it is {now} by now, not by us, and is left alone", step.what))
+        }
+        Undoing::Held { pid } => {
+            Some(format!("{device}: {}: the capture of process {pid} holds it", step.what))
+        }
+        Undoing::Refused { reason } => Some(format!("{device}: {}: {reason}", step.what)),
+    }
+}
+
+/// What goes to standard output.
+struct Output {
+    json: bool,
+    text: String,
+}
+
+impl Output {
+    fn object(&mut self, device: &str, content: &impl Serialize) -> Result<()> {
+        let mut value = serde_json::to_value(content)?;
+        if let Some(object) = value.as_object_mut() {
+            object.insert("device".into(), device.into());
+        }
+        self.text += &value.to_string();
+        self.text.push('\n');
+        Ok(())
+    }
+
+    fn plan(&mut self, plan: &Plan) -> Result<()> {
+        if self.json {
+            return plan.devices.iter().try_for_each(|one| self.object(&one.device, one));
+        }
+        self.text += &text::plan(plan);
+        Ok(())
+    }
+
+    fn workers(&mut self, plan: &Plan) {
+        if !self.json {
+            self.text += &text::places(plan);
+        }
+    }
+
+    fn applied(&mut self, device: &str, applied: &Applied) -> Result<()> {
+        if self.json {
+            return self.object(device, applied);
+        }
+        self.text += &text::applied(device, applied);
+        Ok(())
+    }
+
+    fn restored(&mut self, device: &str, restored: &Restored) -> Result<()> {
+        if self.json {
+            return self.object(device, restored);
+        }
+        self.text += &text::restored(device, restored);
+        Ok(())
+    }
+
+    fn status(&mut self, device: &str, status: &Status) -> Result<()> {
+        if self.json {
+            return self.object(device, status);
+        }
+        self.text += &text::status(device, status);
+        Ok(())
+    }
+
+    fn last(mut self, last: &Last<'_>) -> Result<()> {
+        if self.json {
+            self.text += &serde_json::to_string(last)?;
+            self.text.push('\n');
+        }
+        match io::stdout().lock().write_all(self.text.as_bytes()) {
+            // `wirelane tune | head` is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Plans and what became of them, for people.
+
+use std::fmt::Write;
+
+use wirelane::tune::{Applied, By, Outcome, Plan, Restored, Setting, Status, Undoing};
+
+use crate::table::wrap;
+
+/// Where a reason starts, below its line.
+const INDENT: usize = 4;
+
+/// A value, short enough for a line: keys and uneven tables are long.
+fn short(value: &str) -> String {
+    match value.len() {
+        0 => "none".to_owned(),
+        1..=32 => value.to_owned(),
+        _ => format!("{}...", value.chars().take(29).collect::<String>()),
+    }
+}
+
+/// A number of changes.
+fn changes(count: usize) -> String {
+    match count {
+        0 => "no changes".to_owned(),
+        1 => "1 change".to_owned(),
+        many => format!("{many} changes"),
+    }
+}
+
+fn line(text: &mut String, what: &str, reason: &str) {
+    let _ = writeln!(text, "  {what}\n{:INDENT$}{}", "", wrap(reason, INDENT));
+}
+
+/// The whole plan.
+pub fn plan(plan: &Plan) -> String {
+    let mut text = String::new();
+    for device in &plan.devices {
+        let _ = writeln!(text, "{}: {}", device.device, changes(device.changes.len()));
+        for change in &device.changes {
+            let what = match &change.now {
+                Some(now) => format!("{}: {} -> {}", change.what, short(now), short(&change.new)),
+                None => format!("{}: {}", change.what, short(&change.new)),
+            };
+            line(&mut text, &what, &change.reason);
+        }
+    }
+    text + &places(plan)
+}
+
+/// Where queues and workers run.
+pub fn places(plan: &Plan) -> String {
+    let mut text = String::from("queues\n");
+    for queue in &plan.queues {
+        let core = queue.core.map_or("any CPU".to_owned(), |core| format!("CPU {core}"));
+        line(&mut text, &format!("{}@{}: {core}", queue.device, queue.queue), &queue.reason);
+    }
+    text += "workers\n";
+    for worker in &plan.workers {
+        line(&mut text, &format!("{}: CPU {}", worker.worker, worker.core), &worker.reason);
+    }
+    for note in &plan.notes {
+        let _ = writeln!(text, "note: {}", wrap(note, 6));
+    }
+    let cores: Vec<String> = plan.workers.iter().map(|worker| worker.core.to_string()).collect();
+    let _ = writeln!(text, "capture with: --workers {} --cores {}", cores.len(), cores.join(","));
+    text
+}
+
+/// What became of each change.
+pub fn applied(device: &str, applied: &Applied) -> String {
+    let mut text =
+        format!("{device}: {}, journal {}\n", changes(applied.steps.len()), applied.journal.display());
+    for step in &applied.steps {
+        match &step.outcome {
+            Outcome::Changed { old, now } => {
+                let _ = writeln!(text, "  {}: {} -> {}", step.what, short(old), short(now));
+            }
+            Outcome::AsItWas => {
+                let _ = writeln!(text, "  {}: {} already", step.what, short(&step.wanted));
+            }
+            Outcome::Refused { reason } => {
+                line(&mut text, &format!("{}: not {}", step.what, short(&step.wanted)), reason);
+            }
+        }
+    }
+    text
+}
+
+/// What became of each change that was to be undone.
+pub fn restored(device: &str, restored: &Restored) -> String {
+    if restored.steps.is_empty() {
+        return format!("{device}: nothing to restore\n");
+    }
+    let mut text = format!("{device}: {}\n", changes(restored.steps.len()));
+    for step in &restored.steps {
+        let wanted = short(&step.wanted);
+        let fate = match &step.outcome {
+            Undoing::Restored => format!("{wanted} again"),
+            Undoing::AsItWas => format!("{wanted} already"),
+            Undoing::Gone => "it is no more".to_owned(),
+            Undoing::Foreign { now } => format!("{} by now, not by us: left alone", short(now)),
+            Undoing::Held { pid } => format!("held by the capture of process {pid}"),
+            Undoing::Refused { reason } => format!("not {wanted}: {reason}"),
+        };
+        let _ = writeln!(text, "  {}", wrap(&format!("{}: {fate}", step.what), INDENT));
+    }
+    text
+}
+
+/// What is changed.
+pub fn status(device: &str, status: &Status) -> String {
+    let Some(journal) = &status.journal else { return format!("{device}: nothing is changed\n") };
+    let mut text = format!("{device}: {}, journal {}\n", changes(status.entries.len()), journal.display());
+    for (entry, now) in &status.entries {
+        let by = match entry.by {
+            By::Apply => "tune apply",
+            By::Capture => "a capture",
+        };
+        let now = match now {
+            Some(now) if *now == entry.new => String::new(),
+            Some(now) => format!(", but {} now", short(now)),
+            None => ", but it is no more".to_owned(),
+        };
+        let what: &Setting = &entry.what;
+        let _ = writeln!(text, "  {what}: {} -> {} by {by}{now}", short(&entry.old), short(&entry.new));
+    }
+    for (owner, lives) in &status.owners {
+        let state = if *lives { "runs" } else { "has ended: 'wirelane tune restore' puts back what it left" };
+        let _ = writeln!(
+            text,
+            "  {}",
+            wrap(&format!("process {} ({}) {state}", owner.pid, owner.polling), INDENT)
+        );
+    }
+    text
+}

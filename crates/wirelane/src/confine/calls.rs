@@ -1,0 +1,305 @@
+//! Which system calls are left: an allow-list by seccomp (Documentation/userspace-api/seccomp_filter.rst in the kernel
+//! tree). Any other kills the process.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+use super::Work;
+use crate::{Error, Result};
+
+/// Calls by their numbers, each with the arguments that it may have: any where there are none.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// What every work takes: memory, threads, time, waiting, open descriptors, signals of one's own. Opening is left to
+/// Landlock, so that what merely looks for a file (the C library does, for the number of CPUs) goes on without.
+const EVERYWHERE: &[c_long] = &[
+    // Memory; mmap and mprotect have conditions.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Threads; clone has a condition.
+    libc::SYS_clone3, // refused by a filter of its own
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_get_robust_list,
+    libc::SYS_getcpu,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    // Time, which the vDSO does not answer everywhere.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    // Waiting.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_restart_syscall,
+    // Files.
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fstat,
+    libc::SYS_getcwd,
+    libc::SYS_lseek,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_statx,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Sockets that are open, and pairs (of Unix sockets only, below). Not sendmsg: its address cannot be checked.
+    libc::SYS_getsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_shutdown,
+    // Signals of one's own; tgkill has a condition.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    // Children that are there: who has started helpers before waits for them.
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    // Who and where one is.
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_getuid,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+];
+
+/// The same in their older forms.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_lstat,
+    libc::SYS_open,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_stat,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[c_long] = &[];
+
+/// What recording files takes: their creation, renaming and removal, and that they reach the disk.
+const WRITING: &[c_long] = &[
+    libc::SYS_copy_file_range,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getdents64,
+    libc::SYS_linkat,
+    libc::SYS_mkdirat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_syncfs,
+    libc::SYS_umask,
+    libc::SYS_unlinkat,
+];
+
+/// The same in forms that other CPUs do not have.
+#[cfg(target_arch = "x86_64")]
+const WRITING_OLDER: &[c_long] =
+    &[libc::SYS_mkdir, libc::SYS_rename, libc::SYS_renameat, libc::SYS_sync_file_range, libc::SYS_unlink];
+#[cfg(not(target_arch = "x86_64"))]
+const WRITING_OLDER: &[c_long] = &[];
+
+/// Commands of bpf(2) on descriptors that are open (linux/bpf.h): reading and writing maps, asking what they are.
+const BPF_MAP_LOOKUP_ELEM: u64 = 1;
+const BPF_MAP_UPDATE_ELEM: u64 = 2;
+const BPF_MAP_DELETE_ELEM: u64 = 3;
+const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
+/// The generator inside the kernel is a program that is run on demand.
+const BPF_PROG_TEST_RUN: u64 = 10;
+
+/// Compiled, but not in force.
+pub(super) struct Filters {
+    thread_flags: BpfProgram,
+    allowed: BpfProgram,
+}
+
+impl Filters {
+    /// Compiles them, which allocates, for this work.
+    pub(super) fn compile(work: Work, writes: bool) -> Result<Filters> {
+        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
+            what: format!("restricting system calls on {}", std::env::consts::ARCH),
+            needs: "an allow-list for this CPU".into(),
+            instead: "run without confinement (--keep-rights)".into(),
+        })?;
+        let failed = |source| Error::kernel("compiling the list of system calls", io::Error::other(source));
+        let compile = |rules: Rules, others, matching| -> std::result::Result<BpfProgram, _> {
+            SeccompFilter::new(rules, others, matching, arch)?.try_into()
+        };
+        // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
+        let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
+        let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
+        let rules = rules(work, writes).map_err(failed)?;
+        let allowed = compile(rules, SeccompAction::KillProcess, SeccompAction::Allow);
+        Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
+    }
+
+    /// Puts them in force, for all threads and for good.
+    pub(super) fn install(&self) -> Result<()> {
+        // The allow-list comes last: it does not allow another one.
+        for filter in [&self.thread_flags, &self.allowed] {
+            seccompiler::apply_filter_all_threads(filter).map_err(|source| {
+                Error::kernel("restricting system calls by seccomp", io::Error::other(source))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::BackendError> {
+    let mut allowed = Rules::new();
+    let mut lists = vec![EVERYWHERE, OLDER];
+    if writes {
+        lists.extend([WRITING, WRITING_OLDER]);
+    }
+    for call in lists.into_iter().flatten() {
+        allowed.insert(*call, Vec::new());
+    }
+    // An argument of a call has one of these values, or, masked, this one.
+    let one_of = |argument: u8, values: &[u64]| {
+        let rule = |value: &u64| {
+            SeccompRule::new(vec![SeccompCondition::new(
+                argument,
+                SeccompCmpArgLen::Dword,
+                SeccompCmpOp::Eq,
+                *value,
+            )?])
+        };
+        values.iter().map(rule).collect::<std::result::Result<Vec<_>, _>>()
+    };
+    let condition = |argument, length, operator, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+            .map(|rule| vec![rule])
+    };
+    let masked = |argument, mask: u64, value| {
+        condition(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
+    };
+    let nil = |argument| condition(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
+    let int = |value: libc::c_int| value as u64;
+
+    // Memory that could be executed is there before.
+    allowed.insert(libc::SYS_mmap, masked(2, int(libc::PROT_EXEC), 0)?);
+    allowed.insert(libc::SYS_mprotect, masked(2, int(libc::PROT_EXEC), 0)?);
+    // Threads, no processes.
+    let thread = int(libc::CLONE_THREAD);
+    allowed.insert(libc::SYS_clone, masked(0, thread, thread)?);
+    // Asking for a limit (the C library wants the stack's), not setting one.
+    allowed.insert(libc::SYS_prlimit64, nil(2)?);
+    // Names of threads and of memory.
+    allowed.insert(libc::SYS_prctl, one_of(0, &[int(libc::PR_SET_NAME), int(libc::PR_SET_VMA)])?);
+    // Of a terminal: whether it is one, and its size. The others are the standard library's, on open descriptors.
+    let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
+    allowed.insert(libc::SYS_ioctl, one_of(1, &controls)?);
+    // Not who is sent signals by a descriptor.
+    let about = [
+        libc::F_DUPFD,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_GETLK,
+        libc::F_SETLK,
+        libc::F_OFD_SETLK,
+        libc::F_SETPIPE_SZ,
+        libc::F_GETPIPE_SZ,
+    ];
+    allowed.insert(libc::SYS_fcntl, one_of(1, &about.map(int))?);
+    allowed.insert(libc::SYS_socketpair, one_of(0, &[int(libc::AF_UNIX)])?);
+    // To whom the socket is connected, not to an address.
+    allowed.insert(libc::SYS_sendto, nil(4)?);
+    allowed.insert(libc::SYS_tgkill, one_of(0, &[u64::from(std::process::id())])?);
+    let maps = [BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_OBJ_GET_INFO_BY_FD];
+    match work {
+        Work::Read => {}
+        Work::Capture => {
+            allowed.insert(libc::SYS_bpf, one_of(0, &maps)?);
+        }
+        Work::Send => {
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);
+            allowed.insert(libc::SYS_sendmmsg, Vec::new());
+        }
+    }
+    Ok(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_list_compiles_and_leaves_out_what_reaches_outside() {
+        for work in [Work::Capture, Work::Read, Work::Send] {
+            for writes in [false, true] {
+                assert!(Filters::compile(work, writes).is_ok(), "{work:?}");
+                let rules = rules(work, writes).unwrap();
+                for call in [
+                    libc::SYS_execve,
+                    libc::SYS_execveat,
+                    libc::SYS_socket,
+                    libc::SYS_connect,
+                    libc::SYS_ptrace,
+                    libc::SYS_process_vm_writev,
+                    libc::SYS_kill,
+                    libc::SYS_setns,
+                    libc::SYS_unshare,
+                    libc::SYS_mount,
+                    libc::SYS_setresuid,
+                    libc::SYS_capset,
+                    libc::SYS_io_uring_setup,
+                    libc::SYS_perf_event_open,
+                    libc::SYS_init_module,
+                    libc::SYS_memfd_create,
+                    libc::SYS_userfaultfd,
+                ] {
+                    assert!(!rules.contains_key(&call), "{work:?}: call {call}");
+                }
+                assert_eq!(rules.contains_key(&(libc::SYS_renameat2)), writes);
+            }
+        }
+    }
+}

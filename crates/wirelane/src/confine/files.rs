@@ -1,0 +1,92 @@
+//! Which files can still be opened: Landlock (Documentation/userspace-api/landlock.rst in the kernel tree).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use crate::{Error, Result};
+
+/// The newest rules that were thought through here. A kernel that knows fewer enforces those that it knows.
+const RULES: ABI = ABI::V6;
+
+/// What a rule has to name so that this output can be written: its folder, or a pipe or device itself.
+pub(super) fn place_of(path: &Path) -> PathBuf {
+    let special = path.symlink_metadata().is_ok_and(|metadata| {
+        let kind = metadata.file_type();
+        !kind.is_file() && !kind.is_symlink() && !kind.is_dir()
+    });
+    if special {
+        return path.to_owned();
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.to_owned(),
+    }
+}
+
+/// Restricts the calling thread, and those that it starts, to these folders and files. Whether the kernel enforces it.
+pub(super) fn restrict(places: &[PathBuf], read_back: bool) -> Result<bool> {
+    let failed =
+        |source: RulesetError| Error::kernel("restricting files by Landlock", io::Error::other(source));
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RULES))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(RULES)))
+        .and_then(|rules| rules.scope(Scope::from_all(RULES)))
+        .and_then(Ruleset::create)
+        .map_err(failed)?;
+    for place in places {
+        let file = match PathFd::new(place) {
+            Ok(file) => file,
+            // What is not there cannot be opened either, and the opening says so.
+            Err(PathFdError::OpenCall { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                let source = io::Error::other(error);
+                return Err(Error::Io { path: place.clone(), source });
+            }
+        };
+        let access = if place.is_dir() { in_folder() } else { AccessFs::WriteFile.into() };
+        let access = if read_back { access | AccessFs::ReadFile } else { access };
+        rules = rules.add_rule(PathBeneath::new(file, access)).map_err(failed)?;
+    }
+    let enforced = rules.restrict_self().map_err(failed)?.ruleset;
+    match enforced {
+        RulesetStatus::NotEnforced => {
+            tracing::info!(
+                "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK): files are kept by their permissions only"
+            );
+        }
+        RulesetStatus::PartiallyEnforced => tracing::debug!("this kernel knows part of the Landlock rules"),
+        RulesetStatus::FullyEnforced => {}
+    }
+    Ok(enforced != RulesetStatus::NotEnforced)
+}
+
+/// What recording in a folder takes: new files, their renaming and removal, folders for them. Reading only where it
+/// was asked for: what is recorded there already is none of this recording's business.
+fn in_folder() -> landlock::BitFlags<AccessFs> {
+    AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::RemoveFile
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_names_the_folder_or_the_device() {
+        assert_eq!(place_of(Path::new("/no/such/folder/out.pcapng")), Path::new("/no/such/folder"));
+        assert_eq!(place_of(Path::new("out.pcapng")), Path::new("."));
+        assert_eq!(place_of(Path::new("/dev/null")), Path::new("/dev/null"));
+        assert_eq!(place_of(Path::new("/etc/passwd")), Path::new("/etc"));
+    }
+}

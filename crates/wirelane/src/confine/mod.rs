@@ -1,0 +1,200 @@
+//! Giving up rights: what a process no longer needs once its capture is set up, it should not have any more.
+//!
+//! Setting a capture up takes root's rights; running it takes file descriptors that are open by then. Between the two
+//! stands one call that gives the rights up for good, so that a fault in what looks at other people's packets finds
+//! nothing to work with:
+//!
+//! | what | how | left |
+//! | --- | --- | --- |
+//! | user and groups | setresuid(2), setgroups(2) | an unprivileged user: see [`Identity`] |
+//! | capabilities | capset(2), the bounding set too | none but those of [`Confinement::keep`], and CAP_DAC_OVERRIDE for some outputs: see [`Confinement::output`] |
+//! | new privileges | `PR_SET_NO_NEW_PRIVS` | none, whatever is executed |
+//! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP, no abstract sockets, no signals |
+//! | system calls | seccomp, an allow-list | those of the work; any other kills the process (SIGSYS) |
+//! | memory | `PR_SET_DUMPABLE` | no core dump, no debugger but root's |
+//!
+//! The library never does this unasked. A program that wants it asks [`crate::Builder::open_confined`],
+//! [`crate::send::generate_confined`] or [`crate::send::replay_confined`], which do it at the right moment, or calls
+//! [`Confinement::apply`] itself, before it starts threads.
+
+mod calls;
+mod files;
+mod identity;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use caps::{CapSet, CapsHashSet};
+use nix::sys::prctl;
+
+pub use identity::Identity;
+
+use crate::privilege::Capability;
+use crate::{Error, Result};
+
+/// What the process goes on to do, which says what system calls it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Reads the rings of a live capture.
+    Capture,
+    /// Reads a capture file that is open.
+    Read,
+    /// Sends packets.
+    Send,
+}
+
+/// What is given up, and what is kept: see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Confinement {
+    work: Work,
+    identity: Option<Identity>,
+    outputs: Vec<PathBuf>,
+    read_back: bool,
+    kept: Vec<Capability>,
+}
+
+impl Confinement {
+    /// For this work; nothing can be opened afterwards, and the user stays the same.
+    pub fn new(work: Work) -> Confinement {
+        Confinement { work, identity: None, outputs: Vec::new(), read_back: false, kept: Vec::new() }
+    }
+
+    /// Becomes this user. Only root can.
+    #[must_use]
+    pub fn identity(mut self, identity: Option<Identity>) -> Confinement {
+        self.identity = identity;
+        self
+    }
+
+    /// Leaves a file to be written: afterwards files can be created, written, renamed and removed in its folder, but
+    /// nowhere else. Of a pipe or a device, which exists already, it is only this one that can be opened.
+    ///
+    /// Where the new user may not write there, CAP_DAC_OVERRIDE is kept, which Landlock restricts to this folder;
+    /// without Landlock that is an error.
+    #[must_use]
+    pub fn output(mut self, path: &Path) -> Confinement {
+        self.outputs.push(files::place_of(path));
+        self
+    }
+
+    /// Leaves the outputs to be read too: O_DIRECT reads back the block that it goes on in.
+    #[must_use]
+    pub fn read_back(mut self, read_back: bool) -> Confinement {
+        self.read_back = read_back;
+        self
+    }
+
+    /// Keeps a capability, for work that goes on to need it: taking something back at the end, for example.
+    #[must_use]
+    pub fn keep(mut self, capability: Capability) -> Confinement {
+        self.kept.push(capability);
+        self
+    }
+
+    /// Gives the rights up, for good.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] where the process has threads already, which would keep their rights, or where an output
+    /// cannot be written by the new user; [`Error::Unsupported`] on a CPU without an allow-list; [`Error::Kernel`] for
+    /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
+    pub fn apply(&self) -> Result<()> {
+        alone()?;
+        let calls = calls::Filters::compile(self.work, !self.outputs.is_empty())?;
+        let closed = self.outputs.iter().find(|place| !self.may_write(place));
+        prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
+        let boxed = files::restrict(&self.outputs, self.read_back)?;
+        let mut kept: CapsHashSet = self
+            .kept
+            .iter()
+            .map(|capability| capability.name().parse())
+            .collect::<std::result::Result<_, _>>()
+            .map_err(failed("keeping a capability"))?;
+        if let Some(place) = closed {
+            self.explain_override(place, boxed)?;
+            kept.insert(caps::Capability::CAP_DAC_OVERRIDE);
+        }
+        self.drop_user_and_capabilities(&kept)?;
+        calls.install()
+    }
+
+    fn may_write(&self, place: &Path) -> bool {
+        match &self.identity {
+            Some(identity) => identity.may_write(place),
+            // Whoever does not change is told by the kernel, at the opening. Root's right to write anywhere, however,
+            // is a capability, and goes.
+            None => !nix::unistd::geteuid().is_root() || identity::may_write_as(place, 0, 0),
+        }
+    }
+
+    fn explain_override(&self, place: &Path, boxed: bool) -> Result<()> {
+        let name = self.identity.as_ref().map_or("root without capabilities", Identity::name);
+        let refuse = |why: &str| {
+            let place = place.display();
+            let reason = format!(
+                "{name} may not write to {place}, and {why}; name a user who may, 'root' for one, or another folder"
+            );
+            Err(Error::BadOption { option: "--user", reason })
+        };
+        if !boxed {
+            return refuse("without Landlock (Linux 5.13) no right to it can be kept");
+        }
+        if place.canonicalize().is_ok_and(|place| place.parent().is_none()) {
+            return refuse("a right to it would be one to everything below");
+        }
+        tracing::info!(
+            "{name} may not write to {}: CAP_DAC_OVERRIDE is kept, for this place only (Landlock)",
+            place.display()
+        );
+        Ok(())
+    }
+
+    fn drop_user_and_capabilities(&self, kept: &CapsHashSet) -> Result<()> {
+        // The bounding set takes a capability to empty, and matters only to programs that are executed: none is.
+        if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).unwrap_or(false) {
+            for capability in caps::runtime::thread_all_supported().difference(kept) {
+                caps::drop(None, CapSet::Bounding, *capability)
+                    .map_err(failed("emptying the bounding set"))?;
+            }
+        }
+        if let Some(identity) = &self.identity {
+            prctl::set_keepcaps(!kept.is_empty()).map_err(refused("keeping a capability"))?;
+            identity.assume()?;
+        }
+        caps::clear(None, CapSet::Ambient).map_err(failed("dropping ambient capabilities"))?;
+        caps::clear(None, CapSet::Inheritable).map_err(failed("dropping inheritable capabilities"))?;
+        // What is effective has to be permitted at every moment, so it shrinks first.
+        for set in [CapSet::Effective, CapSet::Permitted] {
+            caps::set(None, set, kept).map_err(failed("dropping capabilities"))?;
+        }
+        prctl::set_no_new_privs().map_err(refused("forbidding new privileges"))
+    }
+}
+
+/// Threads that run already would keep their capabilities, and their way to files: both belong to a thread.
+fn alone() -> Result<()> {
+    let path = PathBuf::from("/proc/self/task");
+    let count = || std::fs::read_dir(&path).map(Iterator::count);
+    let mut threads = 0;
+    // One that has been joined is still listed for a moment.
+    for _ in 0..500 {
+        threads = count().map_err(|source| Error::Io { path: path.clone(), source })?;
+        if threads == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Err(Error::BadOption {
+        option: "confinement",
+        reason: format!(
+            "{threads} threads run already, which would keep their rights; confine before starting any"
+        ),
+    })
+}
+
+fn refused(action: &'static str) -> impl Fn(nix::Error) -> Error {
+    move |errno| Error::kernel(action, errno.into())
+}
+
+fn failed<E: std::error::Error + Send + Sync + 'static>(action: &'static str) -> impl Fn(E) -> Error {
+    move |source| Error::kernel(action, io::Error::other(source))
+}

@@ -1,0 +1,250 @@
+//! A network card as the planner sees it: where it is attached, its queues, who serves them, and what its driver
+//! lets be set.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::cpulist::{self, CpuSet};
+use crate::device::ethtool_set::{EthtoolSet, OffloadState};
+use crate::device::irq::{Sysfs, queue_of_irq};
+use crate::device::netdev::Netdev;
+use crate::device::{Device, Irq};
+use crate::{Error, Result};
+
+/// One RX queue of a card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CardQueue {
+    /// Its number.
+    pub queue: u32,
+    /// The interrupt that announces its packets.
+    pub irq: Option<u32>,
+    /// Where the interrupt may go.
+    pub irq_cpus: CpuSet,
+    /// Where it does go.
+    pub irq_effective: CpuSet,
+    /// Its NAPI instance, where the kernel tells.
+    pub napi_id: Option<u32>,
+    /// Process id of the kernel thread that polls it.
+    pub thread: Option<u32>,
+    /// Where that thread may run.
+    pub thread_cpus: CpuSet,
+    /// The CPUs to which the stack hands its packets on (RPS).
+    pub rps_cpus: CpuSet,
+    /// Entries of its flow table (RFS); 0 is off.
+    pub rps_flows: u32,
+}
+
+/// Numbers of channels (ethtool -l).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Channels {
+    /// Channels that only receive: now, and at most.
+    pub rx: (u32, u32),
+    /// Channels that only send.
+    pub tx: (u32, u32),
+    /// Channels that do both.
+    pub combined: (u32, u32),
+}
+
+/// Descriptors of each RX queue (ethtool -g).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RingSize {
+    /// Now.
+    pub now: u32,
+    /// At most.
+    pub most: u32,
+}
+
+/// How the card chooses the RX queue of a packet (ethtool -x).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rss {
+    /// For each value of the hash's low bits, the queue.
+    pub table: Vec<u32>,
+    /// The key of the Toeplitz hash; empty where the driver does not tell.
+    pub key: Vec<u8>,
+    /// Whether the hash is Toeplitz's.
+    pub toeplitz: bool,
+    /// Whether the card mixes addresses and ports so that both directions hash alike (Linux 6.8).
+    pub symmetric: bool,
+}
+
+/// Something the card or the stack does to packets before they are captured (ethtool -k).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Offload {
+    /// Its name, as the kernel has it: `rx-gro`.
+    pub name: String,
+    /// Whether it is on.
+    pub on: bool,
+    /// Whether it cannot be changed.
+    pub fixed: bool,
+}
+
+/// A network card.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Card {
+    /// The device's name.
+    pub device: String,
+    /// Its driver.
+    pub driver: Option<String>,
+    /// The NUMA node it is attached to.
+    pub node: Option<u32>,
+    /// Its active RX queues.
+    pub queues: Vec<CardQueue>,
+    /// Whether NAPI polls in kernel threads.
+    pub threaded: Option<bool>,
+    /// Whether the kernel can switch a NAPI instance to a thread that polls all the time (Linux 6.19).
+    pub busy_threads: bool,
+    /// Interrupts that are left masked this often after a poll that found nothing (napi_defer_hard_irqs).
+    pub defer_hard_irqs: Option<u64>,
+    /// Nanoseconds after which packets that were held back are handed on (gro_flush_timeout).
+    pub gro_flush_timeout: Option<u64>,
+    /// Its channels, where the driver tells.
+    pub channels: Option<Channels>,
+    /// Its RX rings, where the driver tells.
+    pub ring: Option<RingSize>,
+    /// Its RSS, where the driver tells.
+    pub rss: Option<Rss>,
+    /// What it does to packets.
+    pub offloads: Vec<Offload>,
+}
+
+impl Card {
+    /// Reads what sysfs and procfs tell of a device, below `root`. What only ethtool and netlink know is absent.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`] where the tree has no such device.
+    pub fn read(root: &Path, device: &str) -> Result<Card> {
+        let sysfs = Sysfs::under(root, device);
+        let queues = sysfs.rx_queues().ok_or_else(|| Error::UnknownDevice {
+            name: device.to_owned(),
+            known: root.join("sys/class/net").display().to_string(),
+        })?;
+        let mut card = Card { device: device.to_owned(), node: sysfs.numa_node(), ..Card::default() };
+        let irqs = sysfs.irqs();
+        for queue in 0..queues {
+            let irq = irqs.iter().find(|irq| queue_of_irq(&irq.name, device) == Some(queue));
+            card.queues.push(CardQueue::new(queue, irq));
+        }
+        card.read_files(&sysfs);
+        Ok(card)
+    }
+
+    /// Looks at a device of this machine, in the network namespace of the calling thread. Without a fitting
+    /// sysfs (after `nsenter --net`) what only it tells is absent.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where no socket can be made.
+    pub fn live(device: &Device) -> Result<Card> {
+        let mut card = Card {
+            device: device.name.clone(),
+            driver: device.driver.clone(),
+            node: device.numa_node,
+            ..Card::default()
+        };
+        for queue in &device.rx_queues {
+            let mut own = CardQueue::new(queue.queue, queue.irqs.first());
+            (own.napi_id, own.thread) = (queue.napi_id, queue.napi_thread);
+            card.queues.push(own);
+        }
+        card.find_threads(&crate::device::threads::of_device(device));
+        if let Some(sysfs) = Sysfs::of(&device.name, device.ifindex, device.mac) {
+            card.read_files(&sysfs);
+        }
+        card.busy_threads = Netdev::open().is_some_and(|mut netdev| netdev.has_busy_threads());
+        let ethtool = EthtoolSet::open(&device.name)
+            .map_err(|source| Error::kernel("opening a socket for ethtool", source))?;
+        card.channels = ethtool.channels().ok();
+        card.ring = ethtool.rx_ring().ok();
+        card.rss = ethtool.rss().ok();
+        card.offloads = ethtool
+            .offloads()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|OffloadState { name, on, fixed }| Offload { name, on, fixed })
+            .collect();
+        Ok(card)
+    }
+
+    /// The most RX queues that can be switched on.
+    pub fn most_queues(&self) -> u32 {
+        let now = self.queues.len() as u32;
+        self.channels.map_or(now, |channels| channels.most_rx().max(now))
+    }
+
+    /// Whether its queues have no interrupts (that can be seen), as those of virtual devices. Their NAPI instances, if
+    /// they have any, come and go with GRO and with captures.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.queues.iter().all(|queue| queue.irq.is_none())
+    }
+
+    fn find_threads(&mut self, threads: &[(u32, u32)]) {
+        for queue in &mut self.queues {
+            if let Some((_, pid)) = threads.iter().find(|(of, _)| *of == queue.queue) {
+                queue.thread = Some(*pid);
+                queue.thread_cpus = crate::device::sys::affinity(*pid).unwrap_or_default();
+            }
+        }
+    }
+
+    fn read_files(&mut self, sysfs: &Sysfs) {
+        let number = |file: &str| fs::read_to_string(sysfs.file(file)).ok()?.trim().parse().ok();
+        self.threaded = sysfs.threaded_napi();
+        self.defer_hard_irqs = number("napi_defer_hard_irqs");
+        self.gro_flush_timeout = number("gro_flush_timeout");
+        for queue in &mut self.queues {
+            let folder = format!("queues/rx-{}", queue.queue);
+            let mask = fs::read_to_string(sysfs.file(&format!("{folder}/rps_cpus")));
+            queue.rps_cpus = mask.ok().and_then(|mask| cpulist::parse_mask(&mask)).unwrap_or_default();
+            queue.rps_flows =
+                number(&format!("{folder}/rps_flow_cnt")).and_then(|n: u64| n.try_into().ok()).unwrap_or(0);
+        }
+    }
+}
+
+impl CardQueue {
+    fn new(queue: u32, irq: Option<&Irq>) -> CardQueue {
+        let set = |list: Option<&String>| list.and_then(|list| cpulist::parse(list)).unwrap_or_default();
+        CardQueue {
+            queue,
+            irq: irq.map(|irq| irq.irq),
+            irq_cpus: set(irq.and_then(|irq| irq.cpus.as_ref())),
+            irq_effective: set(irq.and_then(|irq| irq.effective_cpus.as_ref())),
+            ..CardQueue::default()
+        }
+    }
+
+    /// The CPU on which packets of this queue are handled, where that is one and known: the thread's, else the
+    /// interrupt's.
+    pub fn served_on(&self) -> Option<usize> {
+        let one = |set: &CpuSet| (set.len() == 1).then(|| set.first().copied()).flatten();
+        if self.thread.is_some() {
+            return one(&self.thread_cpus);
+        }
+        one(&self.irq_effective).or_else(|| one(&self.irq_cpus))
+    }
+}
+
+impl Channels {
+    /// Channels that receive.
+    pub fn rx_queues(&self) -> u32 {
+        self.rx.0 + self.combined.0
+    }
+
+    /// The most channels that can receive at once: of the one kind or of the other, as drivers have it.
+    pub fn most_rx(&self) -> u32 {
+        if self.combined.1 > 0 { self.combined.1 } else { self.rx.1 }
+    }
+
+    /// These channels, but with `queues` that receive.
+    #[must_use]
+    pub fn with_rx(mut self, queues: u32) -> Channels {
+        if self.combined.1 > 0 {
+            self.combined.0 = queues.min(self.combined.1);
+            self.rx.0 = 0;
+        } else {
+            self.rx.0 = queues.min(self.rx.1);
+        }
+        self
+    }
+}

@@ -1,0 +1,126 @@
+//! What is shipped: how the program is linked, and what it is made of.
+
+use std::path::Path;
+
+use object::elf::{
+    DF_1_NOW, DF_1_PIE, DT_FLAGS_1, DT_RPATH, DT_RUNPATH, DT_TEXTREL, ET_DYN, FileHeader64, PF_W, PF_X,
+    PT_GNU_RELRO, PT_GNU_STACK, PT_LOAD,
+};
+use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _};
+use wirelane_tests::{repository, wirelane_binary};
+
+/// Any address may be the program's (PIE), what the linker fills in is read-only before the program starts (RELRO,
+/// BIND_NOW), nothing is both writable and executable, C code watches its stack.
+#[test]
+fn the_program_is_hardened() {
+    // The release is linked with the same settings; WIRELANE_BIN names one to look at.
+    assert_hardened(&wirelane_binary().unwrap());
+}
+
+fn assert_hardened(path: &Path) {
+    let name = path.display();
+    let bytes = std::fs::read(path).unwrap();
+    let file = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
+    let (endian, header): (_, &FileHeader64<Endianness>) = (file.endian(), file.elf_header());
+    assert_eq!(header.e_type(endian), ET_DYN, "{name} has a fixed address");
+    let segments = header.program_headers(endian, &*bytes).unwrap();
+    let of_type = |kind| segments.iter().filter(move |segment| segment.p_type(endian) == kind);
+    for segment in of_type(PT_LOAD).chain(of_type(PT_GNU_STACK)) {
+        let flags = segment.p_flags(endian);
+        assert!(flags & (PF_W | PF_X) != PF_W | PF_X, "{name} has memory that is writable and executable");
+    }
+    assert_eq!(of_type(PT_GNU_STACK).count(), 1, "{name} does not say that its stack is no code");
+    assert_eq!(of_type(PT_GNU_RELRO).count(), 1, "{name} has no RELRO");
+    let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, &*bytes).unwrap()).unwrap();
+    let value = |tag| dynamic.iter().find(|entry| entry.tag(endian) == tag).map(|entry| entry.val(endian));
+    let flags = value(DT_FLAGS_1).unwrap_or(0);
+    assert!(flags & DF_1_NOW.0 != 0, "{name} is bound as it runs: RELRO is not full");
+    assert!(flags & DF_1_PIE.0 != 0, "{name} is not position-independent");
+    for tag in [DT_RPATH, DT_RUNPATH, DT_TEXTREL] {
+        assert_eq!(value(tag), None, "{name} has a dynamic entry {tag}");
+    }
+    let checker = object::NameOrOrdinal::Name(&b"__stack_chk_fail"[..]);
+    assert!(
+        file.imports().unwrap().any(|import| import.unwrap().name() == checker),
+        "{name}: its C code has no stack protector"
+    );
+}
+
+/// Licences that a dependency may have; of several that it offers, one of these.
+const LICENCES: [&str; 10] = [
+    "MIT",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "LGPL-2.1-only",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Dependencies come from the one registry, by their checksum, and under licences that go with ours.
+#[test]
+fn dependencies_are_pinned_and_freely_licensed() {
+    let lock = std::fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    let mut external = 0;
+    for package in lock.split("[[package]]").skip(1) {
+        let source = package.lines().find_map(|line| line.strip_prefix("source = "));
+        let Some(source) = source else { continue };
+        assert!(source.starts_with("\"registry+https://github.com/rust-lang/crates.io-index"), "{package}");
+        assert!(package.contains("\nchecksum = \""), "{package}");
+        external += 1;
+    }
+    assert!(external > 50, "{external} dependencies: the lock file is not read right");
+
+    let output = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        // Packages for other systems are not fetched by a build, and without a network they cannot be now.
+        println!("left out: licences ({})", String::from_utf8_lossy(&output.stderr).trim());
+        return;
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut wrong = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let licence = package["license"].as_str().unwrap_or("none");
+        if !is_allowed(licence) {
+            wrong.push(format!("{} {}: {licence}", package["name"], package["version"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Reads `MIT OR (Apache-2.0 AND Zlib)` and the old `MIT/Apache-2.0`; brackets that hold alternatives of a
+/// conjunction are read as what they are only where every part is allowed.
+fn is_allowed(licence: &str) -> bool {
+    let all =
+        |part: &str| part.split(" AND ").all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' '])));
+    let conjunction_of_choices = |text: &str| {
+        text.split(" AND ")
+            .all(|part| part.split(" OR ").any(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' ']))))
+    };
+    licence.replace('/', " OR ").split(" OR ").any(all)
+        || conjunction_of_choices(&licence.replace('/', " OR "))
+}
+
+#[test]
+fn licence_expressions_are_read() {
+    for allowed in [
+        "MIT",
+        "MIT OR GPL-3.0",
+        "Apache-2.0/MIT",
+        "(MIT OR GPL-3.0) AND Unicode-3.0",
+        "MIT AND BSD-3-Clause",
+    ] {
+        assert!(is_allowed(allowed), "{allowed}");
+    }
+    for refused in ["GPL-3.0", "none", "MIT AND GPL-3.0", "(GPL-2.0 OR GPL-3.0) AND MIT"] {
+        assert!(!is_allowed(refused), "{refused}");
+    }
+}
