@@ -187,7 +187,7 @@ fn watched_again(lab: &Lab, hook: &str) {
     assert!(child.terminate(LIMIT).unwrap().status.success());
 }
 
-/// Two RX queues become four, and one. The packets of every one of them are counted in a line of their own.
+/// Two RX queues become four, and one; the packets of every one of them are counted in a line of their own.
 #[test]
 fn another_number_of_queues() {
     if !require_root("another_number_of_queues") {
@@ -212,15 +212,18 @@ fn another_number_of_queues() {
         watched.send(1000);
         queues("4", false);
         std::thread::sleep(NOTICED);
+        if hook == "native" {
+            // veth leaves its new queues without the program until then; other drivers do not.
+            watched.receiver(&["ip", "link", "set", "rx0", "down"]);
+            watched.receiver(&["ip", "link", "set", "rx0", "up"]);
+        }
         watched.send(1000);
         queues("1", true);
         std::thread::sleep(NOTICED);
         watched.send(500);
         let (last, said) = watched.end();
-        says(
-            &said,
-            &["rx0 has 4 RX queues now, it had 2: all of them are captured", "rx0 has 1 RX queue now"],
-        );
+        says(&said, &["rx0 has 4 RX queues now, it had 2", "rx0 has 1 RX queue now, it had 4: all of them"]);
+        assert_eq!(said.contains("set down and up again"), hook == "native", "{said}");
         let lines = last["virtual_devices"].as_array().unwrap();
         let seen: Vec<u64> = lines.iter().map(|line| column(line, "seen")).collect();
         assert!(seen.len() == 4 && seen.iter().all(|seen| *seen > 0), "{hook}: {seen:?}");

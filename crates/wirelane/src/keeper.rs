@@ -29,6 +29,8 @@ pub(crate) struct Kept {
     pub(crate) queues: Option<Vec<u32>>,
     /// What it was like when the capture began.
     pub(crate) first: State,
+    /// Name of its driver; empty where it is not known.
+    pub(crate) driver: String,
     pub(crate) whereabouts: Whereabouts,
 }
 

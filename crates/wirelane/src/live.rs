@@ -131,7 +131,8 @@ impl LiveCapture {
                 instance: Arc::clone(part.membership.instance()),
                 queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
                 first: state_of(&part.selected.device),
-                whereabouts: Whereabouts::default(),
+                driver: part.selected.device.driver.clone().unwrap_or_default(),
+                whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
@@ -242,9 +243,8 @@ impl LiveCapture {
             })
             .collect();
         for (index, part) in parts.iter_mut().enumerate() {
-            // Elsewhere its index means another device, or none.
-            if self.kept[index].whereabouts.is_here() {
-                match monitor.statistics(part.selected.device.ifindex) {
+            if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
+                match monitor.statistics(ifindex) {
                     Ok(statistics) => part.missed = statistics.missed(),
                     Err(Error::DeviceGone { .. }) => {}
                     Err(e) => return Err(e),
@@ -415,6 +415,7 @@ fn state_of(device: &Device) -> State {
         name: device.name.clone(),
         up: device.up,
         mtu: device.mtu,
+        mac: device.mac,
         rx_queues: Some(device.rx_queues.len() as u32),
     }
 }

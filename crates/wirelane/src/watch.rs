@@ -5,10 +5,12 @@
 //! change nothing else. The end is what the program's link says, for a device that has left our network namespace
 //! cannot be told from one that was deleted by looking for it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Result;
-use crate::device::{State, Watcher};
+use crate::device::{State, Watcher, XdpMode};
+use crate::engine::ring::attach::Hook;
 use crate::keeper::Kept;
 
 /// Why nothing more will come from a device.
@@ -36,33 +38,28 @@ impl std::fmt::Display for Ending {
 }
 
 /// Where a device is, for the threads that ask.
-#[derive(Debug, Default)]
-pub(crate) struct Whereabouts(AtomicU8);
-
-const HERE: u8 = 0;
-/// In another network namespace, captured on.
-const ELSEWHERE: u8 = 1;
-const DISAPPEARED: u8 = 2;
-const DETACHED: u8 = 3;
+#[derive(Debug)]
+pub(crate) struct Whereabouts {
+    /// Its index in the network namespace of the capture; 0 while it is in another one.
+    index: AtomicU32,
+    ending: OnceLock<Ending>,
+}
 
 impl Whereabouts {
-    // Relaxed, here and below: a value that stands for itself.
-    fn set(&self, now: u8) {
-        self.0.store(now, Ordering::Relaxed);
+    /// Of a device that is here, with this index.
+    pub(crate) fn new(index: u32) -> Whereabouts {
+        Whereabouts { index: AtomicU32::new(index), ending: OnceLock::new() }
     }
 
     /// Why its part of the capture has ended, if it has.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        match self.0.load(Ordering::Relaxed) {
-            DISAPPEARED => Some(Ending::Disappeared),
-            DETACHED => Some(Ending::Detached),
-            _ => None,
-        }
+        self.ending.get().copied()
     }
 
-    /// Whether its index means this device in the network namespace of the capture.
-    pub(crate) fn is_here(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == HERE
+    /// Its index, as long as it is in the network namespace of the capture.
+    pub(crate) fn index_here(&self) -> Option<u32> {
+        // Relaxed, as for the store below: a number that stands for itself.
+        Some(self.index.load(Ordering::Relaxed)).filter(|index| *index != 0)
     }
 }
 
@@ -70,6 +67,8 @@ impl Whereabouts {
 #[derive(Debug)]
 pub(crate) struct Watch {
     last: State,
+    /// Its index when it was last seen here.
+    index: u32,
     /// Looks in a row that did not find it, though its program hangs on it.
     absent: u32,
 }
@@ -77,7 +76,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Of a device as it was when the capture began.
     pub(crate) fn new(device: &Kept) -> Watch {
-        Watch { last: device.first.clone(), absent: 0 }
+        Watch { last: device.first.clone(), index: device.instance.ifindex, absent: 0 }
     }
 
     /// Looks at the device, tells what has happened to it since the last look, and keeps its whereabouts.
@@ -86,16 +85,21 @@ impl Watch {
     /// [`crate::Error::Kernel`] where the kernel does not answer.
     pub(crate) fn look(&mut self, device: &Kept, watcher: &mut Watcher) -> Result<()> {
         // In this order: a device leaves its namespace's list before it loses its programs.
-        let attached = device.instance.is_attached()?;
-        let state = watcher.look(device.instance.ifindex)?;
+        let attached = device.instance.attached_to()?;
+        // Its index may change when it is moved.
+        let index = attached.filter(|index| *index != 0).unwrap_or(device.instance.ifindex);
+        let state = watcher.look(index)?;
+        // Where it is not here, its index may be another device's.
+        let was_here = device.whereabouts.index_here().is_some();
+        let state = state.filter(|state| was_here && index == self.index || state.is_same(&self.last));
         match (attached, state) {
-            (Some(false), Some(_)) => self.end(device, DETACHED),
-            (Some(false) | None, None) => self.end(device, DISAPPEARED),
-            (Some(true), None) => {
+            (Some(0), Some(_)) => self.end(device, Ending::Detached),
+            (Some(0) | None, None) => self.end(device, Ending::Disappeared),
+            (Some(_), None) => {
                 self.absent += 1;
                 // Once may be the moment of its deletion.
                 if self.absent == 2 {
-                    device.whereabouts.set(ELSEWHERE);
+                    device.whereabouts.index.store(0, Ordering::Relaxed);
                     tracing::warn!(
                         "{} was moved to another network namespace, where it is captured on; without promiscuous mode \
                          and without what its card has missed",
@@ -104,15 +108,11 @@ impl Watch {
                 }
             }
             (_, Some(state)) => {
-                // Its index may be another device's by now.
-                if !device.whereabouts.is_here() && state.name != self.last.name {
-                    return Ok(());
-                }
-                if !device.whereabouts.is_here() {
+                if !was_here {
                     tracing::warn!("{} is back in the network namespace of the capture", state.name);
                 }
-                self.absent = 0;
-                device.whereabouts.set(HERE);
+                device.whereabouts.index.store(index, Ordering::Relaxed);
+                (self.absent, self.index) = (0, index);
                 for line in changes(device, &self.last, &state) {
                     tracing::warn!("{line}");
                 }
@@ -122,11 +122,9 @@ impl Watch {
         Ok(())
     }
 
-    fn end(&self, device: &Kept, how: u8) {
-        device.whereabouts.set(how);
-        if let Some(ending) = device.whereabouts.ending() {
-            tracing::warn!("{} {ending}", self.last.name);
-        }
+    fn end(&self, device: &Kept, ending: Ending) {
+        let ending = device.whereabouts.ending.get_or_init(|| ending);
+        tracing::warn!("{} {ending}", self.last.name);
     }
 }
 
@@ -154,17 +152,25 @@ fn changes(device: &Kept, before: &State, now: &State) -> Vec<String> {
         lines.push(format!(
             "{name} has {queues} RX queue{} now, it had {then}: {}",
             if queues == 1 { "" } else { "s" },
-            consequence(device, queues)
+            consequence(device, then, queues)
         ));
     }
     lines
 }
 
 /// What another number of RX queues means to this capture.
-fn consequence(device: &Kept, queues: u32) -> String {
+fn consequence(device: &Kept, before: u32, queues: u32) -> String {
+    let native = device.instance.hook == Hook::Xdp(XdpMode::Native);
     let Some(asked) = &device.queues else {
         let known = device.instance.queues as u32;
-        return if queues <= known {
+        return if native && queues > before && device.driver == "veth" {
+            // drivers/net/veth.c, veth_enable_range_safe(): it sets up the queues and leaves out the program, which
+            // veth_open() does not.
+            format!(
+                "veth runs XDP programs on queues that were added only once it was set down and up again; until then \
+                 packets on those from {before} on are not seen"
+            )
+        } else if queues <= known {
             "all of them are captured".into()
         } else {
             format!("packets of those from {known} on are counted as lost, for they cannot be told apart")

@@ -2,6 +2,7 @@
 //!
 //! By netlink alone, over sockets that are open before: a process that has given up its rights still may.
 
+use super::MacAddress;
 use super::link::Link;
 use super::netdev::{family, genl_attributes};
 use super::netlink::{Client, push_attribute, u32_at};
@@ -20,8 +21,16 @@ pub(crate) struct State {
     pub(crate) name: String,
     pub(crate) up: bool,
     pub(crate) mtu: u32,
+    pub(crate) mac: Option<MacAddress>,
     /// Active RX queues; `None` where the driver does not tell.
     pub(crate) rx_queues: Option<u32>,
+}
+
+impl State {
+    /// Whether this seems to be the same device, though its index may be another one.
+    pub(crate) fn is_same(&self, other: &State) -> bool {
+        (&self.name, self.mac) == (&other.name, other.mac)
+    }
 }
 
 /// Looks at devices of the network namespace in which it was opened.
@@ -59,6 +68,7 @@ impl Watcher {
             up: link.flags & libc::IFF_UP as u32 != 0,
             name: link.name,
             mtu: link.mtu,
+            mac: link.mac,
         }))
     }
 

@@ -122,14 +122,14 @@ impl Instance {
         (group * self.lanes + lane) * size_of::<Balance>()
     }
 
-    /// Whether the program is still on its device, also where that is in another network namespace by now; `None`
-    /// where there is no link to ask.
+    /// The device that the program is on, by its index in the network namespace where that is now; 0: it is on none
+    /// any more. `None` where there is no link to ask.
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel does not answer.
-    pub(crate) fn is_attached(&self) -> Result<Option<bool>> {
+    pub(crate) fn attached_to(&self) -> Result<Option<u32>> {
         match &self.hold {
-            Hold::Link(link) => attach::device_of(link).map(|ifindex| Some(ifindex != 0)),
+            Hold::Link(link) => attach::device_of(link).map(Some),
             Hold::Filter(_) => Ok(None),
         }
     }
