@@ -226,7 +226,9 @@ fn another_number_of_queues() {
         assert_eq!(said.contains("set down and up again"), hook == "native", "{said}");
         let lines = last["virtual_devices"].as_array().unwrap();
         let seen: Vec<u64> = lines.iter().map(|line| column(line, "seen")).collect();
-        assert!(seen.len() == 4 && seen.iter().all(|seen| *seen > 0), "{hook}: {seen:?}");
+        // Without native XDP veth numbers queues from the second one on, and from 0.
+        let used = if hook == "native" { 4 } else { 3 };
+        assert!(seen.len() == used && seen.iter().all(|seen| *seen > 0), "{hook}: {seen:?}");
     }
 }
 
