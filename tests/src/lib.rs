@@ -28,7 +28,7 @@ mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
-pub use foreign::{ForeignTc, ForeignXdp};
+pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::kernel_version;
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};

@@ -115,6 +115,23 @@ fn load(name: &CStr, kind: u32, result_code: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Puts a program on a device by a link, which holds it there until it is closed.
+pub(crate) fn link_xdp(program: &OwnedFd, ifindex: u32, native: bool) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys as sys;
+    let options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        flags: if native { sys::XDP_FLAGS_DRV_MODE } else { sys::XDP_FLAGS_SKB_MODE },
+        ..Default::default()
+    };
+    // SAFETY: a live program's descriptor and a live option struct with its size set.
+    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, sys::BPF_XDP, &options) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just created, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// The kernel's id of a loaded program.
 pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
     use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
