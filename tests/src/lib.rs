@@ -28,12 +28,12 @@ mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
-pub use foreign::{ForeignTc, ForeignXdp};
+pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::kernel_version;
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{cpu_time, open_descriptors, resident_bytes};
-pub use sys::{Signal, test_run};
+pub use sys::{Signal, detach_link, test_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.
 ///

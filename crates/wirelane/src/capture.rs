@@ -11,6 +11,7 @@ use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
 use crate::settings::Settings;
+use crate::watch::Ending;
 use crate::worker::Worker;
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
@@ -103,10 +104,11 @@ impl Capture {
         }
     }
 
-    /// The devices that have disappeared since the capture began.
-    pub fn gone(&self) -> Vec<String> {
+    /// The devices from which nothing more will come, by name, and why: of a device that was deleted, or lost the
+    /// capture program, the part of the capture has ended.
+    pub fn ended(&self) -> Vec<(String, Ending)> {
         match &self.0 {
-            Kind::Live(live) => live.gone(),
+            Kind::Live(live) => live.ended(),
             Kind::File(_) => Vec::new(),
         }
     }

@@ -1,19 +1,21 @@
 //! The keeper: one thread of a live capture that looks after what nobody else does.
 //!
-//! A few times a second it follows the system's clock, moves load between workers where that was asked for, clears the places of groups whose owners were killed,
-//! and looks whether the devices are still there. A device that has gone ends its part of the capture.
+//! A few times a second it follows the system's clock, moves load between workers where that was asked for, clears
+//! the places of groups whose owners were killed, and looks what has become of the devices (`watch.rs`). A device
+//! that has gone ends its part of the capture.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::balance::Balancer;
 use crate::clock::Clock;
-use crate::device::Monitor;
+use crate::device::{State, Watcher};
 use crate::engine::ring::group;
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::source::Shared;
+use crate::watch::{Watch, Whereabouts};
 use crate::{Error, Result};
 
 const PERIOD: Duration = Duration::from_millis(200);
@@ -23,8 +25,13 @@ const PERIOD: Duration = Duration::from_millis(200);
 pub(crate) struct Kept {
     pub(crate) name: String,
     pub(crate) instance: Arc<Instance>,
-    /// Set once the device has gone.
-    pub(crate) gone: AtomicBool,
+    /// The RX queues that were asked for; `None`: all that it has or will have.
+    pub(crate) queues: Option<Vec<u32>>,
+    /// What it was like when the capture began.
+    pub(crate) first: State,
+    /// Name of its driver; empty where it is not known.
+    pub(crate) driver: String,
+    pub(crate) whereabouts: Whereabouts,
 }
 
 /// The thread; it ends when this is dropped.
@@ -37,7 +44,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the thread. When every device has gone, `workers` are told that nothing will come any more.
     pub(crate) fn start(
-        mut monitor: Monitor,
+        mut watcher: Watcher,
         devices: Arc<[Kept]>,
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
@@ -45,17 +52,17 @@ impl Keeper {
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
-        let mut down = vec![false; devices.len()];
+        let mut watches: Vec<Watch> = devices.iter().map(Watch::new).collect();
         let thread = std::thread::Builder::new()
             .name("wl-keeper".into())
             .spawn(move || {
                 while !sleep(&signal) {
                     clock.follow();
                     balancers.iter_mut().for_each(Balancer::look);
-                    for (device, down) in devices.iter().zip(&mut down) {
-                        look_after(device, down, &mut monitor);
+                    for (device, watch) in devices.iter().zip(&mut watches) {
+                        look_after(device, watch, &mut watcher);
                     }
-                    if devices.iter().all(|device| device.gone.load(Ordering::Relaxed)) {
+                    if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
                         // Release: pairs with the workers' Acquire. A device that is gone has no lanes.
                         workers.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
                     }
@@ -74,26 +81,15 @@ fn sleep(signal: &(Mutex<bool>, Condvar)) -> bool {
     *stop
 }
 
-fn look_after(device: &Kept, down: &mut bool, monitor: &mut Monitor) {
-    if device.gone.load(Ordering::Relaxed) {
+fn look_after(device: &Kept, watch: &mut Watch, watcher: &mut Watcher) {
+    if device.whereabouts.ending().is_some() {
         return;
     }
-    let ifindex = device.instance.ifindex;
-    match monitor.exists(ifindex).and_then(|there| Ok((there, monitor.is_up(ifindex)?))) {
-        Ok((true, up)) => {
-            if !up && !*down {
-                tracing::warn!("{} was set down: waiting for it to come up again", device.name);
-            } else if up && *down {
-                tracing::warn!("{} is up again", device.name);
-            }
-            *down = !up;
-        }
-        Ok((false, _)) => {
-            tracing::warn!("{} disappeared: its part of the capture ends here", device.name);
-            device.gone.store(true, Ordering::Relaxed);
-            return;
-        }
-        Err(e) => tracing::warn!("looking whether {} is still there: {e}", device.name),
+    if let Err(e) = watch.look(device, watcher) {
+        tracing::warn!("looking what has become of {}: {e}", device.name);
+    }
+    if device.whereabouts.ending().is_some() {
+        return;
     }
     match group::reap(&device.instance) {
         Ok(0) => {}

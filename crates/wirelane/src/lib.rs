@@ -64,6 +64,7 @@ mod settings;
 mod tally;
 pub mod topology;
 pub mod tune;
+mod watch;
 mod worker;
 
 pub use balance::BalanceReport;
@@ -79,5 +80,6 @@ pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
 pub use settings::{Balance, Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering, Watermarks};
+pub use watch::Ending;
 pub use wirelane_datapath::layout::{LinkType, RecordHeader, flags};
 pub use worker::{Timebase, Worker};

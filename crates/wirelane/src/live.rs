@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::balance::{BalanceReport, Balancer, Moved};
 use crate::clock::{CardClock, Clock};
 use crate::confine::Confinement;
-use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
+use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, reap};
@@ -18,6 +18,7 @@ use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::settings::{self, Balance, Settings};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
+use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -28,8 +29,9 @@ struct Part {
     membership: Membership,
     /// What each worker has analysed of it.
     tallies: Vec<Arc<DeviceTally>>,
-    /// Packets of unknown queues before we came.
+    /// Packets of unknown queues before we came, and when we left.
     stray_before: u64,
+    stray_after: Option<u64>,
     missed_before: u64,
     /// What the card had missed when it was last asked, for when it has gone.
     missed: u64,
@@ -112,6 +114,7 @@ impl LiveCapture {
             let missed_before = monitor.statistics(device.ifindex)?.missed();
             parts.push(Part {
                 stray_before: instance.stray(),
+                stray_after: None,
                 missed_before,
                 missed: missed_before,
                 membership,
@@ -126,7 +129,10 @@ impl LiveCapture {
             .map(|part| Kept {
                 name: part.selected.device.name.clone(),
                 instance: Arc::clone(part.membership.instance()),
-                gone: AtomicBool::new(false),
+                queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
+                first: state_of(&part.selected.device),
+                driver: part.selected.device.driver.clone().unwrap_or_default(),
+                whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
@@ -136,11 +142,12 @@ impl LiveCapture {
             let instance = Arc::clone(part.membership.instance());
             Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
         });
-        let look = Monitor::open()?;
+        let balancers = balancers.collect();
+        let watcher = Watcher::open()?;
         // All that takes rights has been done, and there is no thread yet that would keep them.
         confinement.map_or(Ok(()), Confinement::apply)?;
         let keeper =
-            Keeper::start(look, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
+            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers)?;
         let workers = ends
             .into_iter()
             .enumerate()
@@ -192,12 +199,15 @@ impl LiveCapture {
         std::mem::take(&mut self.workers)
     }
 
-    pub(crate) fn gone(&self) -> Vec<String> {
-        self.kept
+    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
+        let mut ended: Vec<(String, Ending)> = self
+            .kept
             .iter()
-            .filter(|device| device.gone.load(Ordering::Relaxed))
-            .map(|device| device.name.clone())
-            .collect()
+            .filter_map(|device| Some((device.name.clone(), device.whereabouts.ending()?)))
+            .collect();
+        // A device of which both directions are captured has two parts, one behind the other.
+        ended.dedup();
+        ended
     }
 
     pub(crate) fn stop(&self) -> Result<()> {
@@ -205,6 +215,9 @@ impl LiveCapture {
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
+        for part in parts.iter_mut() {
+            part.stray_after.get_or_insert_with(|| part.membership.instance().stray());
+        }
         self.stopped.store(true, Ordering::Relaxed); // read under the same lock
         // Release: pairs with the workers' Acquire; the lanes have stopped (leave() waited for them).
         self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
@@ -230,10 +243,12 @@ impl LiveCapture {
             })
             .collect();
         for (index, part) in parts.iter_mut().enumerate() {
-            match monitor.statistics(part.selected.device.ifindex) {
-                Ok(statistics) => part.missed = statistics.missed(),
-                Err(Error::DeviceGone { .. }) => {}
-                Err(e) => return Err(e),
+            if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
+                match monitor.statistics(ifindex) {
+                    Ok(statistics) => part.missed = statistics.missed(),
+                    Err(Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e),
+                }
             }
             // What the card missed on receiving it has missed once, also where both directions are captured.
             let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
@@ -310,7 +325,8 @@ impl Part {
         }
         if queue == 0 && self.selected.is_whole_device() {
             // They have no line of their own: the queue they came on did not exist.
-            let stray = instance.stray().saturating_sub(self.stray_before);
+            let stray = self.stray_after.unwrap_or_else(|| instance.stray());
+            let stray = stray.saturating_sub(self.stray_before);
             line.seen += stray;
             line.lost += stray;
         }
@@ -390,6 +406,17 @@ fn card_clock(asked: settings::Clock, device: &Device, hook: Hook) -> Result<Opt
                 CardStamps::On { clock } => CardClock::open(clock).map(Some),
             }
         }
+    }
+}
+
+/// What the keeper compares later looks with.
+fn state_of(device: &Device) -> State {
+    State {
+        name: device.name.clone(),
+        up: device.up,
+        mtu: device.mtu,
+        mac: device.mac,
+        rx_queues: Some(device.rx_queues.len() as u32),
     }
 }
 

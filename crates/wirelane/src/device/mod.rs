@@ -9,7 +9,8 @@
 //!   irq        sysfs, procfs: IRQs, NUMA node, threaded NAPI                  (only where sysfs matches)
 //!   threads    which kernel thread polls which queue
 //! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
-//! Monitor    counters and existence, asked again and again during a capture
+//! Monitor    counters and existence, asked again and again
+//! Watcher    what may change about a device during a capture
 //! Promiscuous, KernelFeatures
 //! ```
 //!
@@ -28,6 +29,7 @@ mod selector;
 mod statistics;
 pub(crate) mod sys;
 pub(crate) mod threads;
+mod watcher;
 
 use std::fmt;
 
@@ -44,6 +46,7 @@ pub use netdev::XdpFeatures;
 pub use promiscuous::Promiscuous;
 pub use selector::{Selected, Selector};
 pub use statistics::{Monitor, Statistics};
+pub(crate) use watcher::{State, Watcher};
 
 use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;

@@ -185,6 +185,24 @@ pub(crate) fn link_of(program: u32) -> Result<Option<OwnedFd>> {
     Ok(None)
 }
 
+/// The device that a link holds its program on, by its index in whichever network namespace it is in now; 0: none, for
+/// the device has been deleted, or the link was detached by somebody.
+pub(crate) fn device_of(link: &OwnedFd) -> Result<u32> {
+    let mut info = sys::bpf_link_info::default();
+    let mut len = size_of::<sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is live and of the size stated; the counts of the arrays that it might point to are zero.
+    let status = unsafe { sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut len) };
+    if status < 0 {
+        return Err(Error::kernel(
+            "asking where the capture program is",
+            std::io::Error::from_raw_os_error(-status),
+        ));
+    }
+    // SAFETY: XDP and TCX links, the only ones that we make, both begin with the device's index, and all bytes of
+    // the union are initialised.
+    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+}
+
 /// The name of a program, `None` if it is gone.
 pub(super) fn program_name(id: u32) -> Result<Option<String>> {
     let Some(fd) = by_id(id, sys::bpf_prog_get_fd_by_id, "program")? else {

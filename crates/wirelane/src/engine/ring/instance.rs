@@ -48,13 +48,13 @@ pub(crate) struct Instance {
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
     /// Keeps the program on the device.
-    _hold: Hold,
+    hold: Hold,
 }
 
 /// What keeps a program on a device.
 #[derive(Debug)]
 enum Hold {
-    Link(#[expect(dead_code, reason = "held open, not used")] OwnedFd),
+    Link(OwnedFd),
     Filter(#[expect(dead_code, reason = "held, not used")] clsact::Filter),
 }
 
@@ -116,6 +116,18 @@ impl Instance {
     /// Byte offset in [`Instance::balances`] of what a lane knows of a group's buckets.
     pub(crate) fn balance(&self, group: usize, lane: usize) -> usize {
         (group * self.lanes + lane) * size_of::<Balance>()
+    }
+
+    /// The device that the program is on, by its index in the network namespace where that is now; 0: it is on none
+    /// any more. `None` where there is no link to ask.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where the kernel does not answer.
+    pub(crate) fn attached_to(&self) -> Result<Option<u32>> {
+        match &self.hold {
+            Hold::Link(link) => attach::device_of(link).map(Some),
+            Hold::Filter(_) => Ok(None),
+        }
     }
 
     /// Packets that came in on an RX queue or CPU which did not exist at load time.
@@ -390,7 +402,7 @@ impl Maps {
             data: self.data,
             bells: self.bells,
             owners: self.owners,
-            _hold: hold,
+            hold,
         })
     }
 }
