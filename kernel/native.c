@@ -138,7 +138,7 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_instance, seed),
 	    FIELD(wl_instance, batch_clock),
 	    FIELD(wl_instance, card_clock),
-	    FIELD(wl_instance, steered),
+	    FIELD(wl_instance, pad),
 	    WHOLE(wl_group),
 	    FIELD(wl_group, queues),
 	    FIELD(wl_group, snap_len),
@@ -221,7 +221,6 @@ const struct wl_native_constant *wl_native_constants(void)
 	    CONSTANT(WL_STEER_VLAN),
 	    CONSTANT(WL_STEER_SOURCE),
 	    CONSTANT(WL_STEER_DESTINATION),
-	    CONSTANT(WL_STEER_PROGRAM),
 	    {"sizeof(struct wl_segment)", sizeof(struct wl_segment)},
 	    {NULL, 0},
 	};

@@ -23,6 +23,8 @@ pub enum Receiver {
     DropRead,
     /// wirelane count, native XDP, packets taken
     RingNative,
+    /// wirelane count, native XDP, packets taken, one reading of the clock per batch
+    RingBatch,
     /// wirelane count, native XDP, packets go on to the host's stack
     RingNativePass,
     /// wirelane count, generic XDP, packets taken
@@ -50,10 +52,11 @@ pub enum Receiver {
 use Receiver::*;
 
 /// What is compared where nothing else is asked for: all but variants.
-pub const USUAL: [Receiver; 13] = [
+pub const USUAL: [Receiver; 14] = [
     Drop,
     DropRead,
     RingNative,
+    RingBatch,
     RingGeneric,
     RingTc,
     XskPoll,
@@ -106,6 +109,7 @@ impl Receiver {
             Drop => "XDP_DROP, counting",
             DropRead => "XDP_DROP, reading",
             RingNative => "Wirelane, native XDP",
+            RingBatch => "Wirelane, native XDP, --clock batch",
             RingNativePass => "Wirelane, native XDP, to stack",
             RingGeneric => "Wirelane, generic XDP",
             RingTc => "Wirelane, tc",
@@ -122,7 +126,7 @@ impl Receiver {
 
     /// Whether it is ours.
     pub fn is_ours(self) -> bool {
-        matches!(self, RingNative | RingNativePass | RingGeneric | RingTc | RecordFile)
+        matches!(self, RingNative | RingBatch | RingNativePass | RingGeneric | RingTc | RecordFile)
     }
 
     /// The system's program that it needs, and Debian's package of it.
@@ -174,6 +178,7 @@ impl Receiver {
             Drop => peer("drop"),
             DropRead => peer("drop-read"),
             RingNative => ours("count", "--hook native --take"),
+            RingBatch => ours("count", "--hook native --take --clock batch"),
             RingNativePass => ours("count", "--hook native"),
             RingGeneric => ours("count", "--hook generic --take"),
             RingTc => ours("count", "--hook tc"),

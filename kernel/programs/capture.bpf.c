@@ -6,7 +6,7 @@
  *   wirelane_xdp      native or generic XDP                        received packets
  *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped,
  *                     its clock
- *   wirelane_in       tc (TCX), ingress                            received packets, beside others' XDP
+ *   wirelane_in       tc (TCX or clsact), ingress                  received packets, beside others' XDP
  *   wirelane_out      tc (TCX), egress                             packets on their way out
  *
  *            +-- lane (RX queue, or CPU under generic XDP): one packet at a time, one writer ------------+
@@ -49,12 +49,12 @@ static __always_inline bool wl_card_clock_wanted(void)
 	return instance && *(volatile __u64 *)&instance->card_clock;
 }
 
-static __always_inline int wl_xdp(struct xdp_md *ctx, bool bound, struct wl_packet *packet)
+static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
 {
 	packet->queue = ctx->rx_queue_index;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
-	return wl_offer(ctx, WL_HOOK_XDP, bound, packet) ? XDP_DROP : XDP_PASS;
+	return wl_offer(ctx, WL_HOOK_XDP, packet) ? XDP_DROP : XDP_PASS;
 }
 
 SEC("?xdp.frags")
@@ -62,7 +62,7 @@ int wirelane_xdp(struct xdp_md *ctx)
 {
 	struct wl_packet packet = {};
 
-	return wl_xdp(ctx, false, &packet);
+	return wl_xdp(ctx, &packet);
 }
 
 SEC("?xdp.frags")
@@ -79,7 +79,7 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 	/* -ENODATA and 0 both mean that there is none. */
 	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
 		packet.card_ns = 0;
-	return wl_xdp(ctx, true, &packet);
+	return wl_xdp(ctx, &packet);
 }
 
 /* The linear part that headers are read from: as much as an ordinary packet's headers take. */
@@ -104,7 +104,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
-	return wl_offer(skb, WL_HOOK_SKB, false, &packet)
+	return wl_offer(skb, WL_HOOK_SKB, &packet)
 		   ? TC_ACT_SHOT
 		   : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }

@@ -9,8 +9,6 @@
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
- *   wl_steerers  per group: a user's steering program
- *   wl_call      per CPU: what that program is told
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
@@ -49,7 +47,7 @@ struct wl_instance {
 	__u32 seed;	   /* of the flow hash */
 	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
-	__u64 steered;	   /* bit per group: it has a steering program of its own */
+	__u64 pad[1];
 };
 
 /* wl_group.flags */
@@ -113,15 +111,6 @@ struct wl_ring {
 struct wl_balance {
 	__u16 worker[WL_BUCKETS];  /* that the lane sends the bucket to */
 	__u32 packets[WL_BUCKETS]; /* counted since the group joined; wraps around */
-};
-
-/* What a user's steering program is told beside the parsed packet (include/wirelane/steering.bpf.h). */
-struct wl_call {
-	__u32 lane;
-	__u32 queue;
-	__u32 workers;
-	__u32 wire_len;
-	__u32 flags; /* WL_REC_* */
 };
 
 #define WL_AWAKE (~0ULL)

@@ -77,20 +77,6 @@ struct {
 	__type(value, struct wl_balance);
 } wl_balances SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, WL_MAX_GROUPS);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u32));
-} wl_steerers SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct wl_call);
-} wl_call SEC(".maps");
-
 /* The smallest ring buffer there is: 64 KiB is a multiple of every page size. */
 struct wl_bell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

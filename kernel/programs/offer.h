@@ -33,15 +33,12 @@ struct wl_packet {
 	__u32 flags;	/* WL_REC_* */
 	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u32 hash;	/* of the headers that the group at hand chooses */
-	__u32 steered;	/* what the steering program of the group at hand said */
 	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
 };
 
-#define WL_NO_STEERER (~0u) /* the steering program is not there, or says so */
-
-#define WL_MACS	      12 /* bytes before a VLAN tag */
-#define WL_VLAN_TAG   4
-#define WL_PUT_BACK   (WL_MACS + WL_VLAN_TAG)
+#define WL_MACS	    12 /* bytes before a VLAN tag */
+#define WL_VLAN_TAG 4
+#define WL_PUT_BACK (WL_MACS + WL_VLAN_TAG)
 
 static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
 {
@@ -232,17 +229,6 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			wl_deliver(ctx, hook, packet, parsed, tally, g, i);
 		}
 		return group->flags & WL_GROUP_TAKE;
-	case WL_STEER_PROGRAM:
-		worker = packet->steered;
-		if (worker < group->workers)
-			break;
-		tally->seen++;
-		tally->seen_bytes += packet->wire_len;
-		if (worker == WL_NO_STEERER)
-			tally->lost++;
-		else
-			tally->filtered++;
-		return false;
 	default:
 		bucket = wl_bucket(
 		    wl_steering_hash(group->steering, parsed, chosen, packet->hash, wl_config.seed));
@@ -267,40 +253,11 @@ __noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, str
 	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
 }
 
-/* The group's own program. What it is replaced by returns to our caller, hence the function. */
-static __noinline __u32 wl_call_steerer(void *ctx, __u32 g)
-{
-	bpf_tail_call(ctx, &wl_steerers, g);
-	return WL_NO_STEERER;
-}
-
-/*
- * Asks the group's own program for the worker. Called from the programs themselves: tail calls are for
- * functions whose callers have used less than 256 bytes of stack.
- */
-static __always_inline __u32 wl_ask_steerer(void *ctx, const struct wl_packet *packet, __u32 g)
-{
-	struct wl_group *group;
-	struct wl_call *call;
-	__u32 key = 0;
-
-	group = bpf_map_lookup_elem(&wl_groups, &g);
-	call = bpf_map_lookup_elem(&wl_call, &key);
-	if (!group || !call)
-		return WL_NO_STEERER;
-	call->lane = packet->lane;
-	call->queue = packet->queue;
-	call->workers = group->workers;
-	call->wire_len = packet->wire_len;
-	call->flags = packet->flags;
-	return wl_call_steerer(ctx, g);
-}
-
 /*
  * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
  * wire_len, flags and vlan are the caller's. True: a group takes it from the host stack.
  */
-static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, struct wl_packet *packet)
+static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
 	struct wl_lane *lane;
@@ -339,12 +296,6 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, bool bound, s
 	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
 		if (!(active & 1))
 			continue;
-		/* A device-bound program may not use a map of programs (kernel/bpf/core.c,
-		 * bpf_prog_map_compatible()): user space lets no group ask one for that.
-		 */
-		packet->steered = WL_NO_STEERER;
-		if (!bound && *(volatile __u64 *)&instance->steered & (1ULL << g))
-			packet->steered = wl_ask_steerer(ctx, packet, g);
 		taken |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, &lane->parsed, g)
 					     : wl_offer_skb(ctx, packet, &lane->parsed, g);
 	}

@@ -60,11 +60,34 @@ fn every_thread_of_a_capture_has_no_rights() {
     let (in_roots, in_theirs) = (path(roots.path()), path(theirs.path()));
     let count = ["count", "-i", device, "--json"];
     let record = ["record", "-i", device, "--json", "-w"];
-    let cases: [(Vec<&str>, u64); 6] = [
+    let files = format!("{}/many.pcapng", theirs.path().display());
+    let cases: [(Vec<&str>, u64); 9] = [
         ([&count[..], &["--workers", "2"]].concat(), 0),
         ([&count[..], &["--direction", "both"]].concat(), 0),
         ([&count[..], &["--hook", "generic"]].concat(), 0),
+        ([&count[..], &["--hook", "clsact"]].concat(), 0),
+        ([&count[..], &["--workers", "2", "--balance", "adaptive"]].concat(), 0),
         ([&record[..], &[&in_theirs]].concat(), 0),
+        // Writers, a finisher, and one that listens to the helper for commands.
+        (
+            [
+                &record[..],
+                &[
+                    &files,
+                    "--workers",
+                    "2",
+                    "--rotate-packets",
+                    "20",
+                    "--compress",
+                    "zstd",
+                    "--keep-files",
+                    "4",
+                ],
+                &["--post-rotate", "true"],
+            ]
+            .concat(),
+            0,
+        ),
         ([&record[..], &[&in_roots]].concat(), DAC_OVERRIDE),
         ([&record[..], &["/dev/null"]].concat(), 0),
     ];

@@ -83,6 +83,9 @@ fn a_second_signal_ends_what_the_first_could_not() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!(status.signal(), Some(libc::SIGINT));
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(errors.contains("second signal"), "{errors}");
 }
 
 /// Whenever a signal comes, the run ends soon, and with its last object where it had said that it is ready.

@@ -191,40 +191,35 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.as_str();
     let folder = tempfile::tempdir().unwrap();
-    let there = folder.path().join("there");
-    fs::create_dir(&there).unwrap();
-    let file = there.join("out.pcapng");
-    // With its rights: a confined recording may write to the directory that was there, and to no other that has its
-    // name later.
-    let words = [
-        "record",
-        "-i",
-        device,
-        "-w",
-        file.to_str().unwrap(),
-        "--json",
-        "--rotate-packets",
-        "100",
-        "--keep-rights",
-    ];
-    let child = capture(&lab, &words).unwrap();
-    send(&lab, 50, &[]).unwrap();
-    wait_for(&child, 50);
-    fs::remove_dir_all(&there).unwrap();
-    // The file that is open has no name any more. The next one finds no directory, and then one that was made anew.
-    send(&lab, 100, &[]).unwrap();
-    wait_for(&child, 100);
-    fs::create_dir(&there).unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    send(&lab, 100, &[]).unwrap();
-    let finished = child.terminate(LIMIT).unwrap();
-    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-    assert!(finished.stderr.contains("is gone: somebody moved or removed it"), "{}", finished.stderr);
-    let last = finished.last_json().unwrap();
-    assert_eq!(column(&last, "delivered"), 250);
-    let written = column(&last, "written");
-    assert_eq!(written + column(&last, "unwritten"), 250);
-    assert_eq!((written, in_files_by_count(&there)), (100, 100), "{}", finished.stderr);
+    // A directory that is made anew is another one: the rights that are left are to the first. Who keeps all rights
+    // goes on in it.
+    for (rights, recovered) in [(&[][..], 0), (&["--keep-rights"][..], 100)] {
+        let there = folder.path().join("there");
+        fs::create_dir(&there).unwrap();
+        let file = there.join("out.pcapng");
+        let words =
+            ["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--rotate-packets", "100"];
+        let words = [&words[..], rights].concat();
+        let child = capture(&lab, &words).unwrap();
+        send(&lab, 50, &[]).unwrap();
+        wait_for(&child, 50);
+        fs::remove_dir_all(&there).unwrap();
+        // The file that is open has no name any more. The next one finds no directory, and then one that was made anew.
+        send(&lab, 100, &[]).unwrap();
+        wait_for(&child, 100);
+        fs::create_dir(&there).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        send(&lab, 100, &[]).unwrap();
+        let finished = child.terminate(LIMIT).unwrap();
+        assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+        assert!(finished.stderr.contains("is gone: somebody moved or removed it"), "{}", finished.stderr);
+        let last = finished.last_json().unwrap();
+        assert_eq!(column(&last, "delivered"), 250);
+        let written = column(&last, "written");
+        assert_eq!(written + column(&last, "unwritten"), 250);
+        assert_eq!((written, in_files_by_count(&there)), (recovered, recovered), "{}", finished.stderr);
+        fs::remove_dir_all(&there).unwrap();
+    }
 
     // Somebody takes the file away while it is written.
     let file = folder.path().join("single.pcapng");

@@ -1,10 +1,9 @@
 //! `wirelane groups`: who captures what.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 use wirelane::groups::{self, Group};
 
+use crate::out;
 use crate::table::{Table, amount, printable};
 
 /// Show who captures on which device, and what became of the packets of each
@@ -55,11 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         output = table(&groups);
     }
-    match io::stdout().lock().write_all(output.as_bytes()) {
-        // `wirelane groups | head` is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    out::print(output)
 }
 
 fn table(groups: &[Group]) -> String {

@@ -120,12 +120,16 @@ fn watch_signals(events: mpsc::Sender<Event>) -> Result<()> {
             match first {
                 None => {
                     first = Some(Instant::now());
-                    // Nobody listens any more: the capture is over, and only its report is left.
-                    let _ = events.send(Event::Signal);
+                    // What is left then may take a slow disk or a slow command long.
+                    if events.send(Event::Signal).is_err() {
+                        tracing::warn!(
+                            "the capture is over and is being finished; another signal leaves that undone"
+                        );
+                    }
                 }
                 Some(first) if first.elapsed() < IMPATIENCE => {}
                 Some(_) => {
-                    tracing::warn!("a second signal: ended at once, without what was still in the rings");
+                    tracing::warn!("a second signal: ended at once, with whatever is unfinished");
                     // The kernel takes everything back, as from any process that is killed.
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }

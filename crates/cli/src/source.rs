@@ -377,7 +377,7 @@ impl SourceArgs {
         }
         // What was changed on the device is put back at the end, by this process.
         if self.polling.is_some() && !self.rights.keeps() {
-            tracing::warn!("--polling: rights are kept, for the device's settings are put back at the end");
+            tracing::warn!("--polling: rights are kept, to restore the device's settings at the end");
             return Ok(builder.open()?);
         }
         Ok(match self.rights.confinement(Work::Capture, output)? {

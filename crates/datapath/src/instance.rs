@@ -62,8 +62,8 @@ pub struct Instance {
     pub batch_clock: u64,
     /// One bit per group that wants the card's clock.
     pub card_clock: u64,
-    /// One bit per group that has a steering program of its own.
-    pub steered: u64,
+    #[doc(hidden)]
+    pub pad: [u64; 1],
 }
 
 /// Bits of [`Group::flags`].
@@ -94,8 +94,6 @@ pub mod steering {
     pub const SOURCE: u32 = 5;
     /// By the destination address, through the bucket table.
     pub const DESTINATION: u32 = 6;
-    /// A user's BPF program says.
-    pub const PROGRAM: u32 = 7;
 }
 
 /// `struct wl_group`: what a group wants and how it is steered. Written by its owner.

@@ -150,7 +150,6 @@ fn steering_name(code: u32) -> &'static str {
         steering::VLAN => "vlan",
         steering::SOURCE => "source",
         steering::DESTINATION => "destination",
-        steering::PROGRAM => "program",
         _ => "unknown",
     }
 }

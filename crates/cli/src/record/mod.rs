@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, ensure};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use wirelane::ledger::VirtualDeviceLine;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase};
 use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
@@ -65,8 +63,9 @@ Files:
   that goes up and the time in UTC at which it begins. Sorted by name they are
   sorted by time, also where the clock was set back. A new recording goes on
   counting where files of the same name end. All workers share the numbers.
-  Files belong to who runs the command, and nobody else can read them. Links
-  are not followed, and nothing that exists is replaced.
+  Files belong to the user that the command becomes (--user), and nobody else
+  can read them. Links are not followed, and nothing that exists is replaced.
+  Post-rotate commands are run as the same user.
   --rotate-interval goes by the packets' time; what is read late, by some
   milliseconds, is in the next file. While no packet comes, a file is ended
   two seconds after its time, and the next one begins with the next packet.
@@ -157,10 +156,6 @@ pub fn run(args: &Args) -> Result<()> {
         },
         &mut reporter,
     );
-    // What is left to do may take a slow disk or a slow command long: another Ctrl-C leaves it undone.
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)))?;
-    }
     let RecordReporter { mut report, outcomes, progress, .. } = reporter;
     progress.end();
     let outcome = match outcome {
@@ -203,8 +198,8 @@ pub fn run(args: &Args) -> Result<()> {
         failure.get_or_insert(error);
     }
     report.recorded(Recorded::new(counts, outcomes.as_deref().map(Outcomes::now)));
-    report.last(&outcome.ledger, outcome.elapsed)?;
-    if !args.source.json {
+    let mut shown = report.last(&outcome.ledger, outcome.elapsed);
+    if !args.source.json && shown.is_ok() {
         let place = match (first_path, counts.files) {
             _ if to_stdout => "standard output".to_owned(),
             (Some(path), 0 | 1) => path.display().to_string(),
@@ -212,9 +207,10 @@ pub fn run(args: &Args) -> Result<()> {
             (None, 0 | 1) => args.recording.write.display().to_string(),
             (None, files) => format!("{} files", amount(files)),
         };
-        report.say(&format!("{} packets recorded to {}\n", amount(counts.written), printable(&place)))?;
+        shown =
+            report.say(&format!("{} packets recorded to {}\n", amount(counts.written), printable(&place)));
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(shown, Err)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -129,7 +129,6 @@ const WRITING: &[c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_getdents64,
     libc::SYS_linkat,
-    libc::SYS_mkdirat,
     libc::SYS_renameat2,
     libc::SYS_statfs,
     libc::SYS_syncfs,
@@ -140,7 +139,7 @@ const WRITING: &[c_long] = &[
 /// The same in forms that other CPUs do not have.
 #[cfg(target_arch = "x86_64")]
 const WRITING_OLDER: &[c_long] =
-    &[libc::SYS_mkdir, libc::SYS_rename, libc::SYS_renameat, libc::SYS_sync_file_range, libc::SYS_unlink];
+    &[libc::SYS_rename, libc::SYS_renameat, libc::SYS_sync_file_range, libc::SYS_unlink];
 #[cfg(not(target_arch = "x86_64"))]
 const WRITING_OLDER: &[c_long] = &[];
 

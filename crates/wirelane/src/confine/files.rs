@@ -67,15 +67,10 @@ pub(super) fn restrict(places: &[PathBuf], read_back: bool) -> Result<bool> {
     Ok(enforced != RulesetStatus::NotEnforced)
 }
 
-/// What recording in a folder takes: new files, their renaming and removal, folders for them. Reading only where it
+/// What recording in a folder takes: new files, their renaming and removal. Reading only where it
 /// was asked for: what is recorded there already is none of this recording's business.
 fn in_folder() -> landlock::BitFlags<AccessFs> {
-    AccessFs::ReadDir
-        | AccessFs::WriteFile
-        | AccessFs::Truncate
-        | AccessFs::MakeReg
-        | AccessFs::MakeDir
-        | AccessFs::RemoveFile
+    AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile
 }
 
 #[cfg(test)]

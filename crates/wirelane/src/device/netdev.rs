@@ -183,11 +183,6 @@ impl Netdev {
         queues
     }
 
-    /// Whether this kernel tells of a device's NAPI instances and their threads (6.8).
-    pub(crate) fn tells_instances(&mut self, ifindex: u32) -> bool {
-        self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |_| ()).is_ok()
-    }
-
     /// Sets how a NAPI instance is polled (Linux 6.17 and newer).
     pub(crate) fn set_threaded(&mut self, napi_id: u32, how: NapiThread) -> io::Result<()> {
         let mut body = vec![NETDEV_CMD_NAPI_SET, 1, 0, 0];

@@ -3,15 +3,15 @@
 use std::fs;
 
 use super::Device;
-use super::netdev::Netdev;
 
 /// RX queue and process id of each polling thread of a device; empty where NAPI is not threaded.
 ///
-/// From Linux 6.8 on the kernel tells. Before, threads are known by their names, `napi/DEVICE-ID`; ids are given
-/// in the order in which drivers add their queues, so they stand for the queues where there are as many, or as many as there can be. A device
-/// of the same name in another network namespace makes them more, and then nothing is known.
+/// From Linux 6.8 on the kernel tells, if the driver has told it which instance serves which queue (virtio_net has not
+/// in 6.12). Else threads are known by their names, `napi/DEVICE-ID`; ids are given in the order in which drivers add
+/// their queues, so they stand for the queues where there are as many, or as many as there can be. A device of the
+/// same name in another network namespace makes them more, and then nothing is known.
 pub(crate) fn of_device(device: &Device) -> Vec<(u32, u32)> {
-    if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) || kernel_tells(device) {
+    if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) {
         let told = device.rx_queues.iter().filter_map(|queue| Some((queue.queue, queue.napi_thread?)));
         // Ids are those of the first pid namespace: in another one they may be somebody else's.
         let is_napi = |pid: u32| comm(pid).is_some_and(|comm| comm.starts_with("napi/"));
@@ -35,11 +35,6 @@ pub(crate) fn of_device(device: &Device) -> Vec<(u32, u32)> {
         return Vec::new();
     }
     device.rx_queues.iter().zip(named).map(|(queue, (_, pid))| (queue.queue, pid)).collect()
-}
-
-/// Whether this kernel tells which thread polls which queue.
-fn kernel_tells(device: &Device) -> bool {
-    Netdev::open().is_some_and(|mut netdev| netdev.tells_instances(device.ifindex))
 }
 
 fn comm(pid: u32) -> Option<String> {

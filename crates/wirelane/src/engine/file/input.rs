@@ -36,6 +36,8 @@ pub(super) struct Input {
 pub struct FileInput {
     file: File,
     name: PathBuf,
+    /// Where it stood when it was opened; `None` of a pipe.
+    start: Option<u64>,
 }
 
 impl FileInput {
@@ -46,7 +48,7 @@ impl FileInput {
     pub fn open(path: &Path) -> Result<FileInput> {
         let name = shown(path);
         let failed = |source| Error::Io { path: name.clone(), source };
-        let file = if path.as_os_str() == "-" {
+        let mut file = if path.as_os_str() == "-" {
             let stdin = io::stdin();
             if stdin.is_terminal() {
                 return Err(Error::BadOption {
@@ -59,21 +61,23 @@ impl FileInput {
         } else {
             File::open(path).map_err(failed)?
         };
-        Ok(FileInput { file, name })
+        // Standard input may stand anywhere in its file, and a pipe stands nowhere.
+        let start = file.stream_position().ok();
+        Ok(FileInput { file, name, start })
     }
 
-    /// The same file for another pass: from its start, or, of a pipe, what has not been read yet. All passes share
-    /// one position: only one is read at a time.
+    /// The same file for another pass: from where it stood when it was opened, or, of a pipe, what has not been read
+    /// yet. All passes share one position: only one is read at a time.
     ///
     /// # Errors
     /// [`Error::Io`] where the kernel refuses.
     pub fn again(&self) -> Result<FileInput> {
         let failed = |source| Error::Io { path: self.name.clone(), source };
         let mut file = self.file.try_clone().map_err(failed)?;
-        match file.seek(io::SeekFrom::Start(0)) {
-            Err(error) if error.raw_os_error() != Some(libc::ESPIPE) => Err(failed(error)),
-            _ => Ok(FileInput { file, name: self.name.clone() }),
+        if let Some(start) = self.start {
+            file.seek(io::SeekFrom::Start(start)).map_err(failed)?;
         }
+        Ok(FileInput { file, name: self.name.clone(), start: self.start })
     }
 
     /// What errors call it.
@@ -105,7 +109,7 @@ impl std::fmt::Debug for Input {
 impl Input {
     /// Over a file that is open.
     pub(super) fn over(opened: FileInput) -> Result<Input> {
-        let FileInput { file, name } = opened;
+        let FileInput { file, name, .. } = opened;
         let failed = |source| Error::Io { path: name.clone(), source };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {

@@ -47,10 +47,6 @@ pub(crate) struct Instance {
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
-    /// Held, so that its last descriptor is closed once. Linux empties a map of programs in the background when that
-    /// happens, and loses count of the map where it happens twice before it gets to that (kernel/bpf/arraymap.c,
-    /// prog_array_map_clear(): a reference for each time, given back once): the map would stay for ever.
-    _steerers: Option<MapHandle>,
     /// Keeps the program on the device.
     hold: Hold,
 }
@@ -207,8 +203,6 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
-        // A device-bound program has none.
-        steerers: take("wl_steerers").ok(),
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
@@ -311,7 +305,6 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
-        steerers: Some(handle(&skel.maps.wl_steerers)?),
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
@@ -327,7 +320,7 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         seed,
         batch_clock: 0,
         card_clock: 0,
-        steered: 0,
+        pad: [0; 1],
     };
     maps.describe(&state)?;
     if as_filter {
@@ -353,7 +346,6 @@ struct Maps {
     tallies: MapHandle,
     rings: MapHandle,
     balances: MapHandle,
-    steerers: Option<MapHandle>,
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
@@ -410,7 +402,6 @@ impl Maps {
             data: self.data,
             bells: self.bells,
             owners: self.owners,
-            _steerers: self.steerers,
             hold,
         })
     }
