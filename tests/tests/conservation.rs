@@ -72,7 +72,8 @@ struct Case {
 impl Case {
     fn draw(random: &mut Random, tcx: bool) -> Case {
         let xdp = random.pick(&[HookChoice::Auto, HookChoice::Native, HookChoice::Generic]);
-        let mixed = tcx && random.one_in(3);
+        // Since Linux 6.9 generic XDP and tc do not go together (tests/other_programs.rs).
+        let mixed = tcx && xdp != HookChoice::Generic && random.one_in(3);
         let count = random.pick(&[1, 1, 2, 3, 5]);
         let only = if tcx && random.one_in(3) { HookChoice::Tc } else { xdp };
         let groups = (0..count)
@@ -153,7 +154,7 @@ fn read(worker: &mut Worker, snap: usize, size: usize) -> Yielded {
     while let Some(batch) = worker.next_batch(Duration::from_millis(50)).unwrap() {
         for record in batch {
             let egress = record.header().flags & flags::EGRESS != 0;
-            let wire = record.wire_len();
+            let wire = record.wire_len() as usize;
             assert_eq!(wire, if egress { NUMBERED } else { size });
             let kept = if snap == 0 { wire } else { snap.min(wire) };
             assert_eq!(record.data().len(), kept);
@@ -271,7 +272,9 @@ fn every_packet_is_in_one_place_whatever_is_asked_for() {
     let tcx = kernel_version().unwrap() >= (6, 6);
     let labs = [1, 4].map(|queues| {
         let lab = Lab::with(&LabOptions { queues, mtu: MTU, ..LabOptions::default() }).unwrap();
-        spread_by_hash(&lab, queues).unwrap();
+        if queues > 1 {
+            spread_by_hash(&lab, queues).unwrap();
+        }
         lab
     });
     let start = Instant::now();

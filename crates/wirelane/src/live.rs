@@ -416,6 +416,7 @@ fn state_of(device: &Device) -> State {
         up: device.up,
         mtu: device.mtu,
         mac: device.mac,
+        generic_xdp: device.xdp.iter().any(|program| program.mode == XdpMode::Generic),
         rx_queues: Some(device.rx_queues.len() as u32),
     }
 }
