@@ -132,6 +132,8 @@ impl LiveCapture {
                 queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
                 first: state_of(&part.selected.device),
                 driver: part.selected.device.driver.clone().unwrap_or_default(),
+                may_lose_headers: part.membership.instance().hook == Hook::Ingress
+                    && device::kernel::generic_xdp_hides_headers(),
                 whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
