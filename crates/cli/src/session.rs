@@ -101,7 +101,10 @@ pub fn run<H: Handler>(
     });
     let gone = capture.gone();
     if !gone.is_empty() && failure.is_none() {
-        failure = Some(anyhow!("device {} disappeared during the capture", gone.join(", ")));
+        failure = Some(anyhow!(
+            "device {} disappeared, or was moved to another network namespace, during the capture",
+            gone.join(", ")
+        ));
     }
     let ledger = capture.close()?;
     if !ledger.balances() {

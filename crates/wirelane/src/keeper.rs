@@ -89,7 +89,10 @@ fn look_after(device: &Kept, down: &mut bool, monitor: &mut Monitor) {
             *down = !up;
         }
         Ok((false, _)) => {
-            tracing::warn!("{} disappeared: its part of the capture ends here", device.name);
+            tracing::warn!(
+                "{} disappeared, or was moved to another network namespace: its part of the capture ends here",
+                device.name
+            );
             device.gone.store(true, Ordering::Relaxed);
             return;
         }
