@@ -9,7 +9,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 # What is installed.
 BINARY ?= target/release/wirelane
 
-.PHONY: help setup build test test-kernels fuzz demo bench install clean
+.PHONY: help setup build test test-kernels soak fuzz demo bench install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -27,6 +27,10 @@ test: ## run every check and every test (with root or sudo; WIRELANE_KERNELS=non
 test-kernels: ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
 	@scripts/setup kernels
 	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
+
+soak: setup ## half an hour of paced load (MINUTES=30)
+	@cargo build --quiet -p wirelane-cli
+	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test loads paced -- --nocapture
 
 fuzz: setup ## fuzz packets, files, selectors (FUZZ_SECONDS=60; nightly Rust)
 	@scripts/fuzz

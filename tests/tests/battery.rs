@@ -59,7 +59,8 @@ fn faults(proof: &str) -> Vec<String> {
             (Ok(_), _) => tests += 1,
         }
     }
-    if faults.is_empty() && tests == 0 && !proof.contains("Not yet") && !proof.contains("Not here") {
+    // What is measured or booted has a command of its own.
+    if faults.is_empty() && tests == 0 && !["`make ", "not yet: "].iter().any(|word| proof.contains(word)) {
         faults.push(format!("neither a test nor a reason: {proof}"));
     }
     faults
@@ -68,8 +69,9 @@ fn faults(proof: &str) -> Vec<String> {
 #[test]
 fn every_test_that_is_named_exists() {
     let text = fs::read_to_string(repository().join("tests/BATTERY.md")).unwrap();
+    assert_eq!(text.matches('`').count() % 2, 0, "a backtick without its other one");
     let rows = rows(&text);
-    let codes: Vec<&str> = rows.iter().map(|[code, ..]| code.as_str()).collect();
+    let codes: Vec<&str> = rows.iter().flat_map(|[codes, ..]| codes.split(", ")).collect();
     let distinct: BTreeSet<&str> = codes.iter().copied().collect();
     assert_eq!(distinct.len(), codes.len(), "a code has two rows: {codes:?}");
     assert_eq!(distinct, CODES.split(' ').collect(), "codes without a row, or rows without a code");
@@ -86,10 +88,12 @@ fn every_test_that_is_named_exists() {
 #[test]
 fn what_is_not_there_is_found() {
     assert!(faults("`battery.rs::what_is_not_there_is_found`").is_empty());
-    assert!(faults("Not yet").is_empty());
+    assert!(faults("not yet: why").is_empty());
+    assert!(faults("`make bench`").is_empty());
     for wrong in [
         "",
-        "`make bench`",
+        "not yet",
+        "`bench`",
         "`battery.rs::rows`",
         "`battery.rs::no_such_test`",
         "`no_such_file.rs::rows`",

@@ -2,12 +2,13 @@
 //! another network namespace, changes its MTU and its queues, is deleted and made anew, or loses the capture program
 //! to somebody. A counter and a recorder look on, as two groups of one instance, and account for every packet.
 
-use std::time::Duration;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use wirelane_tests::numbers::{self, LIMIT, capture, column, send, spread_by_hash};
-use wirelane_tests::{Child, Finished, Lab, LabOptions, cpu_time, kernel_version, require_root};
+use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, cpu_time, kernel_version, require_root};
 
 /// Long enough for the keeper, which looks five times a second, to have seen what there is; twice that.
 const NOTICED: Duration = Duration::from_millis(800);
@@ -287,4 +288,42 @@ fn waiting_costs_little() {
         assert!(used < WAIT.mul_f64(0.05), "{used:?} of CPU in {WAIT:?} after {words:?}");
     }
     assert!(child.terminate(LIMIT).unwrap().status.success());
+}
+
+/// Killed, it leaves a device that works, to which others can attach.
+#[test]
+fn traffic_flows_on_after_kill() {
+    if !require_root("traffic_flows_on_after_kill") {
+        return;
+    }
+    for hook in hooks() {
+        let lab = Lab::new(1).unwrap();
+        let device = lab.receiver().device.clone();
+        // It takes the packets: while it lives, nobody else gets any.
+        let child = capture(&lab, &["count", "-i", &device, "--hook", hook, "--take", "--json"]).unwrap();
+        send(&lab, 100, &[]).unwrap();
+        child.signal(Signal::Kill).unwrap();
+        child.finish(LIMIT).unwrap();
+        let start = Instant::now();
+        while lab
+            .exec(&lab.receiver().namespace, &["ip", "link", "show", "dev", &device])
+            .unwrap()
+            .contains("xdp")
+        {
+            assert!(start.elapsed() < LIMIT, "{hook}: the program stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let socket = |end: &wirelane_tests::End| {
+            let address = (end.address, 0);
+            let socket = lab.enter(&end.namespace, || UdpSocket::bind(address).unwrap()).unwrap();
+            socket.set_read_timeout(Some(LIMIT)).unwrap();
+            socket
+        };
+        let (to, from) = (socket(lab.receiver()), socket(lab.sender()));
+        from.send_to(b"through", to.local_addr().unwrap()).unwrap();
+        assert_eq!(to.recv_from(&mut [0; 16]).unwrap().0, 7, "{hook}");
+        let again = capture(&lab, &["count", "-i", &device, "--hook", hook, "--json"]).unwrap();
+        send(&lab, 100, &[]).unwrap();
+        assert_eq!(column(&numbers::finish(again).unwrap(), "analysed"), 100, "{hook}");
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Kept {
     pub(crate) first: State,
     /// Name of its driver; empty where it is not known.
     pub(crate) driver: String,
+    /// Whether generic XDP may take the Ethernet header from what is captured. Found out before rights are given up.
+    pub(crate) may_lose_headers: bool,
     pub(crate) whereabouts: Whereabouts,
 }
 

@@ -132,6 +132,8 @@ impl LiveCapture {
                 queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
                 first: state_of(&part.selected.device),
                 driver: part.selected.device.driver.clone().unwrap_or_default(),
+                may_lose_headers: part.membership.instance().hook == Hook::Ingress
+                    && device::kernel::generic_xdp_hides_headers(),
                 whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
@@ -416,6 +418,7 @@ fn state_of(device: &Device) -> State {
         up: device.up,
         mtu: device.mtu,
         mac: device.mac,
+        generic_xdp: device.xdp.iter().any(|program| program.mode == XdpMode::Generic),
         rx_queues: Some(device.rx_queues.len() as u32),
     }
 }

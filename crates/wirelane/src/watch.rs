@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Result;
 use crate::device::{State, Watcher, XdpMode};
-use crate::engine::ring::attach::Hook;
+use crate::engine::ring::attach::{HEADERLESS, Hook};
 use crate::keeper::Kept;
 
 /// Why nothing more will come from a device.
@@ -145,6 +145,9 @@ fn changes(device: &Kept, before: &State, now: &State) -> Vec<String> {
     }
     if now.mtu != before.mtu {
         lines.push(format!("{name} has an MTU of {} now, it had {}", now.mtu, before.mtu));
+    }
+    if now.generic_xdp && !before.generic_xdp && device.may_lose_headers {
+        lines.push(format!("a generic XDP program was put on {name}: {HEADERLESS}"));
     }
     if let (Some(then), Some(queues)) = (before.rx_queues, now.rx_queues)
         && then != queues

@@ -88,6 +88,15 @@ pub(crate) fn tells_batches() -> bool {
         .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_net_context").is_some())
 }
 
+/// Whether packets that a generic XDP program has passed on may reach tc without their Ethernet header. Since Linux 6.9
+/// programs that take packets in several buffers, as ours do, run on a copy of the packet, for which
+/// skb_pp_cow_data() (net/core/skbuff.c) does not set the length of that header, by which tc finds it again.
+pub(crate) fn generic_xdp_hides_headers() -> bool {
+    read("/proc/sys/kernel/osrelease")
+        .and_then(|release| numbers(&release))
+        .is_some_and(|version| version >= (6, 9))
+}
+
 fn feature(
     feature: &'static str,
     title: &'static str,
@@ -98,9 +107,14 @@ fn feature(
     Feature { feature, title, present, note }
 }
 
-fn version(release: &str) -> Feature {
+/// Major and minor number of a release.
+fn numbers(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().ok());
-    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    numbers.next().flatten().zip(numbers.next().flatten())
+}
+
+fn version(release: &str) -> Feature {
+    let version = numbers(release);
     feature(
         "version",
         "Linux 6.1 or newer",

@@ -2,10 +2,10 @@
 //!
 //! By netlink alone, over sockets that are open before: a process that has given up its rights still may.
 
-use super::MacAddress;
 use super::link::Link;
 use super::netdev::{family, genl_attributes};
 use super::netlink::{Client, push_attribute, u32_at};
+use super::{MacAddress, XdpMode};
 use crate::{Error, Result};
 
 // linux/ethtool_netlink.h (since Linux 5.6; Documentation/networking/ethtool-netlink.rst)
@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) up: bool,
     pub(crate) mtu: u32,
     pub(crate) mac: Option<MacAddress>,
+    /// Whether a generic XDP program is on it.
+    pub(crate) generic_xdp: bool,
     /// Active RX queues; `None` where the driver does not tell.
     pub(crate) rx_queues: Option<u32>,
 }
@@ -69,6 +71,7 @@ impl Watcher {
             name: link.name,
             mtu: link.mtu,
             mac: link.mac,
+            generic_xdp: link.xdp.iter().any(|program| program.mode == XdpMode::Generic),
         }))
     }
 

@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::libbpf_sys as sys;
 use wirelane_datapath::instance::{PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA};
 
+use crate::device::kernel::generic_xdp_hides_headers;
 use crate::device::{Device, XdpMode};
-use crate::{Error, Result};
+use crate::{Error, LinkType, Result};
 
 /// A place on a device where packets can be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,23 @@ pub(crate) fn look(device: &Device, hook: Hook) -> Result<Found> {
 }
 
 fn look_xdp(device: &Device) -> Result<Found> {
+    match xdp_program(device)? {
+        None => Ok(Found::Nothing),
+        Some((id, program, mode)) if is_capture(&program) => {
+            Ok(Found::Ours { program: id, hook: Hook::Xdp(mode) })
+        }
+        Some((id, program, mode)) => {
+            Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
+        }
+    }
+}
+
+fn is_capture(program: &str) -> bool {
+    program == PROGRAM_XDP || program == PROGRAM_XDP_METADATA
+}
+
+/// The XDP program on a device: its id, name and mode.
+fn xdp_program(device: &Device) -> Result<Option<(u32, String, XdpMode)>> {
     let mut query =
         sys::bpf_xdp_query_opts { sz: size_of::<sys::bpf_xdp_query_opts>() as _, ..Default::default() };
     // SAFETY: a live, zeroed option struct with its size set.
@@ -81,18 +99,52 @@ fn look_xdp(device: &Device) -> Result<Found> {
         (query.hw_prog_id, XdpMode::Offloaded),
     ];
     let Some((id, mode)) = attached.into_iter().find(|(id, _)| *id != 0) else {
-        return Ok(Found::Nothing);
+        return Ok(None);
     };
-    match program_name(id)? {
-        None => Ok(Found::Nothing), // ended since the query
-        Some(program) if program == PROGRAM_XDP || program == PROGRAM_XDP_METADATA => {
-            Ok(Found::Ours { program: id, hook: Hook::Xdp(mode) })
-        }
-        Some(program) => {
-            Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
-        }
+    // Without a name it has ended since the query.
+    Ok(program_name(id)?.map(|name| (id, name, mode)))
+}
+
+/// Refuses to capture by tc behind our own generic XDP program, and the other way round, where this kernel takes the
+/// Ethernet header from what tc gets then: recordings would be wrong without a word. Of another's program it cannot be
+/// told whether it has that effect: that is warned about.
+pub(crate) fn refuse_headerless(device: &Device, hook: Hook) -> Result<()> {
+    if !generic_xdp_hides_headers() || device.link_type != LinkType::Ethernet {
+        return Ok(());
+    }
+    let refused = |by: &str, running: &str, join: &str| {
+        Err(Error::Unsupported {
+            what: format!("capturing on {} by {by} while it is captured by {running}", device.name),
+            needs: "another kernel: since Linux 6.9 tc gets packets without their Ethernet header there"
+                .into(),
+            instead: format!("--hook {join} joins the capture that is running"),
+        })
+    };
+    match hook {
+        Hook::Ingress => match xdp_program(device)? {
+            Some((_, program, XdpMode::Generic)) if is_capture(&program) => {
+                refused("tc", "generic XDP", "generic")
+            }
+            Some((id, program, XdpMode::Generic)) => {
+                tracing::warn!(
+                    "the XDP program '{program}' (id {id}) runs on {} in generic mode: {HEADERLESS}",
+                    device.name
+                );
+                Ok(())
+            }
+            _ => Ok(()),
+        },
+        Hook::Xdp(XdpMode::Generic) => match look(device, Hook::Ingress)? {
+            Found::Ours { .. } => refused("generic XDP", "tc", "tc"),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
+
+/// What a generic XDP program may do to a capture by tc.
+pub(crate) const HEADERLESS: &str = "if it takes packets in several buffers (SEC(\"xdp.frags\")), this kernel hands \
+     them on to tc without their Ethernet header, and what is captured is not whole";
 
 /// tc programs stand in a row; others beside ours are none of our business. Each of ours goes to the front, so the
 /// last of ours was there first: it is the instance.

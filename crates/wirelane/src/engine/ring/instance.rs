@@ -170,6 +170,7 @@ fn find_or_load(device: &Device, hook: Hook, tc: Tc) -> Result<Option<Instance>>
             if tc_hook && let Some((filter, program)) = clsact::join(device, hook)? {
                 return join(device, program, hook, Hold::Filter(filter));
             }
+            attach::refuse_headerless(device, hook)?;
             load(device, hook, matches!(found, Found::NoLinks))
         }
     }
