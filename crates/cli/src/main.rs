@@ -97,7 +97,19 @@ fn message(error: &anyhow::Error) -> String {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
         }
     }
-    text
+    text + &descriptors_hint(error)
+}
+
+/// What to do where a process may open no more files; libbpf and others pass that on as text only.
+fn descriptors_hint(error: &anyhow::Error) -> String {
+    let full = rustix::io::Errno::MFILE.to_string();
+    if !error.chain().any(|cause| format!("{cause:#}").contains(&full)) {
+        return String::new();
+    }
+    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        Some(limit) => format!("; at most {limit} are allowed: raise that with ulimit -n"),
+        None => String::new(),
+    }
 }
 
 #[cfg(test)]

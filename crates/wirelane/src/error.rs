@@ -45,6 +45,15 @@ pub enum Error {
         /// What needs them.
         action: String,
     },
+    /// The process is in a user namespace of its own, where capabilities do not count for BPF.
+    #[error(
+        "{action} needs CAP_BPF on the host itself, and this process is in a user namespace of its own (a rootless \
+         container, unshare --user), whose capabilities the kernel does not take for BPF: run it outside of that"
+    )]
+    UserNamespace {
+        /// What needs them.
+        action: String,
+    },
     /// Somebody else's XDP program is on the device.
     #[error(
         "{device} already runs the {mode} XDP program '{program}' (id {id}), which is not Wirelane's; \

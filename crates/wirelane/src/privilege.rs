@@ -128,12 +128,17 @@ impl Privileges {
 /// "capturing with XDP".
 ///
 /// # Errors
-/// [`Error::MissingCapability`] that names all that are missing.
+/// [`Error::MissingCapability`] that names all that are missing; [`Error::UserNamespace`] where having them would not
+/// help.
 pub fn require(needed: &[Capability], action: &str) -> Result<()> {
     check(Privileges::current()?, needed, action)
 }
 
 fn check(privileges: Privileges, needed: &[Capability], action: &str) -> Result<()> {
+    // First, for whatever is granted there changes nothing.
+    if !needed.is_empty() && !privileges.in_initial_user_namespace() {
+        return Err(Error::UserNamespace { action: action.to_owned() });
+    }
     let missing = privileges.missing(needed);
     if missing.is_empty() {
         return Ok(());
@@ -200,6 +205,14 @@ mod tests {
         assert!(text.contains("capturing with XDP"), "{text}");
         assert!(text.contains("setcap cap_bpf,cap_net_admin+ep"), "{text}");
         assert!(check(with(0), &[], "nothing").is_ok());
+    }
+
+    #[test]
+    fn capabilities_of_another_user_namespace_do_not_count() {
+        let inside = Privileges { effective: u64::MAX, initial_user_namespace: false };
+        let text = check(inside, &Capability::CAPTURE, "capturing").unwrap_err().to_string();
+        assert!(text.contains("CAP_BPF") && text.contains("user namespace"), "{text}");
+        assert!(check(with(u64::MAX), &Capability::CAPTURE, "capturing").is_ok());
     }
 
     #[test]

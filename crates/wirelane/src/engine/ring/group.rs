@@ -232,7 +232,16 @@ impl Membership {
         let elements = 1 + rings * segments;
         let map = create_data(elements)?;
         let share = |len, writable| {
-            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| Error::kernel("mapping the rings", e))
+            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
+                let (all, each) = (len.div_ceil(1 << 20), (segments * SEGMENT) >> 20);
+                Error::kernel(
+                    format!(
+                        "mapping {all} MiB for {rings} rings of {each} MiB (less is needed with a smaller --ring-size \
+                         or fewer workers; ulimit -v limits the address space)"
+                    ),
+                    e,
+                )
+            })
         };
         let data = Arc::new(share(elements * ELEMENT, false)?);
         let readers = Arc::new(share(rings * size_of::<ReaderEnd>(), true)?);

@@ -1,0 +1,137 @@
+//! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, and
+//! leaves nothing.
+
+use std::time::Duration;
+
+use wirelane_tests::numbers::{LIMIT, column, finish, send};
+use wirelane_tests::{
+    Child, Finished, Lab, LabOptions, require_root, settled_bpf_objects, wait_for_bpf_objects,
+    wirelane_binary,
+};
+
+const SENT: u64 = 3000;
+
+/// No other lab beside it: these tests compare the machine's BPF objects before and after.
+fn alone() -> Lab {
+    Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap()
+}
+
+/// `wirelane count` on the lab's receiver, behind the words of a program that limits it.
+fn limited(lab: &Lab, prefix: &[&str], options: &[&str]) -> Child {
+    let binary = wirelane_binary().unwrap();
+    let end = lab.receiver();
+    let command = [binary.to_str().unwrap(), "count", "-i", &end.device, "--json"];
+    lab.spawn(&end.namespace, &[prefix, &command[..], options].concat()).unwrap()
+}
+
+/// Under a limit of the shell's `ulimit`, hard and soft, as in "-n 20".
+fn under(lab: &Lab, limit: &str, options: &[&str]) -> Child {
+    limited(lab, &["sh", "-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")], options)
+}
+
+/// It is refused, with exit status 1, without having been ready, and with nothing left in the kernel.
+fn refused(case: &str, child: Child) -> String {
+    let finished: Finished = child.finish(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(1), "{case}: {}", finished.stderr);
+    assert!(finished.json().unwrap().is_empty(), "{case}: it was ready and then failed");
+    finished.stderr
+}
+
+/// The program is ready and counts each packet.
+fn exact(case: &str, lab: &Lab, mut child: Child) {
+    child.wait_ready(LIMIT).unwrap();
+    send(lab, SENT, &[]).unwrap();
+    let last = finish(child).unwrap();
+    let counts = ["seen", "analysed", "lost"].map(|name| column(&last, name));
+    assert_eq!(counts, [SENT, SENT, 0], "{case}");
+}
+
+#[test]
+fn no_locked_memory_is_needed() {
+    if !require_root("no_locked_memory_is_needed") {
+        return;
+    }
+    // Since Linux 5.11 BPF memory is charged to the cgroup, not to RLIMIT_MEMLOCK. Root has CAP_SYS_RESOURCE, which
+    // would raise the limit again: it is taken away here.
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let prefix =
+        ["prlimit", "--memlock=0:0", "setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"];
+    exact("memlock 0", &lab, limited(&lab, &prefix, &[]));
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+#[test]
+fn too_few_descriptors_are_refused_with_the_limit() {
+    if !require_root("too_few_descriptors_are_refused_with_the_limit") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    // From where hardly anything opens to where all does: every step of set-up meets the limit once.
+    let (mut refusals, mut captures) = (0, 0);
+    for files in [8, 12, 16, 20, 24, 28, 32, 40, 48, 128] {
+        let case = format!("{files} descriptors");
+        let mut child = under(&lab, &format!("-n {files}"), &[]);
+        if child.wait_ready(LIMIT).is_ok() {
+            send(&lab, SENT, &[]).unwrap();
+            let last = finish(child).unwrap();
+            assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT, 0), "{case}");
+            captures += 1;
+        } else {
+            let error = refused(&case, under(&lab, &format!("-n {files}"), &[]));
+            assert!(error.contains("ulimit -n") && error.contains(&format!("{files} ")), "{case}: {error}");
+            refusals += 1;
+        }
+        assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{case}");
+    }
+    assert!(refusals > 2 && captures > 0, "{refusals} refused, {captures} captured");
+}
+
+#[test]
+fn too_little_address_space_is_refused_with_what_was_asked_for() {
+    if !require_root("too_little_address_space_is_refused_with_what_was_asked_for") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    // Two rings of 128 MiB, with room for 195 MiB.
+    let error = refused("200000 KiB", under(&lab, "-v 200000", &["--ring-size", "128"]));
+    // Each MiB of ring has its slack behind it, so the map is larger than the rings.
+    assert!(error.contains(" MiB for 2 rings of 128 MiB"), "{error}");
+    assert!(error.contains("ulimit -v") && error.contains("--ring-size"), "{error}");
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+    // With smaller rings there is room.
+    exact("200000 KiB, rings of 1 MiB", &lab, under(&lab, "-v 200000", &["--ring-size", "1"]));
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+#[test]
+fn without_bpf_the_missing_capability_is_named() {
+    if !require_root("without_bpf_the_missing_capability_is_named") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    for (taken, named) in
+        [("-bpf,-sys_admin", "CAP_BPF"), ("-net_admin", "CAP_NET_ADMIN"), ("-all", "CAP_NET_ADMIN")]
+    {
+        let (bounding, inherited) = (format!("--bounding-set={taken}"), format!("--inh-caps={taken}"));
+        let error = refused(taken, limited(&lab, &["setpriv", &bounding, &inherited], &[]));
+        assert!(error.contains("missing") && error.contains(named), "{taken}: {error}");
+        assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{taken}");
+    }
+}
+
+#[test]
+fn a_user_namespace_is_said_to_be_in_the_way() {
+    if !require_root("a_user_namespace_is_said_to_be_in_the_way") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    // It seems to have every capability there, and the kernel takes none of them for BPF.
+    let error = refused("user namespace", limited(&lab, &["unshare", "--user", "--map-root-user"], &[]));
+    assert!(error.contains("CAP_BPF") && error.contains("user namespace"), "{error}");
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
