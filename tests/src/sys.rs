@@ -184,3 +184,27 @@ pub fn detach_link(link: u32) -> io::Result<()> {
     let status = unsafe { bpf_link_detach(fd.as_raw_fd()) };
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
+
+/// Sets the system's clock by so many nanoseconds (clock_settime(2)), in a guest of `make test-kernels` and nowhere
+/// else: the clock is the whole machine's.
+///
+/// # Errors
+/// `EPERM` outside of a guest; what the kernel says.
+pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
+    if std::env::var_os("WIRELANE_PEER_DEVICE").is_none() {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live timespec, which the kernel fills.
+    if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let ns = time.tv_sec * 1_000_000_000 + time.tv_nsec + by_ns;
+    time = libc::timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    // SAFETY: a live timespec, which is only read.
+    if unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

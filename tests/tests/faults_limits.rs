@@ -135,3 +135,44 @@ fn a_user_namespace_is_said_to_be_in_the_way() {
     assert!(error.contains("CAP_BPF") && error.contains("user namespace"), "{error}");
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
+
+/// A seccomp filter that forbids bpf(2), as containers and services have, and a kernel without it.
+#[test]
+fn a_forbidden_bpf_call_is_said_to_be_that() {
+    if !require_root("a_forbidden_bpf_call_is_said_to_be_that") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let helper = wirelane_binary().unwrap().with_file_name("without-bpf");
+    let helper = helper.to_str().unwrap();
+    for (answer, parts) in
+        [("EPERM", ["seccomp", "SystemCallFilter="]), ("ENOSYS", ["no bpf(2)", "CONFIG_BPF_SYSCALL"])]
+    {
+        for hook in ["auto", "generic", "tc"] {
+            let case = format!("{answer}, {hook}");
+            let error = refused(&case, limited(&lab, &[helper, answer], &["--hook", hook]));
+            assert!(parts.iter().all(|part| error.contains(part)), "{case}: {error}");
+            assert!(error.contains("-r"), "{case}: what still works is not named: {error}");
+        }
+    }
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+/// A kernel that was built without its types: in a mount namespace where they are not to be seen.
+#[test]
+fn a_kernel_without_type_information_is_refused_by_name() {
+    if !require_root("a_kernel_without_type_information_is_refused_by_name") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
+    for hook in ["auto", "generic", "tc"] {
+        let prefix = ["unshare", "--mount", "sh", "-c", hide];
+        let error = refused(hook, limited(&lab, &prefix, &["--hook", hook]));
+        assert!(error.contains("BTF") && error.contains("CONFIG_DEBUG_INFO_BTF"), "{hook}: {error}");
+        assert!(!error.contains("libbpf"), "{hook}: libbpf speaks to the user: {error}");
+    }
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}

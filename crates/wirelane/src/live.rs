@@ -63,6 +63,7 @@ impl LiveCapture {
         selected: Vec<Selected>,
         confinement: Option<&Confinement>,
     ) -> Result<LiveCapture> {
+        device::kernel::require_bpf()?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;

@@ -21,7 +21,7 @@ use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 use super::attach::{self, Found, Hook, Tc};
 use super::clsact;
 use super::memory::Mapping;
-use crate::device::{Device, XdpMode};
+use crate::device::{Device, XdpMode, kernel};
 use crate::{Error, Result};
 
 /// The maps of an instance that user space handles, and their shared parts.
@@ -243,12 +243,11 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
     let seed = random_seed();
-    let batches = crate::device::kernel::tells_batches();
-
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
         // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
         tracing::debug!("libbpf {level:?}: {}", message.trim_end());
     })));
+    let batches = kernel::tells_batches();
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default()
@@ -282,8 +281,10 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_owners.set_max_entries(clsact::OWNERS))?;
-    let skel =
-        open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
+    let skel = open.load().map_err(|e| {
+        let loading = || doing("loading the capture program into the kernel");
+        Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
+    })?;
 
     let program = match hook {
         Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
