@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use wirelane_tests::numbers::{self, LIMIT, capture, column, send, spread_by_hash};
-use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, cpu_time, kernel_version, require_root};
+use wirelane_tests::{Child, Finished, Lab, Signal, cpu_time, kernel_version, require_root};
 
 /// Long enough for the keeper, which looks five times a second, to have seen what there is; twice that.
 const NOTICED: Duration = Duration::from_millis(800);
@@ -257,12 +257,12 @@ fn a_program_that_somebody_takes_off() {
         return;
     }
     for hook in hooks() {
-        let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
+        let lab = Lab::new(1).unwrap();
         let mut watched = Watched::new(&lab, "rx0", hook);
         watched.send(200);
-        for link in wirelane_tests::bpf_objects().links {
-            wirelane_tests::detach_link(link).unwrap();
-        }
+        let links = wirelane_tests::bpf_links(watched.counter.pid()).unwrap();
+        assert_eq!(links.len(), 1, "{hook}");
+        wirelane_tests::detach_link(links[0]).unwrap();
         watched.ended("another process took it off");
     }
 }
