@@ -230,7 +230,7 @@ impl Membership {
 
         let segments = wish.ring_size.div_ceil(SEGMENT).next_power_of_two();
         let elements = 1 + rings * segments;
-        let map = create_data(elements)?;
+        let map = create_data(elements, rings, segments)?;
         let share = |len, writable| {
             Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
                 let (all, each) = (len.div_ceil(1 << 20), (segments * SEGMENT) >> 20);
@@ -409,14 +409,23 @@ impl RingMemory {
     }
 }
 
-fn create_data(elements: usize) -> Result<MapHandle> {
+fn create_data(elements: usize, rings: usize, segments: usize) -> Result<MapHandle> {
     let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
         map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE | libbpf_rs::libbpf_sys::BPF_F_INNER_MAP,
         ..Default::default()
     };
     MapHandle::create(MapType::Array, Some("wl_ring"), 4, ELEMENT as u32, elements as u32, &opts)
-        .map_err(|e| Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e))
+        .map_err(|e| {
+            let (all, each) = ((elements * ELEMENT) >> 20, (segments * SEGMENT) >> 20);
+            Error::bpf(
+                format!(
+                    "allocating {all} MiB for {rings} rings of {each} MiB (less is needed with a smaller --ring-size \
+                     or fewer workers; a control group's memory limit counts too)"
+                ),
+                e,
+            )
+        })
 }
 
 /// The workers of the buckets at the beginning: all in turn.
