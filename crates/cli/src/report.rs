@@ -85,23 +85,36 @@ impl Report {
 impl Reporter for Report {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
         #[derive(Serialize)]
-        struct Ready {
+        struct Ready<'a> {
             ready: bool,
             engine: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            engine_reason: Option<&'a str>,
             devices: Vec<wirelane::CaptureDevice>,
         }
         let devices = capture.devices();
         if self.json {
-            return self.json_line(&Ready { ready: true, engine: self.engine, devices });
+            return self.json_line(&Ready {
+                ready: true,
+                engine: self.engine,
+                engine_reason: capture.engine_reason(),
+                devices,
+            });
         }
         let names: Vec<String> = devices
             .iter()
             .map(|device| match device.hook {
                 Some(HookPoint::TcEgress) => format!("{} (transmitted, tc egress)", device.name),
-                Some(hook) => match device.queues.len() {
-                    1 => format!("{} (1 RX queue, {hook})", device.name),
-                    queues => format!("{} ({queues} RX queues, {hook})", device.name),
-                },
+                Some(HookPoint::PacketSocketOut) => format!("{} (transmitted, packet sockets)", device.name),
+                Some(hook) => {
+                    let copy = match device.zero_copy {
+                        Some(true) => ", zero copy",
+                        Some(false) => ", the kernel copies",
+                        None => "",
+                    };
+                    let plural = if device.queues.len() == 1 { "" } else { "s" };
+                    format!("{} ({} RX queue{plural}, {hook}{copy})", device.name, device.queues.len())
+                }
                 None => device.name.clone(),
             })
             .collect();
@@ -182,9 +195,17 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         Some(missed) => format!("{} missed by the card; ", amount(missed)),
         None => String::new(),
     };
+    let causes: Vec<String> = ledger
+        .lost_by
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(cause, n)| format!("{} {cause}", amount(*n)))
+        .collect();
+    let causes =
+        if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
@@ -213,10 +234,16 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     let Some(before) = before else { return since };
     since.total = now.total.since(&before.total);
     for line in &mut since.virtual_devices {
-        let same = before.virtual_devices.iter().find(|b| b.device == line.device && b.queue == line.queue);
+        let same = before
+            .virtual_devices
+            .iter()
+            .find(|b| b.device == line.device && b.queue == line.queue && b.egress == line.egress);
         if let Some(same) = same {
             line.counters = line.counters.since(&same.counters);
         }
+    }
+    for (cause, packets) in &mut since.lost_by {
+        *packets -= before.lost_by.get(cause).copied().unwrap_or(0);
     }
     for (line, same) in since.workers.iter_mut().zip(&before.workers) {
         line.counters = line.counters.since(&same.counters);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::{Builder, Capture, Clock, Direction, Error, HookChoice, Selector, Steering};
+use wirelane::{Builder, Capture, Clock, Direction, Engine, Error, HookChoice, Selector, Steering, ZeroCopy};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -31,7 +31,7 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = EngineArg::Auto, help_heading = CAPTURE)]
     pub engine: EngineArg,
 
-    /// Where the ring engine takes packets from the kernel
+    /// Where the engines 'ring' and 'xsk' take packets from the kernel
     #[arg(long, value_enum, default_value_t = HookArg::Auto, help_heading = CAPTURE)]
     pub hook: HookArg,
 
@@ -68,6 +68,14 @@ pub struct SourceArgs {
     #[arg(short = 'p', long, help_heading = CAPTURE)]
     pub no_promiscuous: bool,
 
+    /// Let the card's driver put packets into our memory itself (engine 'xsk'): never, where it can, or else fail
+    #[arg(long, value_enum, default_value_t = ZeroCopyArg::Never, help_heading = CAPTURE)]
+    pub zero_copy: ZeroCopyArg,
+
+    /// Poll the card from the worker, for so many microseconds at a time, instead of by interrupt (engine 'xsk')
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CAPTURE)]
+    pub busy_poll: Option<u32>,
+
     /// Look at the headers inside tunnels, not at the outer ones, to choose the worker
     #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
@@ -96,15 +104,13 @@ pub struct SourceArgs {
 /// Values of --engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineArg {
-    /// 'file' with -r, else 'ring'
+    /// 'file' with -r, else 'ring', or 'packet' (with a warning) where the kernel does not let us
     Auto,
     /// Wirelane's own rings, filled by a program in the kernel
     Ring,
-    /// AF_XDP, not built yet
-    #[value(hide = true)]
+    /// AF_XDP sockets, one per RX queue: for exclusive use of a device, needs --take
     Xsk,
-    /// AF_PACKET, not built yet
-    #[value(hide = true)]
+    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only
     Packet,
     /// The capture file that -r names
     File,
@@ -145,6 +151,17 @@ pub enum ClockArg {
     Card,
 }
 
+/// Values of --zero-copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ZeroCopyArg {
+    /// The kernel copies
+    Never,
+    /// Where the driver can
+    Auto,
+    /// Fail where it cannot
+    Require,
+}
+
 /// Values of --steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringArg {
@@ -179,14 +196,11 @@ impl SourceArgs {
             return Err(wrong("filter", reason));
         }
         match (self.engine, &self.read) {
-            (EngineArg::Xsk | EngineArg::Packet, _) => {
-                return Err(wrong("--engine", "only 'ring' and 'file' are built yet; leave the option out"));
-            }
             (EngineArg::File, None) => return Err(wrong("--engine", "'file' reads a file: name it with -r")),
-            (EngineArg::Ring, Some(_)) => {
+            (EngineArg::Ring | EngineArg::Xsk | EngineArg::Packet, Some(_)) => {
                 return Err(wrong(
                     "--engine",
-                    "'ring' captures from devices; leave the option out to read a file",
+                    "only 'file' reads a file, the others capture from devices; leave the option out",
                 ));
             }
             _ => {}
@@ -214,7 +228,18 @@ impl SourceArgs {
                 return Err(wrong("--ring-size", format!("{mib} is not a power of two between 1 and 1024")));
             }
         };
-        let builder = Builder::new(selectors)
+        let mut builder = Builder::new(selectors)
+            .engine(match self.engine {
+                EngineArg::Auto | EngineArg::File => Engine::Auto,
+                EngineArg::Ring => Engine::Ring,
+                EngineArg::Xsk => Engine::Xsk,
+                EngineArg::Packet => Engine::Packet,
+            })
+            .zero_copy(match self.zero_copy {
+                ZeroCopyArg::Never => ZeroCopy::Never,
+                ZeroCopyArg::Auto => ZeroCopy::Auto,
+                ZeroCopyArg::Require => ZeroCopy::Require,
+            })
             .snap_len(self.snap_length)
             .ring_size(ring_size)
             .workers(workers)
@@ -243,6 +268,9 @@ impl SourceArgs {
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,
             });
+        if let Some(microseconds) = self.busy_poll {
+            builder = builder.busy_poll(microseconds);
+        }
         Ok(builder.open()?)
     }
 }

@@ -3,8 +3,7 @@
 use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::device::Selector;
-use crate::privilege::{self, Capability};
-use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
+use crate::settings::{Clock, Direction, Engine, HookChoice, Settings, Steering, ZeroCopy};
 use crate::{Capture, Result};
 
 /// How to capture. Every setting has a default that suits most captures.
@@ -102,6 +101,28 @@ impl Builder {
         self
     }
 
+    /// How packets reach user space. Default: [`Engine::Auto`].
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Builder {
+        self.0.engine = engine;
+        self
+    }
+
+    /// Whether the driver is to put packets into our memory itself; engine `xsk` only. Default: never.
+    #[must_use]
+    pub fn zero_copy(mut self, zero_copy: ZeroCopy) -> Builder {
+        self.0.zero_copy = zero_copy;
+        self
+    }
+
+    /// Polls the card from the worker for up to so many microseconds, where packets are waited for, instead of by
+    /// interrupt; engine `xsk` only. Default: not at all.
+    #[must_use]
+    pub fn busy_poll(mut self, microseconds: u32) -> Builder {
+        self.0.busy_poll = Some(microseconds);
+        self
+    }
+
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
@@ -123,7 +144,6 @@ impl Builder {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
-        privilege::require(&Capability::CAPTURE, "capturing from a device")?;
         Capture::live(&self.0, selected)
     }
 }

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use crate::Result;
 use crate::device::Selected;
+use crate::engine::choose::{self, Started};
 use crate::file::FileCapture;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
 use crate::settings::Settings;
+use crate::sockets::SocketCapture;
 use crate::worker::Worker;
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
@@ -20,13 +22,18 @@ pub struct Capture(Kind);
 #[derive(Debug)]
 enum Kind {
     Live(Box<LiveCapture>),
+    /// With the reason for this engine, where the choice was ours.
+    Sockets(Box<SocketCapture>, Option<String>),
     File(Box<FileCapture>),
 }
 
 impl Capture {
     /// Starts a capture on devices.
     pub(crate) fn live(settings: &Settings, selected: Vec<Selected>) -> Result<Capture> {
-        LiveCapture::open(settings, selected).map(|live| Capture(Kind::Live(Box::new(live))))
+        Ok(Capture(match choose::start(settings, selected)? {
+            Started::Ring(live) => Kind::Live(Box::new(live)),
+            Started::Sockets(sockets, reason) => Kind::Sockets(Box::new(sockets), reason),
+        }))
     }
 
     /// Reads a pcap or pcapng file (`-` is standard input) by the `file` engine. Needs no privilege.
@@ -37,11 +44,20 @@ impl Capture {
         FileCapture::open(path).map(|file| Capture(Kind::File(Box::new(file))))
     }
 
-    /// `ring` or `file`.
+    /// `ring`, `xsk`, `packet` or `file`.
     pub fn engine(&self) -> &'static str {
         match &self.0 {
             Kind::Live(_) => "ring",
+            Kind::Sockets(sockets, _) => sockets.engine(),
             Kind::File(_) => "file",
+        }
+    }
+
+    /// Why this engine, where [`crate::Engine::Auto`] could not take the best one.
+    pub fn engine_reason(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Sockets(_, reason) => reason.as_deref(),
+            Kind::Live(_) | Kind::File(_) => None,
         }
     }
 
@@ -49,6 +65,7 @@ impl Capture {
     pub fn devices(&self) -> Vec<CaptureDevice> {
         match &self.0 {
             Kind::Live(live) => live.devices(),
+            Kind::Sockets(sockets, _) => sockets.devices(),
             Kind::File(file) => file.devices(),
         }
     }
@@ -57,6 +74,7 @@ impl Capture {
     pub fn interfaces(&self) -> Interfaces {
         match &self.0 {
             Kind::Live(live) => Interfaces::live(live.devices(), live.snap_len()),
+            Kind::Sockets(sockets, _) => Interfaces::live(sockets.devices(), sockets.snap_len()),
             Kind::File(file) => Interfaces::file(file.lines()),
         }
     }
@@ -65,6 +83,7 @@ impl Capture {
     pub fn workers(&mut self) -> Vec<Worker> {
         match &mut self.0 {
             Kind::Live(live) => live.workers(),
+            Kind::Sockets(sockets, _) => sockets.workers(),
             Kind::File(file) => file.workers(),
         }
     }
@@ -77,6 +96,7 @@ impl Capture {
     pub fn ledger(&self) -> Result<Ledger> {
         match &self.0 {
             Kind::Live(live) => live.ledger(),
+            Kind::Sockets(sockets, _) => sockets.ledger(),
             Kind::File(file) => Ok(file.ledger()),
         }
     }
@@ -85,6 +105,7 @@ impl Capture {
     pub fn gone(&self) -> Vec<String> {
         match &self.0 {
             Kind::Live(live) => live.gone(),
+            Kind::Sockets(sockets, _) => sockets.gone(),
             Kind::File(_) => Vec::new(),
         }
     }
@@ -97,6 +118,7 @@ impl Capture {
     pub fn stop(&self) -> Result<()> {
         match &self.0 {
             Kind::Live(live) => live.stop(),
+            Kind::Sockets(sockets, _) => sockets.stop(),
             Kind::File(file) => {
                 file.stop();
                 Ok(())

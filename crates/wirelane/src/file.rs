@@ -1,5 +1,6 @@
 //! A capture from a file, by the `file` engine.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +66,7 @@ impl FileCapture {
                 hook: None,
                 link_type: line.interface.link_type,
                 speed_mbps: None,
+                zero_copy: None,
             })
             .collect()
     }
@@ -100,7 +102,7 @@ impl FileCapture {
             });
         }
         let worker = WorkerLine { worker: 0, core: None, counters: total, sleeps: 0, wakes: 0 };
-        Ledger { total, virtual_devices, workers: vec![worker] }
+        Ledger { total, virtual_devices, workers: vec![worker], lost_by: BTreeMap::new() }
     }
 
     /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.

@@ -21,7 +21,9 @@ const PERIOD: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) name: String,
-    pub(crate) instance: Arc<Instance>,
+    pub(crate) ifindex: u32,
+    /// What groups share, where there are groups: the ring engine's.
+    pub(crate) instance: Option<Arc<Instance>>,
     /// Set once the device has gone.
     pub(crate) gone: AtomicBool,
 }
@@ -75,7 +77,7 @@ fn look_after(device: &Kept, down: &mut bool, monitor: &mut Monitor) {
     if device.gone.load(Ordering::Relaxed) {
         return;
     }
-    let ifindex = device.instance.ifindex;
+    let ifindex = device.ifindex;
     match monitor.exists(ifindex).and_then(|there| Ok((there, monitor.is_up(ifindex)?))) {
         Ok((true, up)) => {
             if !up && !*down {
@@ -92,7 +94,8 @@ fn look_after(device: &Kept, down: &mut bool, monitor: &mut Monitor) {
         }
         Err(e) => tracing::warn!("looking whether {} is still there: {e}", device.name),
     }
-    match group::reap(&device.instance) {
+    let Some(instance) = &device.instance else { return };
+    match group::reap(instance) {
         Ok(0) => {}
         Ok(n) => tracing::info!("{}: cleared {n} place(s) of groups whose owner is gone", device.name),
         Err(e) => tracing::warn!("{}: clearing the places of groups whose owner is gone: {e}", device.name),

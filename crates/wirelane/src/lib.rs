@@ -58,6 +58,7 @@ pub mod privilege;
 mod record;
 pub mod send;
 mod settings;
+mod sockets;
 mod tally;
 mod worker;
 
@@ -70,6 +71,6 @@ pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
-pub use settings::{Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering};
+pub use settings::{Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, ZeroCopy};
 pub use wirelane_datapath::layout::{LinkType, RecordHeader};
 pub use worker::{Timebase, Worker};

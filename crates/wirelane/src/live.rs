@@ -1,5 +1,6 @@
 //! A capture on devices, by the `ring` engine.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -100,7 +101,8 @@ impl LiveCapture {
             .iter()
             .map(|part| Kept {
                 name: part.selected.device.name.clone(),
-                instance: Arc::clone(part.membership.instance()),
+                ifindex: part.selected.device.ifindex,
+                instance: Some(Arc::clone(part.membership.instance())),
                 gone: AtomicBool::new(false),
             })
             .collect();
@@ -149,6 +151,7 @@ impl LiveCapture {
                 }),
                 link_type: part.selected.device.link_type,
                 speed_mbps: part.selected.device.speed_mbps,
+                zero_copy: None,
             })
             .collect()
     }
@@ -225,7 +228,7 @@ impl LiveCapture {
                 line.counters += part.worker_line(worker);
             }
         }
-        Ok(Ledger { total, virtual_devices, workers })
+        Ok(Ledger { total, virtual_devices, workers, lost_by: BTreeMap::new() })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {

@@ -44,6 +44,32 @@ pub enum Direction {
     Both,
 }
 
+/// How packets reach user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `ring` where it works, else `packet`, with a warning that says why.
+    #[default]
+    Auto,
+    /// Wirelane's own rings, filled by a program on the device's hook.
+    Ring,
+    /// AF_XDP sockets, one per RX queue: takes the packets from the host stack.
+    Xsk,
+    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only.
+    Packet,
+}
+
+/// Whether the card's driver is to put packets into our memory itself; engine `xsk` only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// The kernel copies: works with every driver.
+    #[default]
+    Never,
+    /// Where the driver can.
+    Auto,
+    /// Or the capture fails.
+    Require,
+}
+
 /// What packets are stamped with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
@@ -92,6 +118,10 @@ pub(crate) struct Settings {
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
     pub(crate) clock: Clock,
+    pub(crate) engine: Engine,
+    pub(crate) zero_copy: ZeroCopy,
+    /// Microseconds; engine `xsk` only.
+    pub(crate) busy_poll: Option<u32>,
 }
 
 impl Settings {
@@ -111,6 +141,9 @@ impl Settings {
             hook: HookChoice::Auto,
             direction: Direction::Rx,
             clock: Clock::Packet,
+            engine: Engine::Auto,
+            zero_copy: ZeroCopy::Never,
+            busy_poll: None,
         }
     }
 
@@ -145,15 +178,7 @@ impl Settings {
 
     /// What a device's instance is asked for. `lanes` and the queues are the device's.
     pub(crate) fn wish(&self, selected: &Selected, lanes: usize, hook: Hook) -> Wish {
-        let rings = lanes * self.workers;
-        let ring_size = match self.ring_size {
-            0 => {
-                let share = DEFAULT_MEMORY / rings;
-                // The largest power of two within the share.
-                DEFAULT_RING_SIZE.min(if share == 0 { 0 } else { 1 << share.ilog2() })
-            }
-            size => size,
-        };
+        let ring_size = self.bytes_per_ring(lanes * self.workers);
         // The whole device means every queue that it can ever have.
         let queues = if hook == Hook::Egress {
             vec![0]
@@ -176,6 +201,18 @@ impl Settings {
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 },
             clock: self.clock,
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
+        }
+    }
+
+    /// Bytes of each of so many rings.
+    pub(crate) fn bytes_per_ring(&self, rings: usize) -> usize {
+        match self.ring_size {
+            0 => {
+                let share = DEFAULT_MEMORY / rings;
+                // The largest power of two within the share.
+                DEFAULT_RING_SIZE.min(if share == 0 { 0 } else { 1 << share.ilog2() })
+            }
+            size => size,
         }
     }
 

@@ -54,6 +54,12 @@ pub(crate) fn card_clock(name: &str) -> Result<CardStamps> {
     Ok(ethtool.card_stamps(name))
 }
 
+/// A packet socket that is in no packet's way and receives nothing.
+pub(crate) fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
+    // Protocol 0: no packets.
+    sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+}
+
 /// linux/if_arp.h; libc has no constant for it.
 const ARPHRD_RAWIP: u16 = 519;
 

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use crate::{Batch, Result};
 
+pub(crate) mod choose;
+pub(crate) mod fence;
 pub(crate) mod file;
+pub(crate) mod packet;
+pub(crate) mod poll;
 pub(crate) mod ring;
 
 /// One worker's end of an engine.

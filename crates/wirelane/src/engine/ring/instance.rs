@@ -25,7 +25,6 @@ use crate::{Error, Result};
 /// The maps of an instance that user space handles, and their shared parts.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    pub(crate) ifindex: u32,
     pub(crate) hook: Hook,
     pub(crate) lanes: usize,
     pub(crate) queues: usize,
@@ -313,7 +312,6 @@ impl Maps {
         let slots = if per_cpu { lanes * queues } else { queues };
         let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
         Ok(Instance {
-            ifindex: device.ifindex,
             hook,
             lanes,
             queues,
@@ -332,7 +330,7 @@ impl Maps {
 }
 
 /// A seed that a sender cannot guess, so that it cannot aim its flows at one worker.
-fn random_seed() -> u32 {
+pub(crate) fn random_seed() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32

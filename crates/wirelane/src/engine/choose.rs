@@ -1,0 +1,71 @@
+//! Which engine captures, and why.
+
+use crate::device::Selected;
+use crate::engine::packet;
+use crate::live::LiveCapture;
+use crate::privilege::{self, Capability};
+use crate::settings::{Engine, Settings};
+use crate::sockets::SocketCapture;
+use crate::{Error, Result};
+
+/// What [`start`] has started.
+pub(crate) enum Started {
+    /// The ring engine.
+    Ring(LiveCapture),
+    /// An engine of sockets, and why it was taken where that was left to us.
+    Sockets(SocketCapture, Option<String>),
+}
+
+/// Starts the engine that is asked for, or the best that works.
+///
+/// # Errors
+/// What the engine says; what `ring` says where `auto` finds none that works.
+pub(crate) fn start(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
+    match settings.engine {
+        Engine::Ring => ring(settings, selected).map(Started::Ring),
+        Engine::Xsk => unimplemented!(),
+        Engine::Packet => packet(settings, selected).map(|capture| Started::Sockets(capture, None)),
+        Engine::Auto => match ring(settings, selected.clone()) {
+            Ok(live) => Ok(Started::Ring(live)),
+            Err(why) if !is_refusal(&why) => Err(why),
+            Err(why) => {
+                // Where the other cannot do it either, what the first one says is what helps.
+                let Ok(capture) = packet(settings, selected) else { return Err(why) };
+                let reason = format!("engine ring does not work here: {why}");
+                tracing::warn!("capturing by engine packet, because {reason}");
+                Ok(Started::Sockets(capture, Some(reason)))
+            }
+        },
+    }
+}
+
+fn ring(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
+    if settings.zero_copy != crate::settings::ZeroCopy::Never {
+        return Err(without_sockets("--zero-copy"));
+    }
+    privilege::require(&Capability::CAPTURE, "capturing from a device")?;
+    LiveCapture::open(settings, selected)
+}
+
+fn packet(settings: &Settings, selected: Vec<Selected>) -> Result<SocketCapture> {
+    packet::check(settings)?;
+    privilege::require(&[Capability::NetRaw], "capturing through packet sockets")?;
+    packet::open(settings, selected)
+}
+
+/// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
+/// right by another option or another device is not.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::MissingCapability { .. } | Error::Bpf { .. } => true,
+        Error::Kernel { source, .. } => {
+            matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+        }
+        _ => false,
+    }
+}
+
+/// An option that only engine `xsk` has.
+pub(crate) fn without_sockets(option: &'static str) -> Error {
+    Error::BadOption { option, reason: "only --engine xsk has this".into() }
+}

@@ -1,0 +1,237 @@
+//! The `packet` engine: AF_PACKET sockets with rings in memory (TPACKET_V3). Needs only CAP_NET_RAW.
+//!
+//! ```text
+//!  mod.rs      a device's sockets: one group (PACKET_FANOUT), a socket per RX queue and worker
+//!  classic.rs  the programs that steer and filter, in classic BPF
+//!  socket.rs   one socket: its ring, its counters
+//!  block.rs    the ring's blocks, and the packets in them
+//!  source.rs   a worker: all sockets that lead to it; records made where packets lie
+//! ```
+//!
+//! TPACKET does not say on which RX queue a packet came, but the group's program can ask: so there is a socket per
+//! queue (as there is a ring per lane), and the socket says it. Steering by flow is by that program too, since the
+//! kernel's own hash is neither symmetric nor equal for fragments everywhere.
+
+mod block;
+mod classic;
+mod socket;
+mod source;
+
+use std::sync::Arc;
+
+use wirelane_datapath::layout::flags;
+
+use self::block::Blocks;
+use self::classic::{Demux, Filter};
+use self::socket::{MOST_SOCKETS, RingShape, Socket};
+use self::source::{End, PacketSource, Recipe};
+use crate::device::Selected;
+use crate::engine::Source;
+use crate::engine::ring::source::Shared;
+use crate::interfaces::HookPoint;
+use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
+use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
+use crate::tally::DeviceTally;
+use crate::{Error, Result};
+
+/// Bytes that are captured for the parser even where the snap length is less: headers of ordinary packets.
+const FOR_THE_PARSER: usize = 256;
+/// Longest packet with a tag that was put back.
+const LONGEST: usize = wirelane_datapath::instance::MAX_SNAP;
+
+/// Refuses what the engine cannot do.
+///
+/// # Errors
+/// [`Error::BadOption`] with what can.
+pub(crate) fn check(settings: &Settings) -> Result<()> {
+    let cannot = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
+    if settings.take {
+        return cannot("--take", "engine packet gets copies and cannot take packets: use --engine ring");
+    }
+    if settings.hook != HookChoice::Auto {
+        return cannot("--hook", "engine packet has no hooks: leave the option out, or use --engine ring");
+    }
+    match settings.clock {
+        Clock::Packet => {}
+        Clock::Batch => {
+            return cannot(
+                "--clock",
+                "engine packet has the kernel's time of each packet: leave the option out",
+            );
+        }
+        Clock::Card => {
+            return cannot("--clock", "engine packet does not know the card's time: use --engine ring");
+        }
+    }
+    if settings.inner && settings.workers > 1 && settings.steering == Steering::Flow {
+        return cannot(
+            "--inner",
+            "engine packet cannot choose the worker by the headers inside tunnels: use --workers 1, or \
+             --engine ring",
+        );
+    }
+    Ok(())
+}
+
+/// One device, in one direction.
+#[derive(Debug)]
+struct Sockets {
+    egress: bool,
+    queues: Vec<u32>,
+    /// With the queue's number and the worker's.
+    sockets: Vec<(u32, usize, Arc<Socket>)>,
+    /// So many of them get packets: under `queue` there may be more workers than queues.
+    members: usize,
+    filter: Filter,
+    /// Whether sockets have to look at the queue themselves: not all of the device's are wanted.
+    by_queue: bool,
+}
+
+/// Starts a capture.
+///
+/// # Errors
+/// What [`check`] refuses, or what the kernel said.
+pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<SocketCapture> {
+    check(settings)?;
+    let count = settings.workers;
+    let directions: &[bool] = match settings.direction {
+        Direction::Rx => &[false],
+        Direction::Tx => &[true],
+        Direction::Both => &[false, true],
+    };
+    let seed = crate::engine::ring::instance::random_seed();
+    let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
+    let mut parts = Vec::new();
+    for selected in selected {
+        for &egress in directions {
+            let sockets = Sockets::open(settings, &selected, egress)?;
+            let lines = sockets.queues.iter().max().map_or(1, |queue| *queue as usize + 1);
+            let tallies: Vec<_> = (0..count).map(|_| Arc::new(DeviceTally::new(lines))).collect();
+            for (queue, worker, socket) in &sockets.sockets {
+                let recipe = Recipe {
+                    link: selected.device.link_type,
+                    queue: *queue as u16,
+                    flags: if egress { flags::EGRESS } else { 0 },
+                    inner: settings.inner,
+                    snap_len: settings.snap_len,
+                    seed,
+                };
+                let blocks = Blocks::new(Arc::clone(socket));
+                let device = parts.len() as u16;
+                ends[*worker].push(End::new(blocks, recipe, device, Arc::clone(&tallies[*worker])));
+            }
+            parts.push(Opened { selected: selected.clone(), part: Box::new(sockets), tallies });
+        }
+    }
+    let sources = ends
+        .into_iter()
+        .map(|ends| {
+            let shared = Arc::new(Shared::default());
+            let source = PacketSource::new(ends, Arc::clone(&shared));
+            (Box::new(source) as Box<dyn Source>, shared)
+        })
+        .collect();
+    SocketCapture::start("packet", settings, parts, sources, true)
+}
+
+impl Sockets {
+    fn open(settings: &Settings, selected: &Selected, egress: bool) -> Result<Sockets> {
+        let device = &selected.device;
+        let queues = if egress { vec![0] } else { selected.queues.clone() };
+        // Under `queue` each queue has its worker; a worker without a queue has a socket that nothing is sent to,
+        // because a source has at least one.
+        let per_queue = match settings.steering {
+            Steering::Flow => settings.workers,
+            Steering::Queue => 1,
+        };
+        let mut owners: Vec<(u32, usize)> = Vec::new();
+        for &queue in &queues {
+            for worker in 0..per_queue {
+                let worker = match settings.steering {
+                    Steering::Flow => worker,
+                    Steering::Queue => queue as usize % settings.workers,
+                };
+                owners.push((queue, worker));
+            }
+        }
+        let members = owners.len();
+        if members > MOST_SOCKETS {
+            return Err(Error::BadOption {
+                option: "--workers",
+                reason: format!("{} RX queues times {per_queue} workers are too many sockets", queues.len()),
+            });
+        }
+        for worker in 0..settings.workers {
+            if !owners.iter().any(|(_, owner)| *owner == worker) {
+                owners.push((queues[0], worker));
+            }
+        }
+        let shape = RingShape::of(settings.bytes_per_ring(owners.len()), settings.immediate);
+        let mut sockets = Vec::new();
+        for &(queue, worker) in &owners {
+            sockets.push((queue, worker, Arc::new(Socket::open(&device.name, device.ifindex, shape)?)));
+        }
+        if let [(_, _, first), others @ ..] = &sockets[..members]
+            && !others.is_empty()
+        {
+            let group = first.found_group(members)?;
+            for (_, _, socket) in others {
+                socket.join_group(group, members)?;
+            }
+            let demux = Demux { link: device.link_type, egress, queues: &queues, workers: per_queue as u32 };
+            first.choose_by(&demux.program())?;
+        }
+        let bytes = settings.snap_len.clamp(FOR_THE_PARSER, LONGEST) as u32;
+        // Those beyond the group go on accepting nothing.
+        Ok(Sockets {
+            egress,
+            by_queue: !egress && !selected.is_whole_device(),
+            filter: Filter { egress, queue: None, bytes },
+            queues,
+            sockets,
+            members,
+        })
+    }
+}
+
+impl Part for Sockets {
+    fn hook(&self) -> HookPoint {
+        if self.egress { HookPoint::PacketSocketOut } else { HookPoint::PacketSocket }
+    }
+
+    fn queues(&self) -> &[u32] {
+        &self.queues
+    }
+
+    fn zero_copy(&self) -> Option<bool> {
+        None
+    }
+
+    fn accept(&self) -> Result<()> {
+        for (queue, _, socket) in &self.sockets[..self.members] {
+            let filter = Filter { queue: self.by_queue.then_some(*queue), ..self.filter };
+            socket.filter(&filter.program())?;
+        }
+        Ok(())
+    }
+
+    fn refuse(&self) -> Result<()> {
+        self.sockets.iter().try_for_each(|(_, _, socket)| socket.filter(&Filter::nothing()))
+    }
+
+    fn account(&self, _closed: bool) -> Result<Account> {
+        let mut account = Account::default();
+        for (queue, worker, socket) in &self.sockets {
+            let counts = socket.counts()?;
+            account.lines.push(SocketLine {
+                queue: *queue,
+                worker: *worker,
+                seen: counts.seen,
+                lost: counts.lost,
+                delivered: counts.seen - counts.lost,
+            });
+        }
+        account.causes.push(("ring_full", account.lines.iter().map(|line| line.lost).sum()));
+        Ok(account)
+    }
+}
