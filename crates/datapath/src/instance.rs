@@ -31,6 +31,8 @@ pub const AWAKE: u64 = u64::MAX;
 pub const PROGRAM_XDP: &str = "wirelane_xdp";
 /// The same, where it asks for the card's metadata. The kernel keeps 15 characters of a name.
 pub const PROGRAM_XDP_METADATA: &str = "wirelane_xdp_md";
+/// Name of the program of engine xsk.
+pub const PROGRAM_XSK: &str = "wirelane_xsk";
 /// Name of the capture program on tc ingress.
 pub const PROGRAM_INGRESS: &str = "wirelane_in";
 /// Name of the capture program on tc egress.

@@ -1,10 +1,10 @@
 //! Which engine captures, and why.
 
 use crate::device::Selected;
-use crate::engine::packet;
+use crate::engine::{packet, xsk};
 use crate::live::LiveCapture;
 use crate::privilege::{self, Capability};
-use crate::settings::{Engine, Settings};
+use crate::settings::{Engine, Settings, ZeroCopy};
 use crate::sockets::SocketCapture;
 use crate::{Error, Result};
 
@@ -21,9 +21,18 @@ pub(crate) enum Started {
 /// # Errors
 /// What the engine says; what `ring` says where `auto` finds none that works.
 pub(crate) fn start(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
+    if settings.engine != Engine::Xsk {
+        let only_xsk = |option| Err(Error::BadOption { option, reason: "only --engine xsk has this".into() });
+        if settings.zero_copy != ZeroCopy::Never {
+            return only_xsk("--zero-copy");
+        }
+        if settings.busy_poll.is_some() {
+            return only_xsk("--busy-poll");
+        }
+    }
     match settings.engine {
         Engine::Ring => ring(settings, selected).map(Started::Ring),
-        Engine::Xsk => unimplemented!(),
+        Engine::Xsk => xsk(settings, selected).map(|capture| Started::Sockets(capture, None)),
         Engine::Packet => packet(settings, selected).map(|capture| Started::Sockets(capture, None)),
         Engine::Auto => match ring(settings, selected.clone()) {
             Ok(live) => Ok(Started::Ring(live)),
@@ -40,9 +49,6 @@ pub(crate) fn start(settings: &Settings, selected: Vec<Selected>) -> Result<Star
 }
 
 fn ring(settings: &Settings, selected: Vec<Selected>) -> Result<LiveCapture> {
-    if settings.zero_copy != crate::settings::ZeroCopy::Never {
-        return Err(without_sockets("--zero-copy"));
-    }
     privilege::require(&Capability::CAPTURE, "capturing from a device")?;
     LiveCapture::open(settings, selected)
 }
@@ -51,6 +57,12 @@ fn packet(settings: &Settings, selected: Vec<Selected>) -> Result<SocketCapture>
     packet::check(settings)?;
     privilege::require(&[Capability::NetRaw], "capturing through packet sockets")?;
     packet::open(settings, selected)
+}
+
+fn xsk(settings: &Settings, selected: Vec<Selected>) -> Result<SocketCapture> {
+    xsk::check(settings, &selected)?;
+    privilege::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
+    xsk::open(settings, selected)
 }
 
 /// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
@@ -63,9 +75,4 @@ fn is_refusal(error: &Error) -> bool {
         }
         _ => false,
     }
-}
-
-/// An option that only engine `xsk` has.
-pub(crate) fn without_sockets(option: &'static str) -> Error {
-    Error::BadOption { option, reason: "only --engine xsk has this".into() }
 }

@@ -22,7 +22,7 @@ mod checksum;
 mod cpu;
 mod generator;
 mod interface;
-mod kernel;
+pub(crate) mod kernel;
 mod live_frames;
 mod mac;
 mod pace;

@@ -80,8 +80,6 @@ struct Sockets {
     queues: Vec<u32>,
     /// With the queue's number and the worker's.
     sockets: Vec<(u32, usize, Arc<Socket>)>,
-    /// So many of them get packets: under `queue` there may be more workers than queues.
-    members: usize,
     filter: Filter,
     /// Whether sockets have to look at the queue themselves: not all of the device's are wanted.
     by_queue: bool,
@@ -138,8 +136,7 @@ impl Sockets {
     fn open(settings: &Settings, selected: &Selected, egress: bool) -> Result<Sockets> {
         let device = &selected.device;
         let queues = if egress { vec![0] } else { selected.queues.clone() };
-        // Under `queue` each queue has its worker; a worker without a queue has a socket that nothing is sent to,
-        // because a source has at least one.
+        // Under `queue` each queue has its worker; there may be workers without a queue.
         let per_queue = match settings.steering {
             Steering::Flow => settings.workers,
             Steering::Queue => 1,
@@ -161,17 +158,12 @@ impl Sockets {
                 reason: format!("{} RX queues times {per_queue} workers are too many sockets", queues.len()),
             });
         }
-        for worker in 0..settings.workers {
-            if !owners.iter().any(|(_, owner)| *owner == worker) {
-                owners.push((queues[0], worker));
-            }
-        }
-        let shape = RingShape::of(settings.bytes_per_ring(owners.len()), settings.immediate);
+        let shape = RingShape::of(settings.bytes_per_ring(members), settings.immediate);
         let mut sockets = Vec::new();
         for &(queue, worker) in &owners {
             sockets.push((queue, worker, Arc::new(Socket::open(&device.name, device.ifindex, shape)?)));
         }
-        if let [(_, _, first), others @ ..] = &sockets[..members]
+        if let [(_, _, first), others @ ..] = &sockets[..]
             && !others.is_empty()
         {
             let group = first.found_group(members)?;
@@ -182,14 +174,12 @@ impl Sockets {
             first.choose_by(&demux.program())?;
         }
         let bytes = settings.snap_len.clamp(FOR_THE_PARSER, LONGEST) as u32;
-        // Those beyond the group go on accepting nothing.
         Ok(Sockets {
             egress,
             by_queue: !egress && !selected.is_whole_device(),
             filter: Filter { egress, queue: None, bytes },
             queues,
             sockets,
-            members,
         })
     }
 }
@@ -208,7 +198,7 @@ impl Part for Sockets {
     }
 
     fn accept(&self) -> Result<()> {
-        for (queue, _, socket) in &self.sockets[..self.members] {
+        for (queue, _, socket) in &self.sockets {
             let filter = Filter { queue: self.by_queue.then_some(*queue), ..self.filter };
             socket.filter(&filter.program())?;
         }

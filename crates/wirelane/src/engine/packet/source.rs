@@ -75,6 +75,8 @@ pub(super) struct PacketSource {
     shared: Arc<Shared>,
     poller: Poller,
     damaged: bool,
+    /// What an empty batch counts into.
+    nothing: DeviceTally,
 }
 
 impl PacketSource {
@@ -89,6 +91,7 @@ impl PacketSource {
             next: 0,
             shared,
             damaged: false,
+            nothing: DeviceTally::new(1),
         }
     }
 
@@ -216,8 +219,8 @@ impl Source for PacketSource {
             }
         }
         let (device, tally) = match self.current {
-            Some(at) => (self.ends[at].device, &self.ends[at].tally),
-            None => (0, &self.ends[0].tally),
+            Some(at) => (self.ends[at].device, &*self.ends[at].tally),
+            None => (0, &self.nothing),
         };
         Ok(Some(Batch::apart(&self.slots, device, &self.progress, tally)))
     }

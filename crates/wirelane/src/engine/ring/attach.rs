@@ -6,7 +6,9 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
-use wirelane_datapath::instance::{PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA};
+use wirelane_datapath::instance::{
+    PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, PROGRAM_XSK,
+};
 
 use crate::device::{Device, XdpMode};
 use crate::{Error, Result};
@@ -76,6 +78,13 @@ fn look_xdp(device: &Device) -> Result<Found> {
         Some(program) if program == PROGRAM_XDP || program == PROGRAM_XDP_METADATA => {
             Ok(Found::Ours { program: id, hook: Hook::Xdp(mode) })
         }
+        Some(program) if program == PROGRAM_XSK => Err(Error::BadOption {
+            option: "-i",
+            reason: format!(
+                "{} is taken by a capture of Wirelane's engine xsk, which shares with nobody; stop it first",
+                device.name
+            ),
+        }),
         Some(program) => {
             Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
         }

@@ -176,10 +176,7 @@ fn load(device: &Device, hook: Hook) -> Result<Option<Instance>> {
     let seed = random_seed();
     let batches = crate::device::kernel::tells_batches();
 
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
-        // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
-        tracing::debug!("libbpf {level:?}: {}", message.trim_end());
-    })));
+    trace_libbpf();
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default()
@@ -327,6 +324,14 @@ impl Maps {
             _link: link,
         })
     }
+}
+
+/// Sends what libbpf prints to where everything else goes.
+pub(crate) fn trace_libbpf() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
+        // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
+        tracing::debug!("libbpf {level:?}: {}", message.trim_end());
+    })));
 }
 
 /// A seed that a sender cannot guess, so that it cannot aim its flows at one worker.

@@ -1,0 +1,1 @@
+//! Sending through an AF_XDP socket.
