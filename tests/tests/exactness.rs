@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Capture, HookChoice, Selector, Steering};
+use wirelane::{Builder, Capture, Engine, HookChoice, Selector, Steering};
 use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send};
 use wirelane_tests::{Lab, LabOptions, numbers, require_root};
 
@@ -92,18 +92,29 @@ fn every_number_once_through_one_and_four_queues() {
     }
     for queues in [1, 4] {
         let lab = Lab::new(queues).unwrap();
-        for (hook, name) in
-            [(HookChoice::Native, "native"), (HookChoice::Generic, "generic"), (HookChoice::Tc, "tc")]
-        {
+        for (engine, hook) in [
+            (Engine::Ring, HookChoice::Native),
+            (Engine::Ring, HookChoice::Generic),
+            (Engine::Ring, HookChoice::Tc),
+            (Engine::Packet, HookChoice::Auto),
+            (Engine::Xsk, HookChoice::Native),
+            (Engine::Xsk, HookChoice::Generic),
+        ] {
             for workers in [1, 3, 8] {
                 for steering in [Steering::Flow, Steering::Queue] {
-                    let case = format!("{queues} queues, {name}, {workers} workers, {steering:?}");
+                    // One reader per queue, which is all the steering there is (tests/engines.rs: it says so).
+                    let is_xsk = engine == Engine::Xsk;
+                    if is_xsk && (workers > queues as usize || (workers > 1 && steering == Steering::Flow)) {
+                        continue;
+                    }
+                    let case = format!("{queues} queues, {engine:?}, {hook:?}, {workers}, {steering:?}");
                     let (yielded, ledger) = through(&lab, 8192, &[], |builder| {
-                        builder.hook(hook).workers(workers).steering(steering).ring_size(1 << 20)
+                        let builder = builder.engine(engine).hook(hook).take(is_xsk);
+                        builder.workers(workers).steering(steering).ring_size(1 << 20)
                     });
                     assert_exact(&case, 8192, &yielded, &ledger);
                     let used: BTreeSet<u16> = yielded.iter().flat_map(|w| w.keys().map(|k| k.0)).collect();
-                    if name == "native" {
+                    if hook == HookChoice::Native {
                         assert_eq!(used.len(), queues as usize, "{case}: queues {used:?} were used");
                     }
                     let busy = yielded.iter().filter(|worker| !worker.is_empty()).count();

@@ -160,9 +160,10 @@ impl Sockets {
     fn open_in(settings: &Settings, device: &Device, queues: &[u32], mode: Mode) -> Result<Sockets> {
         let config = Config { multi_buffer: mode.multi_buffer, stamp: settings.clock == Clock::Packet };
         let program = Program::attach(device, settings.hook, config)?;
-        // Half of the frames can wait for the worker, so that the driver has as many to receive into.
+        // A ring's worth of frames can wait for the worker, and the driver has as many to receive into.
         let bytes = settings.bytes_per_ring(queues.len()).max(64 * FRAME);
-        let frames = (bytes / FRAME).next_power_of_two() as u32;
+        let rx = (bytes / FRAME).next_power_of_two() as u32;
+        let frames = 2 * rx;
         let umem = Arc::new(Umem::new(frames as usize * queues.len())?);
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
         for (at, &queue) in queues.iter().enumerate() {
@@ -170,7 +171,7 @@ impl Sockets {
                 device: &device.name,
                 ifindex: device.ifindex,
                 queue,
-                rx: frames / 2,
+                rx,
                 tx: 0,
                 frames,
                 shares: lanes.first().map(|lane| &lane.socket),
