@@ -185,7 +185,8 @@ fn a_slow_worker_loses_exactly_what_is_counted() {
                 }
                 numbers
             });
-            send(&lab, SENT, &["--size", "1500"]).unwrap();
+            // No faster than the stack takes them (net.core.netdev_max_backlog): what it drops nobody sees.
+            send(&lab, SENT, &["--size", "1500", "--rate", "60k"]).unwrap();
             settle(&capture, SENT);
             capture.stop().unwrap();
             let numbers = reader.join().unwrap();
@@ -214,7 +215,7 @@ fn a_stalled_worker_recovers() {
         for size in ["1000", "9000"] {
             let mut capture = open(&lab, engine, |builder| builder.ring_size(1 << 20));
             let mut worker = capture.workers().remove(0);
-            send(&lab, SENT, &["--size", size]).unwrap();
+            send(&lab, SENT, &["--size", size, "--rate", "60k"]).unwrap();
             settle(&capture, SENT);
             let held = capture.ledger().unwrap().total.in_flight;
             assert!((50..SENT).contains(&held), "{engine:?}: {held} in flight");
@@ -301,8 +302,18 @@ fn several_devices_and_virtual_devices_are_one_capture() {
         // What the whole second device gets, by the ring engine's tc: it counts queues where packet sockets do.
         let beside = capture(&lab, &["count", "-i", two, "--hook", "tc", "--json"]).unwrap();
         for (link, packets) in [(first, "3000"), (second, "500")] {
-            let words =
-                ["send", "-i", &link.sender.device, "--packets", packets, "--method", "socket", "--json"];
+            let words = [
+                "send",
+                "-i",
+                &link.sender.device,
+                "--packets",
+                packets,
+                "--method",
+                "socket",
+                "--rate",
+                "50k",
+                "--json",
+            ];
             let sent = wirelane(&lab, &link.sender.namespace, &words).unwrap().finish(LIMIT).unwrap();
             assert!(sent.status.success(), "{}", sent.stderr);
         }
@@ -439,7 +450,7 @@ fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
     let ready = child.next_json(LIMIT).unwrap().unwrap();
     assert_eq!((&ready["ready"], &ready["engine"]), (&true.into(), &"packet".into()));
     assert!(ready["engine_reason"].as_str().unwrap().contains("CAP_BPF"), "{ready}");
-    send(&lab, 1000, &[]).unwrap();
+    send(&lab, 1000, &["--rate", "50k"]).unwrap();
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);
     assert!(

@@ -53,7 +53,7 @@ pub struct ThreadReport {
 pub struct Report {
     /// The device.
     pub device: String,
-    /// `kernel` or `socket`.
+    /// `kernel`, `socket`, `xsk`, or `xsk, zero copy`.
     pub method: &'static str,
     /// Why this method, where the choice was left to the generator.
     pub method_reason: Option<String>,

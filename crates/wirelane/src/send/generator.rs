@@ -12,6 +12,7 @@ use super::live_frames::{self, Handle};
 use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
 use super::packet_socket::{BATCH, SocketSender};
 use super::pattern::{Template, Traffic};
+use super::xsk_socket::{AnySender, XskSender};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
 use crate::{Error, Result};
 
@@ -99,6 +100,8 @@ struct Running<'a> {
     interface: &'a Interface,
     template: &'a Template,
     kernel: bool,
+    /// What the method is called in the report.
+    method: &'static str,
     /// Everybody shall end.
     end: AtomicBool,
     threads: Vec<Sending<'a>>,
@@ -132,7 +135,11 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
             programs.push(live_frames::load(storage, interface.index, &template, *share)?);
             sockets.push(None);
         } else {
-            sockets.push(Some(SocketSender::open(&interface, &template, *share)?));
+            sockets.push(Some(if plan.method == Method::Xsk {
+                AnySender::Xsk(XskSender::open(&interface, &template, *share)?)
+            } else {
+                AnySender::Packet(SocketSender::open(&interface, &template, *share)?)
+            }));
         }
     }
     let mut handles = programs.iter().map(live_frames::LiveFrames::handle);
@@ -147,6 +154,7 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, mut on_interval: impl FnMut(&Int
         interface: &interface,
         template: &template,
         kernel,
+        method: sockets.iter().flatten().next().map_or("kernel", AnySender::name),
         end: AtomicBool::new(false),
         threads,
     };
@@ -239,7 +247,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         live_frames::check_device(interface)
     };
     match plan.method {
-        Method::Socket => Ok((false, None)),
+        Method::Socket | Method::Xsk => Ok((false, None)),
         Method::Kernel => possible().map(|()| (true, None)),
         Method::Auto if plan.pps.is_some_and(|pps| pps < WORTH_LIVE_FRAMES) => {
             let reason =
@@ -380,7 +388,7 @@ impl Running<'_> {
         }
     }
 
-    fn thread(&self, sending: &Sending<'_>, socket: Option<SocketSender<'_>>) -> Result<()> {
+    fn thread(&self, sending: &Sending<'_>, socket: Option<AnySender<'_>>) -> Result<()> {
         sending.id.store(wake::own_id(), Ordering::Relaxed);
         let outcome = pin_to(sending.cpu).and_then(|()| match (&sending.engine, socket) {
             (Engine::Kernel(handle), _) => handle.run(self.template, sending.share, &|| self.ended()),
@@ -394,7 +402,7 @@ impl Running<'_> {
         outcome
     }
 
-    fn send_share(&self, share: Share, progress: &Progress, mut socket: SocketSender<'_>) -> Result<()> {
+    fn send_share(&self, share: Share, progress: &Progress, mut socket: AnySender<'_>) -> Result<()> {
         let most = BATCH as u64;
         let mut pacer = share.pps.map(|pps| Pacer::new(pps, SOCKET_BURST, most));
         let mut left = share.limit;
@@ -424,7 +432,7 @@ impl Running<'_> {
                 progress.given_up.store(pacer.given_up(), Ordering::Relaxed);
             }
         }
-        Ok(())
+        socket.finish()
     }
 }
 
@@ -466,7 +474,7 @@ fn report(running: &Running<'_>, meter: &Meter<'_>, method_reason: Option<String
         plan.pps.map_or(0.0, |pps| pps * SOCKET_BURST.as_secs_f64()) as u64 + running.threads.len() as u64;
     Ok(Report {
         device: plan.device.clone(),
-        method: if running.kernel { "kernel" } else { "socket" },
+        method: running.method,
         method_reason,
         asked_pps: plan.pps,
         asked_packets: plan.packets,

@@ -30,6 +30,7 @@ mod packet_socket;
 mod pattern;
 mod replay;
 mod wake;
+mod xsk_socket;
 
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub enum Method {
     Kernel,
     /// An AF_PACKET socket (CAP_NET_RAW).
     Socket,
+    /// An AF_XDP socket per thread, the first on TX queue 0, the second on 1 (CAP_NET_RAW).
+    Xsk,
 }
 
 /// What one thread sends: the numbers `first`, `first + stride`, and so on.
