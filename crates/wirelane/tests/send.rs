@@ -140,6 +140,42 @@ fn socket_full_mtu_tcp_with_vlan() {
     every_number_arrives("socket_full_mtu_tcp_with_vlan", Method::Socket, traffic, 1);
 }
 
+#[test]
+fn xsk_imix() {
+    let traffic = Traffic { sizes: IMIX.to_vec(), ..Traffic::default() };
+    every_number_arrives("xsk_imix", Method::Xsk, traffic, 1);
+}
+
+#[test]
+fn xsk_full_mtu_tcp_with_vlan() {
+    let traffic =
+        Traffic { sizes: vec![1518], transport: Transport::Tcp, vlan: Some(42), ..Traffic::default() };
+    every_number_arrives("xsk_full_mtu_tcp_with_vlan", Method::Xsk, traffic, 1);
+}
+
+/// Each thread needs a TX queue of its own, and a queue has one socket.
+#[test]
+fn xsk_says_which_queue_it_cannot_have() {
+    let Some(pair) = Pair::new("xsk_says_which_queue_it_cannot_have") else { return };
+    let cpu = allowed_cpus()[0];
+    let many = Plan { cpus: vec![cpu; 100], ..plan(Method::Xsk, Traffic::default(), 1) };
+    let error = pair.in_near(|| generate(&many, &NEVER, |_| {})).unwrap_err().to_string();
+    assert!(error.contains("--threads") && error.contains("TX queue"), "{error}");
+    let good = plan(Method::Xsk, Traffic::default(), 1);
+    let endless = Plan { packets: None, ..good.clone() };
+    let stop = AtomicBool::new(false);
+    let mut second = None;
+    pair.in_near(|| {
+        generate(&endless, &stop, |_| {
+            second.get_or_insert_with(|| generate(&good, &NEVER, |_| {}).map(drop));
+            stop.store(true, Ordering::Relaxed);
+        })
+    })
+    .unwrap();
+    let error = second.expect("an interval has passed").unwrap_err().to_string();
+    assert!(error.contains("queue 0 of wltx") && error.contains("another process"), "{error}");
+}
+
 /// A veth whose peer has no NAPI takes no live frames: an error with the remedy, and `auto` takes the socket.
 #[test]
 fn a_device_that_refuses_live_frames_is_named() {
@@ -155,10 +191,10 @@ fn a_device_that_refuses_live_frames_is_named() {
 
 /// A run without end ends when it is told to, and its numbers have no gap.
 #[test]
-fn stop_ends_both_methods_soon() {
-    let Some(pair) = Pair::new("stop_ends_both_methods_soon") else { return };
+fn stop_ends_every_method_soon() {
+    let Some(pair) = Pair::new("stop_ends_every_method_soon") else { return };
     pair.allow_live_frames();
-    for method in [Method::Kernel, Method::Socket] {
+    for method in [Method::Kernel, Method::Socket, Method::Xsk] {
         for pps in [None, Some(5000.0)] {
             let endless = Plan { pps, packets: None, ..plan(method, Traffic::default(), 1) };
             let stop = AtomicBool::new(false);

@@ -7,8 +7,8 @@ use super::Share;
 use super::interface::{Interface, require};
 use super::packet_socket::{BATCH, SocketSender};
 use super::pattern::Template;
-use crate::engine::xsk::FRAME;
 use crate::engine::xsk::sender::Sender;
+use crate::engine::xsk::{FRAME, is_no};
 use crate::settings::ZeroCopy;
 use crate::{Error, Result};
 
@@ -34,17 +34,21 @@ impl<'a> XskSender<'a> {
             );
             return Err(Error::BadOption { option: "--method", reason });
         }
-        let device = crate::device::Device::open(&interface.name)?;
-        if share.first >= u64::from(device.max_tx_queues) {
-            let reason = format!(
-                "{} has {} TX queue(s), and each thread needs one of its own with --method xsk",
-                interface.name, device.max_tx_queues
-            );
-            return Err(Error::BadOption { option: "--threads", reason });
-        }
         // Zero copy where the driver has it: what is sent is nobody else's.
         let queue = share.first as u32;
-        let mut sender = Sender::open(&interface.name, interface.index, queue, ZeroCopy::Auto)?;
+        let sender = Sender::open(&interface.name, interface.index, queue, ZeroCopy::Auto);
+        let mut sender = sender.map_err(|e| {
+            if queue == 0 || !is_no(&e) {
+                return e;
+            }
+            // The kernel says no more than that the address is wrong.
+            let reason = format!(
+                "each thread needs a TX queue of its own with --method xsk, and {} seems to use none with number \
+                 {queue} ({e}); ask for fewer threads",
+                interface.name
+            );
+            Error::BadOption { option: "--threads", reason }
+        })?;
         sender.prepare(|frame| template.prepare(&mut frame[..template.largest()]));
         Ok(XskSender { sender, template, next: share.first, stride: share.stride })
     }

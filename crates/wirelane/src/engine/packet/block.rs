@@ -88,7 +88,7 @@ impl Blocks {
 
     /// Whether a packet can be taken now.
     pub(super) fn is_ready(&mut self) -> bool {
-        if self.open.is_none() && self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER as u32 != 0 {
+        if self.open.is_none() && self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0 {
             // The block is ours: Acquire pairs with the kernel's barrier before its status.
             self.open = self.word(PACKETS).zip(self.word(FIRST)).map(|(n, first)| (n, first as usize));
         }
@@ -117,8 +117,8 @@ impl Blocks {
         if start < RESERVE as usize || start.checked_add(captured)? > self.socket.shape().block {
             return None;
         }
-        let vlan = if status & libc::TP_STATUS_VLAN_VALID as u32 != 0 {
-            let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID as u32 != 0 {
+        let vlan = if status & libc::TP_STATUS_VLAN_VALID != 0 {
+            let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
                 self.half(at + 36)?
             } else {
                 libc::ETH_P_8021Q as u16
@@ -143,7 +143,7 @@ impl Blocks {
         if self.open.is_some_and(|(packets, _)| packets == 0) {
             self.open = None;
             // Release: our reads come before the kernel's next writes.
-            self.status().store(libc::TP_STATUS_KERNEL as u32, Ordering::Release);
+            self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.at = (self.at + 1) % self.socket.shape().blocks;
         }
     }

@@ -403,3 +403,7 @@ fn add_ports(code: &mut Code, done: Label) {
     }
     code.goto(done);
 }
+
+#[cfg(test)]
+#[path = "classic_tests.rs"]
+mod tests;
