@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Capture, Selector};
+use wirelane::{Builder, Capture, Engine, Selector};
 use wirelane_tests::numbers::{LIMIT, column, send, wirelane};
 use wirelane_tests::{Child, Lab, numbers, require_root, wirelane_binary};
 
@@ -45,24 +45,27 @@ fn nothing_is_allocated_after_the_start() {
     }
     const SENT: u64 = 50_000;
     let lab = Lab::new(4).unwrap();
-    let mut capture = open(&lab, |builder| builder);
-    let mut worker = capture.workers().remove(0);
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(move || {
-            let before = ALLOCATIONS.with(Cell::get);
-            let (mut packets, mut batches) = (0u64, 0u64);
-            while packets < SENT {
-                let batch = worker.next_batch(Duration::from_secs(10)).unwrap().unwrap();
-                batches += 1;
-                packets += batch.map(|record| u64::from(record.wire_len() == 60)).sum::<u64>();
-            }
-            (packets, batches, ALLOCATIONS.with(Cell::get) - before)
+    for engine in [Engine::Ring, Engine::Packet, Engine::Xsk] {
+        let mut capture =
+            open(&lab, |builder| builder.engine(engine).take(engine == Engine::Xsk).ring_size(16 << 20));
+        let mut worker = capture.workers().remove(0);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let before = ALLOCATIONS.with(Cell::get);
+                let (mut packets, mut batches) = (0u64, 0u64);
+                while let Some(batch) = worker.next_batch(Duration::from_secs(10)).unwrap() {
+                    batches += 1;
+                    packets += batch.map(|record| u64::from(record.wire_len() == 60)).sum::<u64>();
+                }
+                (packets, batches, ALLOCATIONS.with(Cell::get) - before)
+            });
+            send(&lab, SENT, &["--rate", "100k"]).unwrap();
+            capture.stop().unwrap();
+            let (packets, batches, allocations) = reader.join().unwrap();
+            assert_eq!(packets, SENT, "{engine:?}");
+            assert_eq!(allocations, 0, "{engine:?}: in {batches} batches");
         });
-        send(&lab, SENT, &[]).unwrap();
-        let (packets, batches, allocations) = reader.join().unwrap();
-        assert_eq!(packets, SENT);
-        assert_eq!(allocations, 0, "in {batches} batches");
-    });
+    }
 }
 
 #[test]
@@ -96,8 +99,8 @@ fn system_calls_do_not_grow_with_packets() {
         "--ring-size",
         "64",
     ];
-    let calls = |packets: u64| {
-        let mut child: Child = lab.spawn(&end.namespace, &words).unwrap();
+    let calls = |engine: &[&str], packets: u64| {
+        let mut child: Child = lab.spawn(&end.namespace, &[&words, engine].concat()).unwrap();
         child.wait_ready(LIMIT).unwrap();
         let sender = lab.sender();
         let (number, rate) = (packets.to_string(), "200k");
@@ -124,9 +127,14 @@ fn system_calls_do_not_grow_with_packets() {
         total.split_whitespace().next().unwrap().parse::<u64>().unwrap()
     };
     // The same second of traffic: the number of sleeps and wake-ups depends on time, not on packets.
-    let (few, many) = (calls(1000), calls(200_000));
-    let more = many.saturating_sub(few);
-    assert!(more < 200_000 / 20, "{more} more system calls for 199,000 more packets ({few}, {many})");
+    for engine in [&["--engine", "ring"][..], &["--engine", "packet"], &["--engine", "xsk", "--take"]] {
+        let (few, many) = (calls(engine, 1000), calls(engine, 200_000));
+        let more = many.saturating_sub(few);
+        assert!(
+            more < 200_000 / 20,
+            "{engine:?}: {more} more system calls for 199,000 packets ({few}, {many})"
+        );
+    }
 }
 
 /// A lone packet, and the last one of a burst, waits for at most 10 ms: the sleep's 5 ms and what the scheduler adds.
@@ -138,9 +146,10 @@ fn the_last_packet_is_seen_within_ten_milliseconds() {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    for burst in [1, 10, 1000] {
+    let engines = [Engine::Ring, Engine::Packet, Engine::Xsk];
+    for (engine, burst) in engines.into_iter().flat_map(|engine| [1, 10, 1000].map(|burst| (engine, burst))) {
         let rounds: Vec<Duration> = (0..8)
-            .map(|_| longest_delay(&lab, burst))
+            .map(|_| longest_delay(&lab, engine, burst))
             .scan(false, |done, worst| {
                 let go_on = !*done;
                 *done = worst < Duration::from_millis(10);
@@ -149,14 +158,14 @@ fn the_last_packet_is_seen_within_ten_milliseconds() {
             .collect();
         assert!(
             rounds.last().is_some_and(|worst| *worst < Duration::from_millis(10)),
-            "{rounds:?} in bursts of {burst}"
+            "{engine:?}: {rounds:?} in bursts of {burst}"
         );
     }
 }
 
 /// The longest time from the end of a burst to its last packet at the worker, over 40 bursts.
-fn longest_delay(lab: &Lab, burst: u64) -> Duration {
-    let mut capture = open(lab, |builder| builder);
+fn longest_delay(lab: &Lab, engine: Engine, burst: u64) -> Duration {
+    let mut capture = open(lab, |builder| builder.engine(engine).take(engine == Engine::Xsk));
     let mut worker = capture.workers().remove(0);
     let (from, to) = (lab.sender(), lab.receiver());
     let source =

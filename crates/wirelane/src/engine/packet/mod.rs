@@ -125,7 +125,7 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Socke
         .into_iter()
         .map(|ends| {
             let shared = Arc::new(Shared::default());
-            let source = PacketSource::new(ends, Arc::clone(&shared));
+            let source = PacketSource::new(ends, Arc::clone(&shared), settings.immediate);
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();

@@ -80,10 +80,10 @@ pub(super) struct PacketSource {
 }
 
 impl PacketSource {
-    /// A source over these sockets.
-    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>) -> PacketSource {
+    /// A source over these sockets; `immediate`: it is woken for every block.
+    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, immediate: bool) -> PacketSource {
         PacketSource {
-            poller: Poller::new(ends.iter().map(|end| end.blocks.socket().raw())),
+            poller: Poller::new(ends.iter().map(|end| end.blocks.socket().raw()), immediate),
             ends,
             slots: Vec::with_capacity(BATCH),
             current: None,

@@ -128,7 +128,8 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Socke
         .into_iter()
         .map(|ends| {
             let shared = Arc::new(Shared::default());
-            let source = XskSource::new(ends, Arc::clone(&shared), settings.busy_poll.is_some());
+            let source =
+                XskSource::new(ends, Arc::clone(&shared), settings.busy_poll.is_some(), settings.immediate);
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();

@@ -115,10 +115,11 @@ pub(super) struct XskSource {
 }
 
 impl XskSource {
-    /// A source over these sockets; `busy`: they poll the card from our system calls.
-    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, busy: bool) -> XskSource {
+    /// A source over these sockets; `busy`: they poll the card from our system calls; `immediate`: it
+    /// is woken for every packet.
+    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, busy: bool, immediate: bool) -> XskSource {
         XskSource {
-            poller: Poller::new(ends.iter().map(|end| end.lane.socket.raw())),
+            poller: Poller::new(ends.iter().map(|end| end.lane.socket.raw()), immediate),
             slots: Vec::with_capacity(BATCH),
             // A packet has at most as many buffers as a socket buffer has pages, and one.
             frames: Vec::with_capacity(BATCH * 18),
