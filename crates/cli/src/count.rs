@@ -33,7 +33,8 @@ Columns of the ledger, in packets:
   filtered   rejected by a filter (none yet: filters are not built)
   absorbed   taken by analysis in the kernel (none yet)
   shed       refused by congestion control (none yet)
-  lost       found no room in the ring: the worker did not keep up
+  lost       found no room in the ring: the worker did not keep up (engines
+             packet and xsk tell the causes apart below the table, as lost_by)
   delivered  written to a ring
   analysed   taken out of it and counted
   in flight  written, not yet taken out

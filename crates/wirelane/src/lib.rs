@@ -28,7 +28,8 @@
 //! * The **[`Ledger`]** says where every packet went, for each virtual device and each worker. Its sums hold exactly
 //!   at every close, under any load. A worker that is too slow loses packets, and they are counted.
 //!
-//! A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
+//! Other [engines](Engine) give the same records: packet sockets where BPF is not allowed, AF_XDP for exclusive use of a
+//! device. A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
 //! and [`send`] makes numbered packets to measure all this with.
 //!
 //! # Example

@@ -84,8 +84,8 @@ impl Worker {
 pub struct Timebase(Option<Arc<Clock>>);
 
 impl Timebase {
-    /// UTC nanoseconds since 1970 of a record's timestamp. Records of a live capture carry `CLOCK_MONOTONIC` or
-    /// the card's clock ([`Record::clock`]); the distance is read anew a few times a second, so steps and slew
+    /// UTC nanoseconds since 1970 of a record's timestamp. Records of files and of engine `packet` carry UTC. Those of
+    /// other live captures carry `CLOCK_MONOTONIC` or the card's clock ([`Record::clock`]); the distance is read anew a few times a second, so steps and slew
     /// of the system's clock, and the drift of the card's, are followed.
     pub fn utc_ns(&self, record: &Record<'_>) -> u64 {
         let header = record.header();

@@ -70,7 +70,15 @@ impl Socket {
     /// # Errors
     /// [`Error::Kernel`] with what was refused.
     pub(super) fn open(device: &str, ifindex: u32, shape: RingShape) -> Result<Socket> {
-        let refused = |e| Error::kernel(format!("opening a packet socket on {device}"), e);
+        let refused = |e: io::Error| {
+            let many = e.raw_os_error() == Some(libc::EMFILE);
+            let hint = if many {
+                " (one per RX queue and worker: ulimit -n says how many there may be)"
+            } else {
+                ""
+            };
+            Error::kernel(format!("opening a packet socket on {device}{hint}"), e)
+        };
         // Protocol 0: nothing comes in before the filter stands.
         // SAFETY: socket(2) takes integers only.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };

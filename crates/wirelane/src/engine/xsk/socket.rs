@@ -132,7 +132,15 @@ impl XskSocket {
         // SAFETY: socket(2) takes integers only.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
-            return Err(refused("opening")(io::Error::last_os_error()));
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::EAFNOSUPPORT) {
+                return Err(Error::Unsupported {
+                    what: "an AF_XDP socket".into(),
+                    needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
+                    instead: "--engine ring or packet".into(),
+                });
+            }
+            return Err(refused("opening")(error));
         }
         // SAFETY: just opened, owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
