@@ -30,7 +30,7 @@ fn wrong_usage_exits_with_2_and_says_what_would_be_right() {
         ("count -i lo --ring-size 3", "--ring-size: 3 is not a power of two"),
         ("count -i lo --cores 4000", "--cores: this process may not run on 4000, only on "),
         ("count -i lo --snap-length 999999", "--snap-length: 999999 is more than 131008"),
-        ("count -i lo --engine packet", "only 'ring' and 'file' are built yet"),
+        ("count -r file.pcap --engine packet", "only 'file' reads a file"),
         ("count -i lo --engine file", "name it with -r"),
         ("count -r file.pcap --engine ring", "leave the option out"),
         ("count -r file.pcap --workers 2", "a file is read by one worker"),
