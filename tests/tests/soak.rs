@@ -20,7 +20,8 @@ const HEADERS: usize = 14 + 20 + 8;
 /// The longest payload: as long as IPv4 lets a datagram be on this MTU.
 const LONGEST: usize = MTU as usize - 20 - 8;
 const MTU: u32 = 65_000;
-const FLOWS: u16 = 8;
+/// Enough that each of the four rings surely gets some: which one a flow goes to depends on the capture's seed.
+const FLOWS: u16 = 64;
 
 /// A well-mixed function of a number (the finaliser of MurmurHash3).
 fn mix(number: u64) -> u64 {
