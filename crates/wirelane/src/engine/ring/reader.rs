@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `public_head` | the lane, every few KiB | Acquire load in [`Reader::published`] | `wl_publish` in `wl_ring_publish` |
 //! | `head` | the lane, every record | Acquire load in [`Reader::peek`] | `wl_publish` in `wl_ring_commit` |
-//! | `tail` | this reader | Release store in [`Reader::release`] | the load and branch in `wl_ring_reserve` |
+//! | `tail` | this reader | Release store in [`Reader::release`] | the load in `wl_ring_unread`, the branch in `wl_ring_reserve` |
 //! | `wake_at` | this reader | SeqCst store in [`Reader::arm`] | the volatile load in `wl_ring_publish` |
 //!
 //! The last pair can miss each other (the lane has no fence there): then the time-out of the sleep bounds the
