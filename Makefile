@@ -32,19 +32,20 @@ soak: setup ## half an hour of paced load (MINUTES=30)
 	@cargo build --quiet -p wirelane-cli
 	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test loads paced -- --nocapture
 
-fuzz: setup ## fuzz packets, files, selectors (FUZZ_SECONDS=60; nightly Rust)
+fuzz: setup ## fuzz packets, files, selectors, filters (FUZZ_SECONDS=60; nightly Rust)
 	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
-bench: setup ## measure ours beside its peers, 25 minutes (QUICK=1: 3; OPTIONS="--readme")
+bench: setup ## measure ours beside its peers, 40 minutes (QUICK=1: 8; OPTIONS="--readme")
 	@scripts/setup bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
-install: ## install program, manual pages, completions to PREFIX (/usr/local)
+install: ## install program, manual pages, completions, header to PREFIX (/usr/local)
 	@test -x $(BINARY) || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
+	install -D -m 644 include/wirelane/steer.h $(DESTDIR)$(PREFIX)/include/wirelane/steer.h
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) man --dir $(SHARE)/man/man1

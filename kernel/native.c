@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "packet/filter.h"
 #include "packet/hash.h"
 #include "packet/parse.h"
 #include "packet/record.h"
@@ -31,6 +32,8 @@ __u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 see
 void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
+__u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *data, size_t length,
+		       __u32 wire_len, __u32 direction);
 const struct wl_native_field *wl_native_layout(void);
 const struct wl_native_constant *wl_native_constants(void);
 
@@ -67,6 +70,62 @@ __u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, in
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers)
 {
 	return wl_steer(steering, buckets, hash, queue, workers);
+}
+
+/* The packet that a filter judges, natively. */
+struct wl_filter_packet {
+	const __u8 *data;
+	size_t length;
+	__u32 wire_len;
+	__u32 direction;
+};
+
+static __always_inline __u32 wl_filter_wire_len(const struct wl_filter_packet *packet)
+{
+	return packet->wire_len;
+}
+
+static __always_inline __u32 wl_filter_direction(const struct wl_filter_packet *packet)
+{
+	return packet->direction;
+}
+
+static __always_inline int wl_filter_load(const struct wl_filter_packet *packet, __u32 at, __u32 size,
+					  __u32 *value)
+{
+	__u32 i;
+
+	if ((__u64)at + size > packet->length)
+		return -1;
+	*value = 0;
+	for (i = 0; i < size && i < sizeof(*value); i++)
+		*value = *value << 8 | packet->data[at + i];
+	return 0;
+}
+
+/*
+ * Whether these steps accept the packet, of which `length` bytes are there. Whatever the steps are, it ends:
+ * a step that does not lead further on is the last.
+ */
+__u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *data, size_t length,
+		       __u32 wire_len, __u32 direction)
+{
+	struct wl_filter_packet packet = {
+	    .data = data, .length = length, .wire_len = wire_len, .direction = direction};
+	struct wl_filter_registers r = {};
+	__u32 memory[WL_FILTER_MEMORY] = {};
+	__u32 at;
+	int result;
+
+	while (r.at < count) {
+		at = r.at;
+		result = wl_filter_step(&steps[at], &r, &packet, memory);
+		if (result != WL_FILTER_ON)
+			return result;
+		if (r.at <= at)
+			return 0;
+	}
+	return 0;
 }
 
 #define WHOLE(type)	   {#type, 0, sizeof(struct type)}
@@ -148,12 +207,28 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_group, flags),
 	    FIELD(wl_group, publish_every),
 	    FIELD(wl_group, owner_pid),
+	    FIELD(wl_group, filter),
+	    FIELD(wl_group, program),
 	    FIELD(wl_group, pad),
 	    FIELD(wl_group, owner),
 	    FIELD(wl_group, joined_ns),
 	    FIELD(wl_group, shed_low),
 	    FIELD(wl_group, shed_high),
 	    FIELD(wl_group, buckets),
+	    WHOLE(wl_step),
+	    FIELD(wl_step, op),
+	    FIELD(wl_step, with_x),
+	    FIELD(wl_step, size),
+	    FIELD(wl_step, pad),
+	    FIELD(wl_step, yes),
+	    FIELD(wl_step, no),
+	    FIELD(wl_step, value),
+	    FIELD(wl_step, pad2),
+	    WHOLE(wl_filter),
+	    FIELD(wl_filter, count),
+	    FIELD(wl_filter, text_length),
+	    FIELD(wl_filter, text),
+	    FIELD(wl_filter, steps),
 	    WHOLE(wl_tally),
 	    FIELD(wl_tally, seen),
 	    FIELD(wl_tally, filtered),
@@ -177,7 +252,6 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_ring, pad2),
 	    FIELD(wl_ring, shed),
 	    FIELD(wl_ring, shed_level),
-	    FIELD(wl_ring, shed_ns),
 	    FIELD(wl_ring, pad3),
 	    WHOLE(wl_balance),
 	    FIELD(wl_balance, worker),
@@ -221,6 +295,45 @@ const struct wl_native_constant *wl_native_constants(void)
 	    CONSTANT(WL_STEER_VLAN),
 	    CONSTANT(WL_STEER_SOURCE),
 	    CONSTANT(WL_STEER_DESTINATION),
+	    CONSTANT(WL_STEER_PROGRAM),
+	    CONSTANT(WL_MAX_PROGRAMS),
+	    CONSTANT(WL_PROGRAM_PART),
+	    CONSTANT(WL_GROUP_FILTERS),
+	    CONSTANT(WL_FILTER_STEPS),
+	    CONSTANT(WL_FILTER_TEXT),
+	    CONSTANT(WL_FILTER_MEMORY),
+	    CONSTANT(WL_FILTER_GONE_OUT),
+	    CONSTANT(WL_STEP_REFUSE),
+	    CONSTANT(WL_STEP_ACCEPT),
+	    CONSTANT(WL_STEP_IF_A),
+	    CONSTANT(WL_STEP_LOAD),
+	    CONSTANT(WL_STEP_HEADER),
+	    CONSTANT(WL_STEP_EQUAL),
+	    CONSTANT(WL_STEP_GREATER),
+	    CONSTANT(WL_STEP_AT_LEAST),
+	    CONSTANT(WL_STEP_SOME_BIT),
+	    CONSTANT(WL_STEP_A_IS),
+	    CONSTANT(WL_STEP_A_LENGTH),
+	    CONSTANT(WL_STEP_A_DIRECTION),
+	    CONSTANT(WL_STEP_A_RECALL),
+	    CONSTANT(WL_STEP_X_IS),
+	    CONSTANT(WL_STEP_X_IS_A),
+	    CONSTANT(WL_STEP_X_LENGTH),
+	    CONSTANT(WL_STEP_X_RECALL),
+	    CONSTANT(WL_STEP_KEEP_A),
+	    CONSTANT(WL_STEP_KEEP_X),
+	    CONSTANT(WL_STEP_ADD),
+	    CONSTANT(WL_STEP_SUBTRACT),
+	    CONSTANT(WL_STEP_MULTIPLY),
+	    CONSTANT(WL_STEP_DIVIDE),
+	    CONSTANT(WL_STEP_MODULO),
+	    CONSTANT(WL_STEP_AND),
+	    CONSTANT(WL_STEP_OR),
+	    CONSTANT(WL_STEP_XOR),
+	    CONSTANT(WL_STEP_LEFT),
+	    CONSTANT(WL_STEP_RIGHT),
+	    CONSTANT(WL_STEP_NEGATE),
+	    CONSTANT(WL_STEP_GO),
 	    {"sizeof(struct wl_segment)", sizeof(struct wl_segment)},
 	    {NULL, 0},
 	};

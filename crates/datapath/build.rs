@@ -17,6 +17,7 @@ fn main() {
         .canonicalize()
         .expect("kernel/ is missing from the source tree; it lies beside crates/");
     println!("cargo:rerun-if-changed={}", kernel.display());
+    println!("cargo:rerun-if-changed={}", kernel.with_file_name("include").display());
     println!("cargo:rerun-if-env-changed=CLANG");
 
     build_native(&kernel);

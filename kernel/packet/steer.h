@@ -16,6 +16,7 @@ enum wl_steering {
 	WL_STEER_VLAN = 4,	  /* by the outermost VLAN id, through the buckets */
 	WL_STEER_SOURCE = 5,	  /* by the source address, through the buckets */
 	WL_STEER_DESTINATION = 6, /* by the destination address, through the buckets */
+	WL_STEER_PROGRAM = 7,	  /* by a program of the group's owner (programs/program.h) */
 };
 
 static __always_inline __u32 wl_address_hash(const __u8 *address, __u8 l3, __u32 seed)

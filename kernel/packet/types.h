@@ -133,7 +133,7 @@ enum wl_record_kind {
  * starts at a multiple of 8.
  */
 struct wl_record {
-	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in the file engine */
+	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in file and packet */
 	__u32 cap_len;	/* bytes that follow this header */
 	__u32 wire_len; /* bytes that the packet had */
 	__u32 hash;	/* symmetric flow hash of the chosen headers */

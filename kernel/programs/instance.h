@@ -11,6 +11,8 @@
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
+ *   wl_programs  per steering program: the object that its user brought, for those who join later (inner map)
+ *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
@@ -19,16 +21,22 @@
 #ifndef WL_INSTANCE_H
 #define WL_INSTANCE_H
 
-#include "packet/types.h"
+#include "packet/filter.h"
 #include "packet/steer.h"
+#include "packet/types.h"
+#include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 4
+#define WL_INTERFACE_VERSION 6
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
 #define WL_MAX_QUEUES	     256 /* of one device */
 #define WL_MAX_CPUS	     1024
+#define WL_MAX_PROGRAMS	     4 /* steering programs of one instance */
+
+/* Bytes of one element of a map in wl_programs. */
+#define WL_PROGRAM_PART 4096
 
 /* A ring is a power of two of segments; a record that crosses the end of one spills into its slack. */
 #define WL_SEGMENT_SHIFT 20
@@ -65,6 +73,8 @@ struct wl_group {
 	__u32 flags;	     /* WL_GROUP_* */
 	__u32 publish_every; /* bytes written to a ring between two publications of its head */
 	__u32 owner_pid;     /* for people; nothing rests on it */
+	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
+	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
 	__u32 pad;
 	char owner[16];	 /* the same: the owner's command */
 	__u64 joined_ns; /* CLOCK_MONOTONIC */
@@ -72,6 +82,14 @@ struct wl_group {
 	__u32 shed_high;
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
+
+/*
+ * A group has two filters, so that one is written while the other is in use: its owner writes the idle one,
+ * puts its number into wl_group.filter, and writes the other again only after the kernel has waited for all
+ * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run meets a filter that
+ * is half written, and every packet is judged by the one or by the other.
+ */
+#define WL_GROUP_FILTERS 2
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
 struct wl_tally {
@@ -103,8 +121,7 @@ struct wl_ring {
 	/* Third line: congestion control, private to the lane (shed.h). */
 	__u64 shed;	  /* records that were refused */
 	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
-	__u64 shed_ns;	  /* when the level was last raised or lowered */
-	__u64 pad3[5];
+	__u64 pad3[6];
 };
 
 /* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */
@@ -130,21 +147,33 @@ struct wl_segment {
 	__u8 bytes[WL_SEGMENT + WL_SLACK];
 };
 
+/* The first bytes of a packet whose tag is put back: as many as a load that begins before the tag's end
+ * takes. */
+#define WL_FILTER_HEAD 24
+
 /* Private to a lane. */
 struct wl_lane {
 	struct wl_parsed parsed;
 	__u64 seen; /* packets, whether or not a group wanted them */
 	__u64 seen_bytes;
-	__u64 pad[9];
+	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
+	__u8 head[WL_FILTER_HEAD];
+	__u64 pad[2];
+	struct steer_packet steer; /* what a steering program is shown */
+	__u64 pad2[1];
 };
+
+_Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
 
 struct wl_config {
 	__u32 lanes;
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
-	__u32 link;    /* enum wl_link of the device's packets */
-	__u32 batches; /* 1: the kernel lets programs tell batches apart (clock.h) */
+	__u32 link;	/* enum wl_link of the device's packets */
+	__u32 batches;	/* 1: the kernel lets programs tell batches apart (clock.h) */
+	__u32 never;	/* 0, which the verifier knows (room.h) */
+	__u32 programs; /* 1: steering programs are linked in (program.h) */
 };
 
 #endif

@@ -53,6 +53,13 @@ struct {
 	__type(value, struct wl_lane);
 } wl_lanes SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WL_MAX_GROUPS *WL_GROUP_FILTERS);
+	__type(key, __u32);
+	__type(value, struct wl_filter);
+} wl_filters SEC(".maps");
+
 /* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
 struct wl_data_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -97,5 +104,21 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } wl_owners SEC(".maps");
+
+/* Bound by the loader like wl_owners. The first number of an object's map is its length in bytes. */
+struct wl_program_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, WL_PROGRAM_PART);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_PROGRAMS);
+	__type(key, __u32);
+	__array(values, struct wl_program_map);
+} wl_programs SEC(".maps");
 
 #endif

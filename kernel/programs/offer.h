@@ -8,53 +8,18 @@
 
 #include "balance.h"
 #include "clock.h"
+#include "hook.h"
 #include "instance.h"
+#include "load.h"
 #include "maps.h"
+#include "program.h"
 #include "ring.h"
 #include "shed.h"
+#include "verdict.h"
 #include "packet/parse.h"
 #include "packet/hash.h"
 #include "packet/record.h"
 #include "packet/steer.h"
-
-/* How a hook hands over its packet; a constant in every caller. */
-enum wl_hook {
-	WL_HOOK_XDP, /* struct xdp_md */
-	WL_HOOK_SKB, /* struct __sk_buff: tc */
-};
-
-/* The packet at hand. */
-struct wl_packet {
-	__u64 ts_ns;
-	__u64 card_ns;	/* the card's clock; 0: the driver has not said */
-	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
-	__u32 lane;
-	__u32 queue;
-	__u32 flags;	/* WL_REC_* */
-	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
-	__u32 hash;	/* of the headers that the group at hand chooses */
-	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
-};
-
-#define WL_MACS	    12 /* bytes before a VLAN tag */
-#define WL_VLAN_TAG 4
-#define WL_PUT_BACK (WL_MACS + WL_VLAN_TAG)
-
-static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
-{
-	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
-	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
-	 */
-	barrier_var(len);
-	if (len > WL_MAX_SNAP)
-		return -1;
-	barrier_var(len);
-	if ((__s32)len < 1)
-		return -1;
-	if (hook == WL_HOOK_XDP)
-		return bpf_xdp_load_bytes(ctx, offset, to, len);
-	return bpf_skb_load_bytes(ctx, offset, to, len);
-}
 
 /* The first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
 static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
@@ -124,7 +89,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (!ring || !data)
 		return WL_LOST;
 	ring_index = packet->lane * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, hash, packet->ts_ns))
+	if (wl_shed(ring, data, ring_index, group, hash))
 		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
@@ -192,11 +157,51 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 	((__u64 *)tally)[fate & 7]++;
 }
 
+/*
+ * Whether a filter accepts the packet, as it will be recorded: with its tag. `key` is the filter's in
+ * wl_filters. Functions of their own, as above.
+ */
+static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
+{
+	struct wl_filter_packet judged = {.ctx = ctx, .hook = hook};
+	__u32 lane_key = packet->lane, behind;
+	struct wl_filter *filter;
+	struct wl_lane *lane;
+
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	filter = bpf_map_lookup_elem(&wl_filters, &key);
+	if (!lane || !filter)
+		return 0;
+	judged.run = &lane->filter;
+	judged.head = lane->head;
+	lane->filter.wire_len = packet->wire_len;
+	lane->filter.direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
+	lane->filter.tagged = packet->vlan;
+	if (packet->vlan) {
+		/* What is not there is not asked for: wl_filter_load() looks at the length first. */
+		behind = packet->wire_len >= WL_FILTER_HEAD ? 8 : 2;
+		wl_load_most(ctx, hook, 0, lane->head, WL_MACS, WL_MACS);
+		__builtin_memcpy(lane->head + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
+		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind, 8);
+	}
+	return wl_filter_judge(filter, &judged);
+}
+
+__noinline int wl_accepts_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 key)
+{
+	return packet ? wl_accepts(ctx, WL_HOOK_XDP, packet, key) : 0;
+}
+
+__noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 key)
+{
+	return packet ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
+}
+
 /* Offers the packet to one group. True: the group takes it from the host stack. */
 static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					struct wl_parsed *parsed, __u32 g)
 {
-	__u32 key, slot, slots, queue = packet->queue, bucket, worker, i;
+	__u32 key, slot, slots, queue = packet->queue, bucket, worker, filter, i;
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
@@ -211,6 +216,18 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 	tally = bpf_map_lookup_elem(&wl_tallies, &key);
 	if (!tally)
 		return false;
+	/* Once: its owner may change it meanwhile. */
+	filter = *(volatile __u32 *)&group->filter;
+	if (filter) {
+		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
+		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
+					  : wl_accepts_skb(ctx, packet, key))) {
+			tally->seen++;
+			tally->seen_bytes += packet->wire_len;
+			tally->filtered++;
+			return false;
+		}
+	}
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	switch (group->steering) {
@@ -229,6 +246,18 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			wl_deliver(ctx, hook, packet, parsed, tally, g, i);
 		}
 		return group->flags & WL_GROUP_TAKE;
+	case WL_STEER_PROGRAM:
+		worker = STEER_NOT_MINE;
+		if (wl_config.programs)
+			worker = hook == WL_HOOK_XDP ? wl_ask_xdp(ctx, packet, parsed, g)
+						     : wl_ask_skb(ctx, packet, parsed, g);
+		if ((__s32)worker < 0) {
+			tally->seen++;
+			tally->seen_bytes += packet->wire_len;
+			tally->filtered++;
+			return false;
+		}
+		break;
 	default:
 		bucket = wl_bucket(
 		    wl_steering_hash(group->steering, parsed, chosen, packet->hash, wl_config.seed));

@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Congestion control: what a worker will not get to is refused before it is copied, and by whole flows, so
- *that those which remain can be analysed (Ksensor, Munoz et al.).
+ * that those which remain can be analysed (Ksensor, Munoz et al.).
  *
  * Each ring refuses a share of the flow-hash space: `shed_level` of 256 parts, always the lowest, so that a
  * flow that is refused at one level is refused at every higher one.
  *
  *	level
- *	 256 |                       .--------    The level follows the unread bytes upwards at once, and
- *falls |                  . '               slowly (one part each WL_SHED_STEP_NS), so that the flows at | .
- *'                    its edge do not come and go with every batch that the worker 0 |------------ gives
- *back. Below the low watermark all is taken again.
- *	     +-----------|----------|--------- unread bytes
- *	                low        high
+ *	 256 |           /         .-------
+ *	     |          /      .  '
+ *	     |  at most/  .  ' at least
+ *	   0 |--------/. '-------------------- unread bytes
+ *	             low           high
+ *
+ * The level stays as it is while it lies between two lines. The one that rises from the low to the high
+ * watermark is the least that is refused; the other, WL_SHED_PLAY times as steep, the most. Below the low
+ * watermark all is taken again.
+ *
+ * So the level has play, as worn cogs have: what the worker gives back in batches, its pauses and bursts
+ * move the unread bytes to and fro between the lines, and no flow at the level's edge comes and goes with
+ * them. A level that refuses too little lets the bytes grow until the least lifts it; one that refuses too
+ * much lets them shrink until the most lowers it, before the worker runs out of work.
  */
 #ifndef WL_SHED_H
 #define WL_SHED_H
 
 #include "ring.h"
 
-#define WL_SHED_PARTS	256
-#define WL_SHED_STEP_NS 10000000
+#define WL_SHED_PARTS 256
+#define WL_SHED_PLAY  4
 
 /* Whether the ring refuses this packet. */
 static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring_index,
-				    const struct wl_group *group, __u32 hash, __u64 ts_ns)
+				    const struct wl_group *group, __u32 hash)
 {
-	__u64 low = group->shed_low, high = group->shed_high, unread, level, target;
+	__u64 low = group->shed_low, high = group->shed_high, unread, level, least;
 
 	if (!high)
 		return false;
@@ -39,15 +47,10 @@ static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring
 			ring->shed_level = 0;
 		return false;
 	}
-	target = unread >= high ? WL_SHED_PARTS : (unread - low) * WL_SHED_PARTS / (high - low);
-	if (target > level) {
-		level = target;
+	least = unread >= high ? WL_SHED_PARTS : (unread - low) * WL_SHED_PARTS / (high - low);
+	if (level < least || level > least * WL_SHED_PLAY) {
+		level = level < least ? least : least * WL_SHED_PLAY;
 		ring->shed_level = level;
-		ring->shed_ns = ts_ns;
-	} else if (target < level && ts_ns - ring->shed_ns >= WL_SHED_STEP_NS) {
-		level--;
-		ring->shed_level = level;
-		ring->shed_ns = ts_ns;
 	}
 	/* The buckets are chosen by the low bits of the hash, this by the high ones. */
 	if (hash >> 24 >= level)

@@ -8,6 +8,15 @@ use wirelane::Device;
 
 use crate::{End, Lab, sys};
 
+/// How a program gets onto a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachBy {
+    /// By netlink, as `ip link set DEV xdp` does it: it stays until somebody takes it off.
+    Netlink,
+    /// By a BPF link: it stays as long as the link is held.
+    Link,
+}
+
 /// An XDP program named `other_program` on a lab's device, which passes every packet. It is taken off when
 /// dropped.
 #[derive(Debug)]
@@ -16,22 +25,37 @@ pub struct ForeignXdp<'lab> {
     end: End,
     native: bool,
     program: OwnedFd,
+    link: Option<OwnedFd>,
 }
 
 impl<'lab> ForeignXdp<'lab> {
-    /// Attaches it, in native or in generic mode.
+    /// Attaches it by netlink, in native or in generic mode.
     ///
     /// # Errors
     /// Where the kernel refuses: another program is there, or a privilege is missing.
     pub fn attach(lab: &'lab Lab, end: &End, native: bool) -> Result<ForeignXdp<'lab>> {
+        ForeignXdp::attach_by(lab, end, native, AttachBy::Netlink)
+    }
+
+    /// Attaches it, in native or in generic mode. By netlink it takes the place of any other program that the kernel
+    /// lets it replace, as `ip -force` does.
+    ///
+    /// # Errors
+    /// Where the kernel refuses: a program is there that is held, or a privilege is missing.
+    pub fn attach_by(lab: &'lab Lab, end: &End, native: bool, by: AttachBy) -> Result<ForeignXdp<'lab>> {
         let program = sys::load_passing_xdp(c"other_program").context("loading an XDP program")?;
-        lab.enter(&end.namespace, || {
+        let link = lab.enter(&end.namespace, || -> Result<Option<OwnedFd>> {
             let ifindex = Device::open(&end.device)?.ifindex;
-            Xdp::new(program.as_fd())
-                .attach(ifindex as i32, XdpFlags::UPDATE_IF_NOEXIST | mode(native))
-                .with_context(|| format!("attaching to {}", end.device))
+            let doing = || format!("attaching to {}", end.device);
+            match by {
+                AttachBy::Link => sys::link_xdp(&program, ifindex, native).map(Some).with_context(doing),
+                AttachBy::Netlink => {
+                    Xdp::new(program.as_fd()).attach(ifindex as i32, mode(native)).with_context(doing)?;
+                    Ok(None)
+                }
+            }
         })??;
-        Ok(ForeignXdp { lab, end: end.clone(), native, program })
+        Ok(ForeignXdp { lab, end: end.clone(), native, program, link })
     }
 
     /// Whether the device still runs this very program.
@@ -49,12 +73,25 @@ impl<'lab> ForeignXdp<'lab> {
 
 impl Drop for ForeignXdp<'_> {
     fn drop(&mut self) {
+        if self.link.is_some() {
+            return; // it falls off with its link
+        }
         // Where this fails the device is gone, and the program with it.
-        let _ = self.lab.enter(&self.end.namespace, || {
-            let ifindex = Device::open(&self.end.device).ok()?.ifindex;
-            Xdp::new(self.program.as_fd()).detach(ifindex as i32, mode(self.native)).ok()
-        });
+        let _ = detach_xdp(self.lab, &self.end, self.native);
     }
+}
+
+/// Takes whatever XDP program is on a device off it by netlink, as `ip link set DEV xdp off` does.
+///
+/// # Errors
+/// Where the kernel refuses: the program is held by a link.
+pub fn detach_xdp(lab: &Lab, end: &End, native: bool) -> Result<()> {
+    // Any program's descriptor serves to ask.
+    let program = sys::load_passing_xdp(c"other_program").context("loading an XDP program")?;
+    lab.enter(&end.namespace, || -> Result<()> {
+        let ifindex = Device::open(&end.device)?.ifindex;
+        Ok(Xdp::new(program.as_fd()).detach(ifindex as i32, mode(native))?)
+    })?
 }
 
 /// A tc program on the ingress of a lab's device, by link: it passes every packet, and ends the row of programs.

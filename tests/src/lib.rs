@@ -5,7 +5,7 @@
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
 //! foreign    somebody else's programs on a device
-//! kernel     which kernel this is
+//! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
@@ -28,12 +28,12 @@ mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
-pub use foreign::{ForeignTc, ForeignXdp};
-pub use kernel::kernel_version;
+pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
+pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
-pub use process::{cpu_time, open_descriptors, resident_bytes};
-pub use sys::{Signal, test_run};
+pub use process::{bpf_links, cpu_time, open_descriptors, resident_bytes};
+pub use sys::{Signal, detach_link, set_guest_clock, test_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.
 ///

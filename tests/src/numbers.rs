@@ -1,10 +1,11 @@
 //! Numbered packets: what the generator sent, against what a capture yielded.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use wirelane::send::numbered;
-use wirelane::{Record, Worker};
+use wirelane::{FileOptions, FileSource, Record, Worker};
 
 use crate::{Child, Finished, Lab, wirelane_binary};
 
@@ -57,6 +58,32 @@ pub fn column(object: &serde_json::Value, name: &str) -> u64 {
 /// The number in a record of the generator's; `None` for any other packet.
 pub fn number_of(record: &Record<'_>) -> Option<u64> {
     record.payload().and_then(numbered)
+}
+
+/// The numbers of the generator's packets in a recording, in its order. Any other packet in it is an error, as is
+/// damage.
+pub fn in_file(file: &Path) -> Result<Vec<u64>> {
+    let mut source = FileSource::open(file, FileOptions::default())?;
+    let mut numbers = Vec::new();
+    while let Some(batch) = source.next_batch(Duration::ZERO)? {
+        for record in batch {
+            numbers.push(number_of(&record).context("a packet that nobody sent is in the recording")?);
+        }
+    }
+    Ok(numbers)
+}
+
+/// Has the sender's packets go to RX queues by their flow. A packet socket's frames go to the queue of the sender's
+/// CPU, unless several queues are that CPU's: then the hash chooses (net/core/dev.c, `get_xps_queue()`).
+pub fn spread_by_hash(lab: &Lab, queues: u32) -> Result<()> {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(32));
+    let mask = (1u64 << cpus) - 1;
+    let device = &lab.sender().device;
+    for queue in 0..queues {
+        let set = format!("echo {mask:x} > /sys/class/net/{device}/queues/tx-{queue}/xps_cpus");
+        lab.exec(&lab.sender().namespace, &["sh", "-c", &set])?;
+    }
+    Ok(())
 }
 
 /// Reads until there is nothing more, calling `each` for every record; `None` of the worker or `quiet` without a

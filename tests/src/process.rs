@@ -16,6 +16,23 @@ pub fn open_descriptors(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(&folder).with_context(|| folder.clone())?.count())
 }
 
+/// Ids of the BPF links that a process holds, in the order of its descriptors.
+///
+/// # Errors
+/// Where the process does not exist or is another user's.
+pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let mut links = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.clone())? {
+        // A descriptor that has been closed meanwhile.
+        let Ok(info) = fs::read_to_string(entry?.path()) else { continue };
+        links.extend(
+            info.lines().filter_map(|line| line.strip_prefix("link_id:")?.trim().parse::<u32>().ok()),
+        );
+    }
+    Ok(links)
+}
+
 /// CPU time that a process has used, user and system together, all threads, in steps of 10 ms.
 ///
 /// # Errors

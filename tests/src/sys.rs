@@ -115,6 +115,23 @@ fn load(name: &CStr, kind: u32, result_code: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Puts a program on a device by a link, which holds it there until it is closed.
+pub(crate) fn link_xdp(program: &OwnedFd, ifindex: u32, native: bool) -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys as sys;
+    let options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        flags: if native { sys::XDP_FLAGS_DRV_MODE } else { sys::XDP_FLAGS_SKB_MODE },
+        ..Default::default()
+    };
+    // SAFETY: a live program's descriptor and a live option struct with its size set.
+    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, sys::BPF_XDP, &options) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just created, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// The kernel's id of a loaded program.
 pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
     use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
@@ -151,4 +168,43 @@ pub fn test_run(program: u32, packet: &[u8], context: &[u8]) -> io::Result<u32> 
     // are only read.
     let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(fd.as_raw_fd(), &raw mut options) };
     if status == 0 { Ok(options.retval) } else { Err(io::Error::from_raw_os_error(-status)) }
+}
+
+/// Takes a program off what its link holds it on (`BPF_LINK_DETACH`), as `bpftool link detach` does.
+pub fn detach_link(link: u32) -> io::Result<()> {
+    use libbpf_rs::libbpf_sys::{bpf_link_detach, bpf_link_get_fd_by_id};
+    // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
+    let fd = unsafe { bpf_link_get_fd_by_id(link) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just opened, owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: takes an open descriptor, which `fd` holds for the call.
+    let status = unsafe { bpf_link_detach(fd.as_raw_fd()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
+}
+
+/// Sets the system's clock by so many nanoseconds (clock_settime(2)), in a guest of `make test-kernels` and nowhere
+/// else: the clock is the whole machine's.
+///
+/// # Errors
+/// `EPERM` outside of a guest; what the kernel says.
+pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
+    if std::env::var_os("WIRELANE_PEER_DEVICE").is_none() {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live timespec, which the kernel fills.
+    if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let ns = time.tv_sec * 1_000_000_000 + time.tv_nsec + by_ns;
+    time = libc::timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    // SAFETY: a live timespec, which is only read.
+    if unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -1,6 +1,9 @@
 //! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, and
 //! leaves nothing.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use wirelane_tests::numbers::{LIMIT, column, finish, send};
@@ -133,5 +136,119 @@ fn a_user_namespace_is_said_to_be_in_the_way() {
     // It seems to have every capability there, and the kernel takes none of them for BPF.
     let error = refused("user namespace", limited(&lab, &["unshare", "--user", "--map-root-user"], &[]));
     assert!(error.contains("CAP_BPF") && error.contains("user namespace"), "{error}");
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+/// A control group of the test's own with a memory limit; removed when it is dropped.
+struct ControlGroup {
+    folder: PathBuf,
+    /// The file that counts processes that the kernel killed for memory.
+    events: &'static str,
+}
+
+impl ControlGroup {
+    /// `None`, with a word on why, where this machine lets nobody make one.
+    fn limited(test: &str, bytes: u64) -> Option<ControlGroup> {
+        let name = format!("wltest-{}", std::process::id());
+        // The two versions: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
+        let one = (Path::new("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.oom_control");
+        let two = (Path::new("/sys/fs/cgroup"), "memory.max", "memory.events");
+        for (root, limit, events) in [one, two] {
+            let group = ControlGroup { folder: root.join(&name), events };
+            if fs::create_dir(&group.folder).is_ok()
+                && fs::write(group.folder.join(limit), bytes.to_string()).is_ok()
+            {
+                return Some(group);
+            }
+        }
+        println!("left out: {test} (no control group with a memory limit can be made)");
+        None
+    }
+
+    fn killed(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join(self.events)).unwrap();
+        let count = text
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "))
+            .expect("a count of killed processes");
+        count.trim().parse().unwrap()
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // Fails where it was never made, or on a process that is still there, whose own test has failed then.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// Rings are allocated before the first packet, and within the limit: what does not fit is refused and not killed, and
+/// what fits goes on under load.
+#[test]
+fn a_control_group_refuses_rings_and_kills_nobody() {
+    const NAME: &str = "a_control_group_refuses_rings_and_kills_nobody";
+    if !require_root(NAME) {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let Some(group) = ControlGroup::limited(NAME, 64 << 20) else { return };
+    let procs = group.folder.join("cgroup.procs");
+    // Before `ip netns exec`, which shows the program another /sys.
+    let enter = format!("echo $$ >{} && exec \"$0\" \"$@\"", procs.display());
+    let inside = |ring: &str| {
+        let end = lab.receiver();
+        let mut command = Command::new("sh");
+        command.args(["-c", &enter, "ip", "netns", "exec", &end.namespace]).arg(wirelane_binary().unwrap());
+        command.args(["count", "-i", &end.device, "--json", "--ring-size", ring]);
+        Child::spawn(&mut command).unwrap()
+    };
+    let error = refused("64 MiB, rings of 128 MiB", inside("128"));
+    assert!(error.contains(" MiB for 2 rings of 128 MiB") && error.contains("control group"), "{error}");
+    assert!(error.contains("--ring-size"), "{error}");
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+    exact("64 MiB, rings of 4 MiB", &lab, inside("4"));
+    assert_eq!(group.killed(), 0);
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+/// A seccomp filter that forbids bpf(2), as containers and services have, and a kernel without it.
+#[test]
+fn a_forbidden_bpf_call_is_said_to_be_that() {
+    if !require_root("a_forbidden_bpf_call_is_said_to_be_that") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let helper = wirelane_binary().unwrap().with_file_name("without-bpf");
+    let helper = helper.to_str().unwrap();
+    for (answer, parts) in
+        [("EPERM", ["seccomp", "SystemCallFilter="]), ("ENOSYS", ["no bpf(2)", "CONFIG_BPF_SYSCALL"])]
+    {
+        for hook in ["auto", "generic", "tc"] {
+            let case = format!("{answer}, {hook}");
+            let error = refused(&case, limited(&lab, &[helper, answer], &["--hook", hook]));
+            assert!(parts.iter().all(|part| error.contains(part)), "{case}: {error}");
+            assert!(error.contains("-r"), "{case}: what still works is not named: {error}");
+        }
+    }
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+}
+
+/// A kernel that was built without its types: in a mount namespace where they are not to be seen.
+#[test]
+fn a_kernel_without_type_information_is_refused_by_name() {
+    if !require_root("a_kernel_without_type_information_is_refused_by_name") {
+        return;
+    }
+    let lab = alone();
+    let before = settled_bpf_objects();
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
+    for hook in ["auto", "generic", "tc"] {
+        let prefix = ["unshare", "--mount", "sh", "-c", hide];
+        let error = refused(hook, limited(&lab, &prefix, &["--hook", hook]));
+        assert!(error.contains("BTF") && error.contains("CONFIG_DEBUG_INFO_BTF"), "{hook}: {error}");
+        assert!(!error.contains("libbpf"), "{hook}: libbpf speaks to the user: {error}");
+    }
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }

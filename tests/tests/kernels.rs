@@ -8,6 +8,9 @@
 //!
 //! Long because a guest runs one test program: what speaks to the host is shared by all of them.
 
+#[path = "kernels/clock_steps.rs"]
+mod clock_steps;
+
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use wirelane::{Builder, Selector};
 use wirelane_tests::numbers::{LIMIT, capture, column, drain, last_of, number_of, send, wirelane};
-use wirelane_tests::{Lab, open_descriptors, require_root, resident_bytes};
+use wirelane_tests::{Lab, LabOptions, open_descriptors, require_root, resident_bytes, settled_bpf_objects};
 
 /// What README says a record takes: the packet and 40 bytes, rounded up to a multiple of 8.
 fn record(frame: u64) -> u64 {
@@ -55,7 +55,7 @@ fn a_paced_load_is_not_lost_and_nothing_grows() {
     }
     const RATE: u64 = 50_000;
     let seconds: u64 = std::env::var("WIRELANE_SOAK_SECONDS").map_or(5, |value| value.parse().unwrap());
-    let lab = Lab::new(2).unwrap();
+    let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
     let child = capture(
         &lab,
         &["count", "-i", &lab.receiver().device, "--json", "--workers", "2", "--ring-size", "16"],
@@ -64,6 +64,7 @@ fn a_paced_load_is_not_lost_and_nothing_grows() {
     // Warm: everything that is allocated has been.
     send(&lab, RATE, &["--rate", "50k"]).unwrap();
     let before = (resident_bytes(child.pid()).unwrap(), open_descriptors(child.pid()).unwrap());
+    let objects = settled_bpf_objects();
     let (packets, end) = ((RATE * seconds).to_string(), lab.sender());
     let words =
         ["send", "-i", &end.device, "--packets", &packets, "--rate", "50k", "--method", "socket", "--json"];
@@ -79,6 +80,7 @@ fn a_paced_load_is_not_lost_and_nothing_grows() {
     let after = (resident_bytes(child.pid()).unwrap(), open_descriptors(child.pid()).unwrap());
     println!("{} s: resident {} bytes, then {}", start.elapsed().as_secs(), before.0, after.0);
     assert_eq!(after.1, before.1, "descriptors");
+    assert_eq!(settled_bpf_objects(), objects, "programs, maps and links");
     assert!(after.0 <= before.0 + (1 << 20), "resident memory grew from {} to {} bytes", before.0, after.0);
     let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
     let sent = RATE * (seconds + 1);

@@ -1,6 +1,5 @@
 //! The kernel side trusts nothing that a reader writes: one that writes nonsense into its words harms itself.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_datapath::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
-use wirelane_tests::{Lab, LabOptions, require_root};
+use wirelane_tests::{KernelLog, Lab, LabOptions, require_root};
 
 /// Ids of the maps that hold groups' rings and readers' ends.
 fn ring_maps() -> Vec<u32> {
@@ -53,18 +52,6 @@ fn write_nonsense(map: &MapHandle, end: &AtomicBool) -> u64 {
     rounds
 }
 
-/// What the kernel has complained about so far.
-fn complaints() -> Vec<String> {
-    let output = Command::new("dmesg").output().expect("dmesg is part of every distribution");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let words = ["WARNING", "BUG:", "Oops", "general protection", "stall", "lockup", "unable to handle"];
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter(|line| words.iter().any(|word| line.contains(word)))
-        .map(ToOwned::to_owned)
-        .collect()
-}
-
 #[test]
 fn a_reader_that_writes_nonsense_harms_itself_only() {
     if !require_root("a_reader_that_writes_nonsense_harms_itself_only") {
@@ -73,7 +60,7 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     const SENT: u64 = 150_000;
     let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
     let device = lab.receiver().device.clone();
-    let complaints_before = complaints();
+    let log = KernelLog::begin().unwrap();
     let others = ring_maps();
     let victim = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "1"]).unwrap();
     let mut own: Vec<u32> = ring_maps();
@@ -100,7 +87,7 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     send(&lab, 1000, &[]).unwrap();
     let next = finish(next).unwrap();
     assert_eq!((column(&next, "seen"), column(&next, "analysed")), (1000, 1000));
-    assert_eq!(complaints(), complaints_before, "the kernel complains");
+    assert_eq!(log.complaints().unwrap(), Vec::<String>::new(), "the kernel complains");
 }
 
 /// With a tail that makes no sense there is no room: everything is lost, and counted.

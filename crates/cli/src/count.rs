@@ -38,10 +38,11 @@ pub struct Args {
 pub const HELP: &str = "\
 Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
-  filtered   rejected by a filter (none yet: filters are not built)
+  filtered   refused by the filter expression
   absorbed   taken by analysis in the kernel (none yet)
   shed       refused by congestion control (--congestion-control)
-  lost       found no room in the ring: the worker did not keep up
+  lost       found no room in the ring: the worker did not keep up (engines
+             packet and xsk tell the causes apart below the table, as lost_by)
   delivered  written to a ring
   analysed   taken out of it and counted
   in flight  written, not yet taken out
@@ -56,6 +57,7 @@ Examples:
   wirelane count -i eth1,eth2 --duration 10  two devices, for ten seconds
   wirelane count -i eth1 --workers 2 --cores 2,3
   wirelane count -r capture.pcapng           a file instead of a device
+  wirelane count -i eth1 udp port 53         what a tcpdump expression accepts
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
@@ -75,7 +77,8 @@ impl Handler for Counter {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let capture = args.source.open(args.workers, args.steering, args.balance, None)?;
+    let capture =
+        args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
     let outcome = session::run(capture, &args.source, |_| Ok(Counter { load: args.load }), &mut reporter)?;
     let shown = reporter.last(&outcome.ledger, outcome.elapsed);

@@ -25,6 +25,7 @@ Columns:
   OWNER      command and process, as the owner has said it; 'gone' after it: the
              owner was killed, and what is left of it will be cleared
   WORKERS    how many, and how packets are steered to them
+  FILTER     its tcpdump expression; '-': it wants all packets
   seen       = filtered + absorbed + shed + lost + delivered, in packets
 
 Examples:
@@ -57,11 +58,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(output)
 }
 
+/// An expression for a column: the whole is in the JSON.
+fn shortened(expression: &str) -> String {
+    const MOST: usize = 40;
+    let shown = printable(expression).to_string();
+    if shown.chars().count() <= MOST {
+        return shown;
+    }
+    shown.chars().take(MOST - 3).chain("...".chars()).collect()
+}
+
 fn table(groups: &[Group]) -> String {
     let mut table = Table::new([
         "GROUP",
         "OWNER",
         "WORKERS",
+        "FILTER",
         "seen",
         "filtered",
         "absorbed",
@@ -77,6 +89,7 @@ fn table(groups: &[Group]) -> String {
             format!("{} {} {}", printable(&group.device), group.hook, group.place),
             format!("{} {}{gone}", printable(&group.owner), group.pid),
             format!("{} by {}{adaptive}", group.workers, group.steering),
+            group.filter.as_deref().map_or_else(|| "-".to_owned(), shortened),
             amount(c.seen),
             amount(c.filtered),
             amount(c.absorbed),

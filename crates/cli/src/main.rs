@@ -24,7 +24,7 @@ use clap::{CommandFactory, Parser};
 #[command(name = "wirelane", version, arg_required_else_help = true, after_help = HELP)]
 enum Command {
     Devices(devices::Args),
-    Count(count::Args),
+    Count(Box<count::Args>),
     Groups(groups::Args),
     Record(Box<record::Args>),
     #[command(hide = true)]
@@ -82,9 +82,9 @@ fn status(error: &anyhow::Error) -> u8 {
     if error.is::<tune::Partial>() {
         return 3;
     }
-    use wirelane::Error::{BadOption, BadSelector};
+    use wirelane::Error::{BadOption, BadSelector, Filter};
     match error.downcast_ref() {
-        Some(BadOption { .. } | BadSelector { .. }) => 2,
+        Some(BadOption { .. } | BadSelector { .. } | Filter { .. }) => 2,
         _ => 1,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::ledger::Counters;
-use wirelane::{Capture, HookPoint, Ledger};
+use wirelane::{BalanceReport, Capture, HookPoint, Ledger};
 use wirelane_export::recorder::RecordingCounts;
 
 use crate::out;
@@ -146,23 +146,36 @@ impl Report {
 impl Reporter for Report {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
         #[derive(Serialize)]
-        struct Ready {
+        struct Ready<'a> {
             ready: bool,
             engine: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            engine_reason: Option<&'a str>,
             devices: Vec<wirelane::CaptureDevice>,
         }
         let devices = capture.devices();
         if self.json {
-            return self.json_line(&Ready { ready: true, engine: self.engine, devices });
+            return self.json_line(&Ready {
+                ready: true,
+                engine: self.engine,
+                engine_reason: capture.engine_reason(),
+                devices,
+            });
         }
         let names: Vec<String> = devices
             .iter()
             .map(|device| match device.hook {
                 Some(HookPoint::TcEgress) => format!("{} (transmitted, tc egress)", device.name),
-                Some(hook) => match device.queues.len() {
-                    1 => format!("{} (1 RX queue, {hook})", device.name),
-                    queues => format!("{} ({queues} RX queues, {hook})", device.name),
-                },
+                Some(HookPoint::PacketSocketOut) => format!("{} (transmitted, packet sockets)", device.name),
+                Some(hook) => {
+                    let copy = match device.zero_copy {
+                        Some(true) => ", zero copy",
+                        Some(false) => ", the kernel copies",
+                        None => "",
+                    };
+                    let plural = if device.queues.len() == 1 { "" } else { "s" };
+                    format!("{} ({} RX queue{plural}, {hook}{copy})", device.name, device.queues.len())
+                }
                 None => device.name.clone(),
             })
             .collect();
@@ -250,6 +263,9 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         None => String::new(),
     };
     let moved = match ledger.balance {
+        Some(BalanceReport { entries: Some(entries), .. }) => {
+            format!("{} entries of RSS tables moved between RX queues\n", amount(entries))
+        }
         Some(report) => format!(
             "{} buckets of flows moved between workers; {} elephants have a worker of their own\n",
             amount(report.moves),
@@ -257,9 +273,17 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         ),
         None => String::new(),
     };
+    let causes: Vec<String> = ledger
+        .lost_by
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(cause, n)| format!("{} {cause}", amount(*n)))
+        .collect();
+    let causes =
+        if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
@@ -293,6 +317,9 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
         if let Some(same) = same {
             line.counters = line.counters.since(&same.counters);
         }
+    }
+    for (cause, packets) in &mut since.lost_by {
+        *packets -= before.lost_by.get(cause).copied().unwrap_or(0);
     }
     for (line, same) in since.workers.iter_mut().zip(&before.workers) {
         line.counters = line.counters.since(&same.counters);

@@ -31,11 +31,6 @@ pub struct RightsArgs {
 }
 
 impl RightsArgs {
-    /// Whether everything is kept.
-    pub fn keeps(&self) -> bool {
-        self.keep_rights
-    }
-
     /// Whom the command becomes; `None`: nobody else.
     ///
     /// # Errors

@@ -174,6 +174,8 @@ enum MethodArg {
     Kernel,
     /// Through a packet socket
     Socket,
+    /// Through an AF_XDP socket for each thread, on the TX queue of its number; zero copy where the driver has it
+    Xsk,
 }
 
 /// Sizes that take turns.
@@ -288,6 +290,7 @@ fn plan(args: &Args) -> Result<Plan> {
             MethodArg::Auto => Method::Auto,
             MethodArg::Kernel => Method::Kernel,
             MethodArg::Socket => Method::Socket,
+            MethodArg::Xsk => Method::Xsk,
         },
         pps: args.rate,
         packets: args.packets,

@@ -99,12 +99,8 @@ pub fn run<H: Handler>(
         course.follow(running, start, args, &inbox, reporter);
         (course.stopped.unwrap_or_else(Instant::now) - start, course.failure)
     });
-    let gone = capture.gone();
-    if !gone.is_empty() && failure.is_none() {
-        failure = Some(anyhow!(
-            "device {} disappeared, or was moved to another network namespace, during the capture",
-            gone.join(", ")
-        ));
+    for (device, ending) in capture.ended() {
+        failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
     }
     let ledger = capture.close()?;
     if !ledger.balances() {
@@ -278,5 +274,57 @@ mod tests {
         assert_eq!(after(at(1.0), at(4.6), second), at(5.0), "no intervals of no length after a stall");
         assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
         assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
+    }
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        source: SourceArgs,
+        /// The commands have it, and `--steering-program` excludes it.
+        #[arg(long)]
+        steering: Option<String>,
+    }
+
+    /// Panics at the third record.
+    struct Doomed(u32);
+
+    impl Handler for Doomed {
+        fn record(&mut self, _: &Record<'_>) -> Result<()> {
+            self.0 += 1;
+            if self.0 == 3 {
+                // Without a line on standard error.
+                std::panic::resume_unwind(Box::new("a handler's bug"));
+            }
+            Ok(())
+        }
+    }
+
+    struct Silent;
+
+    impl Reporter for Silent {
+        fn ready(&mut self, _: &Capture) -> Result<()> {
+            Ok(())
+        }
+        fn interval(&mut self, _: &Ledger, _: Duration) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The run ends with a failure, for which the program's status is 1, and with a ledger that balances.
+    #[test]
+    fn a_handler_that_panics_ends_the_run_with_its_ledger() {
+        use clap::Parser as _;
+        let mut pcap: Vec<u8> =
+            [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+        for _ in 0..10 {
+            pcap.extend([1u32, 2, 32, 32].into_iter().flat_map(u32::to_le_bytes).chain([0; 32]));
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), pcap).unwrap();
+        let capture = Capture::open_file(file.path()).unwrap();
+        let args = Line::parse_from(["wirelane", "-r", file.path().to_str().unwrap()]).source;
+        let outcome = run(capture, &args, |_| Ok(Doomed(0)), &mut Silent).unwrap();
+        assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
+        assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
+        assert_eq!(outcome.ledger.total.analysed, 3);
     }
 }

@@ -1,13 +1,17 @@
 //! The options that every capturing command shares: where packets come from, and when to stop.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use wirelane::confine::Work;
+use wirelane::filter::FileFilter;
 use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Error, FileInput, HookChoice, Selector, Steering, Watermarks,
+    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, Selector, Steering,
+    Watermarks, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
@@ -37,7 +41,7 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = EngineArg::Auto, help_heading = CAPTURE)]
     pub engine: EngineArg,
 
-    /// Where the ring engine takes packets from the kernel
+    /// Where the engines 'ring' and 'xsk' take packets from the kernel
     #[arg(long, value_enum, default_value_t = HookArg::Auto, help_heading = CAPTURE)]
     pub hook: HookArg,
 
@@ -84,6 +88,19 @@ pub struct SourceArgs {
     #[arg(short = 'p', long, help_heading = CAPTURE)]
     pub no_promiscuous: bool,
 
+    /// Let the card's driver put packets into our memory itself (engine 'xsk'): never, where it can, or else fail
+    #[arg(long, value_enum, default_value_t = ZeroCopyArg::Never, help_heading = CAPTURE)]
+    pub zero_copy: ZeroCopyArg,
+
+    /// Poll the card from the worker, for so many microseconds at a time, instead of by interrupt (engine 'xsk')
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CAPTURE)]
+    pub busy_poll: Option<u32>,
+
+    /// Have your own BPF program choose the worker, in the kernel: an object file, compiled from a source that includes
+    /// wirelane/steer.h. It can also refuse packets, which are 'filtered' then
+    #[arg(long, value_name = "FILE.bpf.o", conflicts_with = "steering", help_heading = CAPTURE)]
+    pub steering_program: Option<PathBuf>,
+
     /// Look at the headers inside tunnels, not at the outer ones, to choose the worker
     #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
@@ -107,23 +124,25 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub rights: RightsArgs,
 
-    /// tcpdump filter expression. Not in the help, for it does not work yet: it is taken to say so
-    #[arg(trailing_var_arg = true, value_name = "EXPRESSION", hide = true)]
+    /// Read the filter expression from a file; '-' is standard input
+    #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
+    pub filter_file: Option<PathBuf>,
+
+    /// Which packets: a tcpdump filter expression (man pcap-filter), as in: tcp port 80 and not net 10.0.0.0/8
+    #[arg(trailing_var_arg = true, value_name = "EXPRESSION", help_heading = SOURCE)]
     pub filter: Vec<String>,
 }
 
 /// Values of --engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineArg {
-    /// 'file' with -r, else 'ring'
+    /// 'file' with -r, else 'ring', or 'packet' (with a warning) where the kernel does not let us
     Auto,
     /// Wirelane's own rings, filled by a program in the kernel
     Ring,
-    /// AF_XDP, not built yet
-    #[value(hide = true)]
+    /// AF_XDP sockets, one per RX queue: for exclusive use of a device, needs --take
     Xsk,
-    /// AF_PACKET, not built yet
-    #[value(hide = true)]
+    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only
     Packet,
     /// The capture file that -r names
     File,
@@ -197,6 +216,17 @@ pub enum ClockArg {
     Card,
 }
 
+/// Values of --zero-copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ZeroCopyArg {
+    /// The kernel copies
+    Never,
+    /// Where the driver can
+    Auto,
+    /// Fail where it cannot
+    Require,
+}
+
 /// Values of --steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringArg {
@@ -222,7 +252,9 @@ pub enum BalanceArg {
     /// Flows stay with the worker that the start has given them
     #[default]
     Static,
-    /// Flows move from busy to idle workers, in order; a flow that fills a worker has it to itself
+    /// Flows move from busy to idle workers, in order; a flow that fills a worker has it to itself. With '--steering
+    /// queue', entries of the card's RSS table move from busy to idle RX queues until the capture ends: rarely, but
+    /// packets of an entry's flows can be reordered when it moves
     Adaptive,
 }
 
@@ -261,38 +293,49 @@ fn cores(text: &str) -> std::result::Result<CoresArg, String> {
     list.map(CoresArg::These).map_err(|_| "give numbers with commas, as in 1,3, or 'auto'".into())
 }
 
+/// Most bytes of a file with an expression.
+const LONGEST_EXPRESSION: u64 = 8192;
+
 /// A usage error.
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
 }
 
 impl SourceArgs {
-    /// Starts the capture with this many workers, and gives up the rights that only this has taken. What goes on can
+    /// The filter expression, wherever it was given; empty: all packets.
+    pub fn expression(&self) -> Result<String> {
+        let Some(path) = &self.filter_file else { return Ok(self.filter.join(" ")) };
+        let mut text = String::new();
+        let read = if path.as_os_str() == "-" {
+            std::io::stdin().lock().take(LONGEST_EXPRESSION + 1).read_to_string(&mut text)
+        } else {
+            File::open(path).and_then(|file| file.take(LONGEST_EXPRESSION + 1).read_to_string(&mut text))
+        };
+        read.map_err(|source| Error::Io { path: path.clone(), source })?;
+        if text.len() as u64 > LONGEST_EXPRESSION {
+            let reason =
+                format!("{} has more than {LONGEST_EXPRESSION} bytes: is it an expression?", path.display());
+            return Err(wrong("-F", reason));
+        }
+        Ok(text)
+    }
+
+    /// Starts the capture of the packets of this expression, with this many workers, and gives up the rights that only this has taken. What goes on can
     /// write to `output`, and open nothing else.
     pub fn open(
         &self,
+        expression: &str,
         workers: usize,
         steering: SteeringArg,
         balance: BalanceArg,
         output: Option<Output<'_>>,
     ) -> Result<Capture> {
-        if !self.filter.is_empty() {
-            let reason = format!(
-                "'{}' is not understood: filter expressions are not built yet; leave it out, or filter a recording \
-                 with tcpdump -r",
-                self.filter.join(" ")
-            );
-            return Err(wrong("filter", reason));
-        }
         match (self.engine, &self.read) {
-            (EngineArg::Xsk | EngineArg::Packet, _) => {
-                return Err(wrong("--engine", "only 'ring' and 'file' are built yet; leave the option out"));
-            }
             (EngineArg::File, None) => return Err(wrong("--engine", "'file' reads a file: name it with -r")),
-            (EngineArg::Ring, Some(_)) => {
+            (EngineArg::Ring | EngineArg::Xsk | EngineArg::Packet, Some(_)) => {
                 return Err(wrong(
                     "--engine",
-                    "'ring' captures from devices; leave the option out to read a file",
+                    "only 'file' reads a file, the others capture from devices; leave the option out",
                 ));
             }
             _ => {}
@@ -301,15 +344,21 @@ impl SourceArgs {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
+            if self.steering_program.is_some() {
+                let reason = "a file is read without the kernel's help; leave the option out";
+                return Err(wrong("--steering-program", reason));
+            }
             if self.polling.is_some() {
                 return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
             }
             // Opened with the rights of who runs the command, and not looked at with them.
             let input = FileInput::open(path)?;
+            // Names are looked up with them, too.
+            let filter = FileFilter::compile(expression)?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
                 confinement.apply()?;
             }
-            return Ok(Capture::read_file(input)?);
+            return Ok(Capture::read_file(input, filter)?);
         }
         if self.interface.is_empty() {
             return Err(wrong(
@@ -329,6 +378,17 @@ impl SourceArgs {
             }
         };
         let mut builder = Builder::new(selectors)
+            .engine(match self.engine {
+                EngineArg::Auto | EngineArg::File => Engine::Auto,
+                EngineArg::Ring => Engine::Ring,
+                EngineArg::Xsk => Engine::Xsk,
+                EngineArg::Packet => Engine::Packet,
+            })
+            .zero_copy(match self.zero_copy {
+                ZeroCopyArg::Never => ZeroCopy::Never,
+                ZeroCopyArg::Auto => ZeroCopy::Auto,
+                ZeroCopyArg::Require => ZeroCopy::Require,
+            })
             .snap_len(self.snap_length)
             .ring_size(ring_size)
             .workers(workers)
@@ -346,6 +406,7 @@ impl SourceArgs {
                 BalanceArg::Adaptive => Balance::Adaptive,
             })
             .congestion_control(self.congestion_control.0)
+            .filter(expression)
             .take(self.take)
             .immediate(self.immediate)
             .inner_headers(self.inner)
@@ -372,13 +433,14 @@ impl SourceArgs {
             Some(CoresArg::Auto) => builder.cores_auto(),
             Some(CoresArg::These(cores)) => builder.cores(cores.iter().copied()),
         };
+        if let Some(program) = &self.steering_program {
+            builder = builder.steering_program(program);
+        }
+        if let Some(microseconds) = self.busy_poll {
+            builder = builder.busy_poll(microseconds);
+        }
         if let Some(polling) = self.polling {
             builder = builder.polling(polling.polling());
-        }
-        // What was changed on the device is put back at the end, by this process.
-        if self.polling.is_some() && !self.rights.keeps() {
-            tracing::warn!("--polling: rights are kept, to restore the device's settings at the end");
-            return Ok(builder.open()?);
         }
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 4;
+pub const INTERFACE_VERSION: u32 = 6;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -19,6 +19,10 @@ pub const SEGMENT_SHIFT: u32 = 20;
 pub const SEGMENT: usize = 1 << SEGMENT_SHIFT;
 /// Bytes behind a segment into which a record that crosses its end spills.
 pub const SLACK: usize = 128 * 1024;
+/// Most steering programs of one instance.
+pub const MAX_PROGRAMS: usize = 4;
+/// Bytes of one element of a map that holds a steering program's object.
+pub const PROGRAM_PART: usize = 4096;
 /// Longest snap length.
 pub const MAX_SNAP: usize = SLACK - 64;
 /// Bytes of one element of a group's data map.
@@ -31,6 +35,8 @@ pub const AWAKE: u64 = u64::MAX;
 pub const PROGRAM_XDP: &str = "wirelane_xdp";
 /// The same, where it asks for the card's metadata. The kernel keeps 15 characters of a name.
 pub const PROGRAM_XDP_METADATA: &str = "wirelane_xdp_md";
+/// Name of the program of engine xsk.
+pub const PROGRAM_XSK: &str = "wirelane_xsk";
 /// Name of the capture program on tc ingress.
 pub const PROGRAM_INGRESS: &str = "wirelane_in";
 /// Name of the capture program on tc egress.
@@ -94,6 +100,8 @@ pub mod steering {
     pub const SOURCE: u32 = 5;
     /// By the destination address, through the bucket table.
     pub const DESTINATION: u32 = 6;
+    /// By a program of the group's owner.
+    pub const PROGRAM: u32 = 7;
 }
 
 /// `struct wl_group`: what a group wants and how it is steered. Written by its owner.
@@ -116,7 +124,11 @@ pub struct Group {
     pub publish_every: u32,
     /// For people: the process that owns it.
     pub owner_pid: u32,
-    #[doc(hidden)]
+    /// 1 or 2: which of its filters is in use; 0: none, all packets are wanted.
+    pub filter: u32,
+    /// [`steering::PROGRAM`]: the place of its program, below [`MAX_PROGRAMS`].
+    pub program: u32,
+    /// Unused.
     pub pad: u32,
     /// For people: the owner's command, padded with zeros.
     pub owner: [u8; 16],
@@ -182,10 +194,8 @@ pub struct Ring {
     pub shed: u64,
     /// Of 256 parts of the flow-hash space, how many are refused now.
     pub shed_level: u64,
-    /// When the level last changed, `CLOCK_MONOTONIC` nanoseconds.
-    pub shed_ns: u64,
     #[doc(hidden)]
-    pub pad3: [u64; 5],
+    pub pad3: [u64; 6],
 }
 
 /// `struct wl_balance`: what a lane knows of an adaptive group's buckets. Written by the lane.

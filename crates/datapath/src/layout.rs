@@ -123,8 +123,8 @@ pub struct Parsed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RecordHeader {
-    /// Nanoseconds: `CLOCK_MONOTONIC` in live engines unless [`flags::HW_CLOCK`] is set, UTC in the file
-    /// engine.
+    /// Nanoseconds: `CLOCK_MONOTONIC` in live engines unless [`flags::HW_CLOCK`] is set, UTC in the
+    /// engines `file` and `packet`.
     pub ts_ns: u64,
     /// Captured bytes that follow this header.
     pub cap_len: u32,

@@ -1,9 +1,11 @@
 //! The unsafe leaf under everything: `kernel/` built both ways.
 //!
+//! * [`filter`]: compiled filter expressions.
 //! * [`instance`]: what a capture program and its users share.
 //! * [`layout`]: the structs that kernel and user space share.
 //! * [`native`]: the packet functions, compiled natively.
 //! * [`skel`]: the kernel programs, ready to be loaded.
+pub mod filter;
 pub mod instance;
 pub mod layout;
 pub mod native;

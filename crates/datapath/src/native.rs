@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use crate::filter::{GONE_OUT, Step};
 use crate::layout::{Ip, LinkType, Parsed, RecordHeader};
 
 /// Buckets between flow hash and worker (`WL_BUCKETS`).
@@ -61,6 +62,14 @@ unsafe extern "C" {
     fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
     fn wl_native_steering_hash(steering: u32, parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
     fn wl_native_steer(steering: u32, buckets: *const u16, hash: u32, queue: u32, workers: u32) -> u32;
+    fn wl_native_filter(
+        steps: *const Step,
+        count: u32,
+        data: *const u8,
+        length: usize,
+        wire_len: u32,
+        direction: u32,
+    ) -> u32;
     fn wl_native_layout() -> *const RawField;
     fn wl_native_constants() -> *const RawConstant;
 }
@@ -111,6 +120,19 @@ pub fn steering_hash(steering: Steering, parsed: &Parsed, inner: bool, seed: u32
 pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32, workers: u32) -> u32 {
     // SAFETY: C reads one of the BUCKETS entries, at an index that it masks to below BUCKETS.
     unsafe { wl_native_steer(steering as u32, buckets.as_ptr(), hash, queue, workers) }
+}
+
+/// Whether a filter accepts a packet, of which `data` is there: it was `wire_len` bytes long, and was on its way out
+/// (`outgoing`) or in. Any steps have a result, and none takes more turns than there are steps.
+/// (`wl_filter_step()`, `kernel/packet/filter.h`)
+pub fn filter(steps: &[Step], data: &[u8], wire_len: u32, outgoing: bool) -> bool {
+    let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    let direction = if outgoing { GONE_OUT } else { 0 };
+    // SAFETY: both pointers are those of slices, which C only reads, within the lengths that go with them. Step has
+    // the layout of struct wl_step, which a test compares field by field.
+    let accepted =
+        unsafe { wl_native_filter(steps.as_ptr(), count, data.as_ptr(), data.len(), wire_len, direction) };
+    accepted != 0
 }
 
 /// The shared structs as the C compiler laid them out, for comparing with [`crate::layout`] and

@@ -2,3 +2,6 @@
 //! `kernel/programs/*.bpf.c`, named after it.
 
 include!(concat!(env!("OUT_DIR"), "/skeletons.rs"));
+
+/// The object of `kernel/programs/capture.bpf.c`, to be linked with steering programs.
+pub const CAPTURE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture.bpf.o"));

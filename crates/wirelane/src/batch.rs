@@ -1,6 +1,7 @@
-//! A run of records that lie one behind the other, and how far they have been read.
+//! A run of records, and how far they have been read.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 
 use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, record_kind};
 
@@ -14,14 +15,46 @@ use crate::tally::DeviceTally;
 /// half-way continues with its rest in the next one.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    bytes: &'a [u8],
+    records: Records<'a>,
+    /// The progress at which nothing is left.
     end: usize,
     device: u16,
     progress: &'a Progress,
     tally: &'a DeviceTally,
 }
 
-/// How far the current batch has been yielded, and what stopped it.
+/// Where the records of a batch are.
+#[derive(Debug)]
+enum Records<'a> {
+    /// One behind the other, each with its header before it: rings, and the file engine.
+    Packed(&'a [u8]),
+    /// The headers beside each other, the packets wherever the kernel put them: sockets.
+    Apart(&'a [Slot]),
+}
+
+/// A record whose packet lies elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    header: RecordHeader,
+    data: NonNull<u8>,
+}
+
+// SAFETY: plain integers, and a pointer to memory that belongs to no thread; who made the slot has argued that it
+// stays valid.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// A record of the `header.cap_len` bytes at `data`.
+    ///
+    /// # Safety
+    /// The bytes stay valid and are not written to for as long as the slot can be in a batch: until the source
+    /// that owns it throws it away.
+    pub(crate) unsafe fn new(header: RecordHeader, data: NonNull<u8>) -> Slot {
+        Slot { header, data }
+    }
+}
+
+/// How much of the current batch has been yielded: bytes of packed records, slots of others.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     yielded: Cell<usize>,
@@ -30,7 +63,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Bytes of whole records, from the start of the batch, that were yielded; resets the count.
+    /// What was yielded, of whole records, from the start of the batch; resets the count.
     pub(crate) fn take(&self) -> usize {
         self.yielded.take()
     }
@@ -62,7 +95,18 @@ impl<'a> Batch<'a> {
         tally: &'a DeviceTally,
     ) -> Batch<'a> {
         debug_assert!(end == 0 || bytes.as_ptr().addr().is_multiple_of(align_of::<RecordHeader>()));
-        Batch { bytes, end, device, progress, tally }
+        Batch { records: Records::Packed(bytes), end, device, progress, tally }
+    }
+
+    /// A batch of records whose packets lie apart. What has been yielded of them before, and was not taken from
+    /// `progress`, is not yielded again.
+    pub(crate) fn apart(
+        slots: &'a [Slot],
+        device: u16,
+        progress: &'a Progress,
+        tally: &'a DeviceTally,
+    ) -> Batch<'a> {
+        Batch { records: Records::Apart(slots), end: slots.len(), device, progress, tally }
     }
 
     /// Whether there is nothing (left) in it: the wait ended before a record came.
@@ -86,7 +130,19 @@ impl<'a> Iterator for Batch<'a> {
         if start >= self.end || self.progress.barrier.get() {
             return None;
         }
-        let parts = self.bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
+        let bytes = match self.records {
+            Records::Packed(bytes) => bytes,
+            Records::Apart(slots) => {
+                let slot = slots.get(start)?;
+                self.progress.yielded.set(start + 1);
+                self.tally.count(slot.header.queue, slot.header.wire_len);
+                // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
+                let data =
+                    unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
+                return Some(Record::new(&slot.header, data, self.device));
+            }
+        };
+        let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
         let Some((head, after)) = parts else { return self.damaged() };
         // SAFETY: `head` is RECORD_HEADER bytes long and starts at a multiple of 8: the batch does, and every
         // record's size is a multiple of 8. RecordHeader is plain integers, so every bit pattern is valid.

@@ -1,11 +1,14 @@
 //! How to start a capture.
 
+use std::path::PathBuf;
+
 use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::confine::Confinement;
 use crate::device::Selector;
-use crate::privilege::{self, Capability};
-use crate::settings::{Balance, Clock, Direction, HookChoice, Settings, Steering, Watermarks};
+use crate::settings::{
+    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, Watermarks, ZeroCopy,
+};
 use crate::tune::Polling;
 use crate::{Capture, Result};
 
@@ -56,8 +59,10 @@ impl Builder {
         self
     }
 
-    /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, or, if
-    /// the process is killed, by whoever captures there next or by [`crate::tune::restore`]. Each queue's thread or
+    /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, also if the
+    /// process is killed, by a process that is forked here (`wl-guardian`); if that is killed too, by whoever captures
+    /// there next or by [`crate::tune::restore`]. Start the capture before threads, whose locks a forked process
+    /// inherits: it logs nothing and takes none but the allocator's. Each queue's thread or
     /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
     /// Default: as it is.
     #[must_use]
@@ -69,7 +74,18 @@ impl Builder {
     /// Which worker gets a packet. Default: [`Steering::Flow`].
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Builder {
-        self.0.steering = steering;
+        (self.0.steering, self.0.steering_program) = (steering, None);
+        self
+    }
+
+    /// Has a program of yours choose the worker, in the kernel: an object file that clang has compiled for BPF from a
+    /// source that includes `<wirelane/steer.h>`, which says what such a program is given and what it may do. A packet
+    /// that it does not want is `filtered` in the ledger. Takes the place of [`Builder::steering`]; engine `ring` only.
+    ///
+    /// Up to four different programs can steer one device at a time; groups with the same one share it.
+    #[must_use]
+    pub fn steering_program(mut self, object: impl Into<PathBuf>) -> Builder {
+        self.0.steering_program = Some(object.into());
         self
     }
 
@@ -122,7 +138,7 @@ impl Builder {
         self
     }
 
-    /// Whether load moves between workers. Default: [`Balance::Static`].
+    /// Whether load moves between workers, or with [`Steering::Queue`] between RX queues. Default: [`Balance::Static`].
     #[must_use]
     pub fn balance(mut self, balance: Balance) -> Builder {
         self.0.balance = balance;
@@ -136,12 +152,43 @@ impl Builder {
         self
     }
 
+    /// Which packets are wanted, as a tcpdump expression (pcap-filter(7)). The others are counted as
+    /// [`filtered`](crate::ledger::Counters::filtered), before they are steered or copied, and go on to the host stack. Default: empty, all
+    /// packets. Names in the expression are looked up when the capture starts.
+    #[must_use]
+    pub fn filter(mut self, expression: impl Into<String>) -> Builder {
+        self.0.filter = expression.into();
+        self
+    }
+
+    /// How packets reach user space. Default: [`Engine::Auto`].
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Builder {
+        self.0.engine = engine;
+        self
+    }
+
+    /// Whether the driver is to put packets into our memory itself; engine `xsk` only. Default: never.
+    #[must_use]
+    pub fn zero_copy(mut self, zero_copy: ZeroCopy) -> Builder {
+        self.0.zero_copy = zero_copy;
+        self
+    }
+
+    /// Polls the card from the worker for up to so many microseconds, where packets are waited for, instead of by
+    /// interrupt; engine `xsk` only. Default: not at all.
+    #[must_use]
+    pub fn busy_poll(mut self, microseconds: u32) -> Builder {
+        self.0.busy_poll = Some(microseconds);
+        self
+    }
+
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
     /// [`Unsupported`] where the kernel or the card cannot do what was asked for,
     /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
-    /// [`TooManyGroups`], [`BadOption`], or what the kernel said ([`Kernel`], [`Bpf`]).
+    /// [`TooManyGroups`], [`BadOption`], [`Filter`], or what the kernel said ([`Kernel`], [`Bpf`]).
     ///
     /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: crate::Error::MissingCapability
@@ -151,6 +198,7 @@ impl Builder {
     /// [`OtherVersion`]: crate::Error::OtherVersion
     /// [`TooManyGroups`]: crate::Error::TooManyGroups
     /// [`BadOption`]: crate::Error::BadOption
+    /// [`Filter`]: crate::Error::Filter
     /// [`Kernel`]: crate::Error::Kernel
     /// [`Bpf`]: crate::Error::Bpf
     pub fn open(self) -> Result<Capture> {
@@ -170,7 +218,6 @@ impl Builder {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;
-        privilege::require(&Capability::CAPTURE, "capturing from a device")?;
         Capture::live(&self.0, selected, confinement)
     }
 }

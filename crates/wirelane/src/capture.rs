@@ -5,12 +5,16 @@ use std::path::Path;
 use crate::Result;
 use crate::confine::Confinement;
 use crate::device::Selected;
+use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
+use crate::filter::FileFilter;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
 use crate::settings::Settings;
+use crate::sockets::SocketCapture;
+use crate::watch::Ending;
 use crate::worker::Worker;
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
@@ -22,6 +26,8 @@ pub struct Capture(Kind);
 #[derive(Debug)]
 enum Kind {
     Live(Box<LiveCapture>),
+    /// With the reason for this engine, where the choice was ours.
+    Sockets(Box<SocketCapture>, Option<String>),
     File(Box<FileCapture>),
 }
 
@@ -32,7 +38,10 @@ impl Capture {
         selected: Vec<Selected>,
         confinement: Option<&Confinement>,
     ) -> Result<Capture> {
-        LiveCapture::open(settings, selected, confinement).map(|live| Capture(Kind::Live(Box::new(live))))
+        Ok(Capture(match choose::start(settings, selected, confinement)? {
+            Started::Ring(live) => Kind::Live(Box::new(live)),
+            Started::Sockets(sockets, reason) => Kind::Sockets(Box::new(sockets), reason),
+        }))
     }
 
     /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
@@ -40,22 +49,49 @@ impl Capture {
     /// # Errors
     /// [`crate::Error::Io`] where it cannot be opened, [`crate::Error::CaptureFile`] where it does not begin as one.
     pub fn open_file(path: &Path) -> Result<Capture> {
-        Capture::read_file(FileInput::open(path)?)
+        Capture::read_file(FileInput::open(path)?, FileFilter::default())
     }
 
-    /// Reads a file that has been opened, as [`Capture::open_file`] does.
+    /// Reads a file that has been opened, as [`Capture::open_file`] does: the packets that a filter accepts.
     ///
     /// # Errors
     /// As [`Capture::open_file`].
-    pub fn read_file(input: FileInput) -> Result<Capture> {
-        FileCapture::read(input).map(|file| Capture(Kind::File(Box::new(file))))
+    pub fn read_file(input: FileInput, filter: FileFilter) -> Result<Capture> {
+        FileCapture::read(input, filter).map(|file| Capture(Kind::File(Box::new(file))))
     }
 
-    /// `ring` or `file`.
+    /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is
+    /// judged by the one or by the other expression, and none is lost for the change. On return engines `ring` and
+    /// `xsk` judge by this one only; the workers of the others do from their next batch on.
+    ///
+    /// Names in the expression are looked up, which takes the right to open sockets: after
+    /// [`crate::Builder::open_confined`] use addresses and numbers.
+    ///
+    /// # Errors
+    /// [`crate::Error::Filter`], and the expression before stays in force; [`crate::Error::Bpf`] where the kernel
+    /// does not take it.
+    pub fn set_filter(&self, expression: &str) -> Result<()> {
+        match &self.0 {
+            Kind::Live(live) => live.set_filter(expression),
+            Kind::Sockets(sockets, _) => sockets.set_filter(expression),
+            Kind::File(file) => file.set_filter(expression),
+        }
+    }
+
+    /// `ring`, `xsk`, `packet` or `file`.
     pub fn engine(&self) -> &'static str {
         match &self.0 {
             Kind::Live(_) => "ring",
+            Kind::Sockets(sockets, _) => sockets.engine(),
             Kind::File(_) => "file",
+        }
+    }
+
+    /// Why this engine, where [`crate::Engine::Auto`] could not take the best one.
+    pub fn engine_reason(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Sockets(_, reason) => reason.as_deref(),
+            Kind::Live(_) | Kind::File(_) => None,
         }
     }
 
@@ -63,6 +99,7 @@ impl Capture {
     pub fn devices(&self) -> Vec<CaptureDevice> {
         match &self.0 {
             Kind::Live(live) => live.devices(),
+            Kind::Sockets(sockets, _) => sockets.devices(),
             Kind::File(file) => file.devices(),
         }
     }
@@ -71,6 +108,7 @@ impl Capture {
     pub fn interfaces(&self) -> Interfaces {
         match &self.0 {
             Kind::Live(live) => Interfaces::live(live.devices(), live.snap_len()),
+            Kind::Sockets(sockets, _) => Interfaces::live(sockets.devices(), sockets.snap_len()),
             Kind::File(file) => Interfaces::file(file.lines()),
         }
     }
@@ -79,6 +117,7 @@ impl Capture {
     pub fn workers(&mut self) -> Vec<Worker> {
         match &mut self.0 {
             Kind::Live(live) => live.workers(),
+            Kind::Sockets(sockets, _) => sockets.workers(),
             Kind::File(file) => file.workers(),
         }
     }
@@ -91,6 +130,7 @@ impl Capture {
     pub fn ledger(&self) -> Result<Ledger> {
         match &self.0 {
             Kind::Live(live) => live.ledger(),
+            Kind::Sockets(sockets, _) => sockets.ledger(),
             Kind::File(file) => Ok(file.ledger()),
         }
     }
@@ -98,15 +138,17 @@ impl Capture {
     /// How far a regular file has been read; `None` of devices, pipes and standard input.
     pub fn progress(&self) -> Option<FileProgress> {
         match &self.0 {
-            Kind::Live(_) => None,
+            Kind::Live(_) | Kind::Sockets(..) => None,
             Kind::File(file) => file.progress(),
         }
     }
 
-    /// The devices that have disappeared since the capture began.
-    pub fn gone(&self) -> Vec<String> {
+    /// The devices from which nothing more will come, by name, and why: of a device that was deleted, or lost the
+    /// capture program, the part of the capture has ended.
+    pub fn ended(&self) -> Vec<(String, Ending)> {
         match &self.0 {
-            Kind::Live(live) => live.gone(),
+            Kind::Live(live) => live.ended(),
+            Kind::Sockets(sockets, _) => sockets.ended(),
             Kind::File(_) => Vec::new(),
         }
     }
@@ -119,6 +161,7 @@ impl Capture {
     pub fn stop(&self) -> Result<()> {
         match &self.0 {
             Kind::Live(live) => live.stop(),
+            Kind::Sockets(sockets, _) => sockets.stop(),
             Kind::File(file) => {
                 file.stop();
                 Ok(())

@@ -24,20 +24,24 @@ pub(crate) fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_default() as u64
 }
 
+/// What reads a clock, in nanoseconds: [`read`], or a test's own time.
+type Read<'a> = &'a mut dyn FnMut(libc::clockid_t) -> std::io::Result<i64>;
+
 /// How far UTC is ahead of a clock, in nanoseconds. Between two readings of UTC the distance is known to half
-/// their gap; the best of a few tries is kept.
-fn utc_minus(clock: libc::clockid_t) -> std::io::Result<i64> {
-    let mut best = (i64::MAX, 0);
+/// their gap; the best of a few tries is kept. `None` where UTC was set back in the middle of every try.
+fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<i64>> {
+    let mut best: Option<(i64, i64)> = None;
     for _ in 0..5 {
         let before = read(libc::CLOCK_REALTIME)?;
         let there = read(clock)?;
-        let after = read(libc::CLOCK_REALTIME)?;
-        // A step of the system's clock between the two makes a gap that says nothing.
-        if (0..best.0).contains(&(after - before)) {
-            best = (after - before, before + (after - before) / 2 - there);
+        let gap = read(libc::CLOCK_REALTIME)? - before;
+        // A step of the system's clock between the two makes a gap that says nothing: below zero, or by far not the
+        // least of five.
+        if gap >= 0 && best.is_none_or(|(least, _)| gap < least) {
+            best = Some((gap, before + gap / 2 - there));
         }
     }
-    Ok(best.1)
+    Ok(best.map(|(_, distance)| distance))
 }
 
 /// Turns the stamps of a capture's records into UTC. The distances are read anew a few times a second, so that
@@ -59,12 +63,16 @@ impl Clock {
 
     /// Reads the distances anew.
     pub(crate) fn follow(&self) {
+        self.follow_by(&mut read);
+    }
+
+    fn follow_by(&self, read: Read<'_>) {
         // Relaxed, here and below: each value stands for itself.
-        if let Ok(distance) = utc_minus(libc::CLOCK_MONOTONIC) {
+        if let Ok(Some(distance)) = utc_minus(libc::CLOCK_MONOTONIC, read) {
             self.utc_minus_monotonic.store(distance, Ordering::Relaxed);
         }
         for card in self.cards.iter().flatten() {
-            card.follow();
+            card.follow_by(read);
         }
     }
 
@@ -100,7 +108,9 @@ impl CardClock {
         let failed = |e| Error::kernel(format!("reading the card's clock {}", path.display()), e);
         let device = File::open(&path).map_err(failed)?;
         let clock = CardClock { device, utc_minus_card: AtomicI64::new(0) };
-        clock.utc_minus_card.store(utc_minus(clock.id()).map_err(failed)?, Ordering::Relaxed);
+        // Set back five times within a microsecond: nothing that happens. The next look will tell.
+        let distance = utc_minus(clock.id(), &mut read).map_err(failed)?.unwrap_or_default();
+        clock.utc_minus_card.store(distance, Ordering::Relaxed);
         Ok(clock)
     }
 
@@ -109,9 +119,9 @@ impl CardClock {
         (!self.device.as_raw_fd() << 3) | 3
     }
 
-    fn follow(&self) {
+    fn follow_by(&self, read: Read<'_>) {
         // A card that does not answer (it may have been pulled out) keeps its last distance.
-        if let Ok(distance) = utc_minus(self.id()) {
+        if let Ok(Some(distance)) = utc_minus(self.id(), read) {
             self.utc_minus_card.store(distance, Ordering::Relaxed);
         }
     }
@@ -144,6 +154,144 @@ mod tests {
         assert_eq!(clock.utc_ns(&stamped(7_000, 0), 1), 8_000);
         assert_eq!(clock.utc_ns(&stamped(7_000, flags::BATCH_CLOCK), 0), 8_000);
         assert_eq!(clock.utc_ns(&stamped(7_000, flags::HW_CLOCK), 1), 6_950);
+    }
+
+    const HOUR: i64 = 3_600_000_000_000;
+    /// What a reading takes.
+    const READING: i64 = 40;
+    const START_UTC: i64 = 1_700_000_000_000_000_000;
+
+    /// A machine whose time goes as the test says: monotonic nanoseconds, how far UTC is ahead of them, and, once,
+    /// a step of UTC before the reading of that number.
+    struct Machine {
+        monotonic: i64,
+        ahead: i64,
+        readings: usize,
+        step: Option<(usize, i64)>,
+        /// Nanoseconds that UTC gains in a million of monotonic time (NTP slews by up to 500 a millisecond).
+        slew_ppm: i64,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            let monotonic = 77 * HOUR;
+            Machine { monotonic, ahead: START_UTC - monotonic, readings: 0, step: None, slew_ppm: 0 }
+        }
+
+        fn pass(&mut self, ns: i64) {
+            self.monotonic += ns;
+            self.ahead += ns * self.slew_ppm / 1_000_000;
+        }
+
+        fn read(&mut self, clock: libc::clockid_t) -> std::io::Result<i64> {
+            if let Some((_, by)) = self.step.filter(|(at, _)| *at == self.readings) {
+                self.ahead += by;
+            }
+            self.readings += 1;
+            self.pass(READING);
+            Ok(if clock == libc::CLOCK_REALTIME { self.monotonic + self.ahead } else { self.monotonic })
+        }
+
+        fn followed_by(&mut self, clock: &Clock) {
+            clock.follow_by(&mut |id| self.read(id));
+        }
+
+        /// What `clock` makes of a record stamped now, minus what UTC is.
+        fn error(&self, clock: &Clock) -> i64 {
+            let utc = clock.utc_ns(&stamped(self.monotonic as u64, 0), 0);
+            utc as i64 - (self.monotonic + self.ahead)
+        }
+    }
+
+    fn unread() -> Clock {
+        Clock { utc_minus_monotonic: AtomicI64::new(0), cards: Vec::new() }
+    }
+
+    /// Wherever in a look the step comes, the distance is the one before it or the one after it, and the next look
+    /// has the one after it.
+    #[test]
+    fn steps_of_an_hour_are_followed_at_once_and_never_halved() {
+        for by in [HOUR, -HOUR, 1_000_000, -1_000_000] {
+            for at in 0..=15 {
+                let mut machine = Machine::new();
+                let clock = unread();
+                machine.followed_by(&clock);
+                assert!(machine.error(&clock).abs() <= READING, "{by} at {at}");
+                machine.step = Some((machine.readings + at, by));
+                machine.followed_by(&clock);
+                let error = machine.error(&clock);
+                // Where the step has been made, what is left of it is all or nothing.
+                let stepped = machine.readings > 15 + at;
+                let behind = if stepped { by } else { 0 };
+                assert!(error.abs() <= READING || (error + behind).abs() <= READING, "{by} at {at}: {error}");
+                machine.followed_by(&clock);
+                assert!(machine.error(&clock).abs() <= READING, "{by} at {at}: not followed");
+            }
+        }
+    }
+
+    /// Steps back in every try leave the distance that was known; it does not become zero, which would be 1970.
+    #[test]
+    fn a_clock_that_does_nothing_but_step_back_is_not_believed() {
+        let clock = unread();
+        let mut machine = Machine::new();
+        machine.followed_by(&clock);
+        let before = machine.error(&clock);
+        let known = clock.utc_minus_monotonic.load(Ordering::Relaxed);
+        clock.follow_by(&mut |id| {
+            machine.ahead -= 1_000;
+            machine.read(id)
+        });
+        assert_eq!(clock.utc_minus_monotonic.load(Ordering::Relaxed), known);
+        assert!(before.abs() <= READING);
+    }
+
+    /// NTP slews by at most 500 ppm: in the 200 ms between two looks that is 100 us.
+    #[test]
+    fn slew_is_followed_to_a_tenth_of_a_millisecond() {
+        for slew_ppm in [500, -500] {
+            let clock = unread();
+            let mut machine = Machine { slew_ppm, ..Machine::new() };
+            let mut last = 0;
+            // An hour, in which UTC gains or loses 1.8 s.
+            for _ in 0..5 * 3600 {
+                machine.followed_by(&clock);
+                assert!(machine.error(&clock).abs() <= READING);
+                machine.pass(200_000_000);
+                assert!(machine.error(&clock).abs() <= 100_000 + READING, "{}", machine.error(&clock));
+                // The distance changes less than time passes: UTC of later stamps is later.
+                let utc = clock.utc_ns(&stamped(machine.monotonic as u64, 0), 0);
+                assert!(utc > last);
+                last = utc;
+            }
+        }
+    }
+
+    /// What a step does to records: the time between two of them is their stamps', whatever UTC does.
+    #[test]
+    fn stamps_of_one_look_keep_their_distances() {
+        let clock = unread();
+        let mut machine = Machine::new();
+        let mut utc = Vec::new();
+        for step in [0, HOUR, -2 * HOUR] {
+            machine.ahead += step;
+            machine.followed_by(&clock);
+            for _ in 0..3 {
+                machine.pass(1_000);
+                utc.push(clock.utc_ns(&stamped(machine.monotonic as u64, 0), 0) as i64);
+            }
+        }
+        let between: Vec<i64> = utc.windows(2).map(|two| two[1] - two[0]).collect();
+        // Fifteen readings and a microsecond pass where UTC steps; half a reading is not known.
+        let stepped = |by: i64| by + 15 * READING + 1_000 - READING..=by + 15 * READING + 1_000 + READING;
+        assert_eq!(
+            (&between[..2], &between[3..5], &between[6..]),
+            (&[1_000; 2][..], &[1_000; 2][..], &[1_000; 2][..])
+        );
+        assert!(
+            stepped(HOUR).contains(&between[2]) && stepped(-2 * HOUR).contains(&between[5]),
+            "{between:?}"
+        );
     }
 
     #[test]

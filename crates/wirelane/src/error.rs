@@ -105,6 +105,16 @@ pub enum Error {
         /// What is wrong and what would be right.
         reason: String,
     },
+    /// A filter expression that cannot be used; the message shows the place.
+    #[error("{}", crate::filter::show(expression, *at, reason))]
+    Filter {
+        /// The whole expression.
+        expression: String,
+        /// Where the mistake is, in bytes: at the end where something is missing.
+        at: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// All places of a device are taken.
     #[error("{device} already serves {limit} groups, the most it can; stop one of them")]
     TooManyGroups {

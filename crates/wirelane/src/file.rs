@@ -1,11 +1,13 @@
 //! A capture from a file, by the `file` engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::Source;
 use crate::engine::file::{FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
+use crate::filter::{FileFilter, FileInUse, FileView};
 use crate::interfaces::CaptureDevice;
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::worker::Worker;
@@ -18,6 +20,7 @@ pub(crate) struct FileCapture {
     progress: Option<FileProgress>,
     lines: InterfaceLines,
     source: Option<FileSource>,
+    filter: Arc<FileInUse>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -39,14 +42,17 @@ impl Source for Stoppable {
 }
 
 impl FileCapture {
-    pub(crate) fn read(input: FileInput) -> Result<FileCapture> {
+    pub(crate) fn read(input: FileInput, filter: FileFilter) -> Result<FileCapture> {
         let name = input.name().display().to_string();
-        let source = FileSource::read(input, FileOptions::default())?;
+        let mut source = FileSource::read(input, FileOptions::default())?;
+        let filter = Arc::new(FileInUse::new(filter));
+        source.filter_by(FileView::new(Arc::clone(&filter)));
         Ok(FileCapture {
             name,
             progress: source.progress(),
             lines: source.lines(),
             source: Some(source),
+            filter,
             stopped: Arc::default(),
         })
     }
@@ -67,6 +73,7 @@ impl FileCapture {
                 hook: None,
                 link_type: line.interface.link_type,
                 speed_mbps: None,
+                zero_copy: None,
             })
             .collect()
     }
@@ -77,6 +84,11 @@ impl FileCapture {
 
     pub(crate) fn lines(&self) -> InterfaceLines {
         self.lines.clone()
+    }
+
+    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+        self.filter.set(FileFilter::compile(expression)?);
+        Ok(())
     }
 
     pub(crate) fn stop(&self) {
@@ -90,9 +102,10 @@ impl FileCapture {
             let counted = line.counters();
             let counters = Counters {
                 seen: counted.read_packets,
-                delivered: counted.read_packets,
+                filtered: counted.filtered_packets,
+                delivered: counted.read_packets - counted.filtered_packets,
                 analysed: counted.analysed_packets,
-                in_flight: counted.read_packets - counted.analysed_packets,
+                in_flight: counted.read_packets - counted.filtered_packets - counted.analysed_packets,
                 bytes: counted.analysed_bytes,
                 ..Counters::default()
             };
@@ -106,7 +119,7 @@ impl FileCapture {
             });
         }
         let worker = WorkerLine { worker: 0, core: None, counters: total, sleeps: 0, wakes: 0 };
-        Ledger { total, virtual_devices, workers: vec![worker], balance: None }
+        Ledger { total, virtual_devices, workers: vec![worker], balance: None, lost_by: BTreeMap::new() }
     }
 
     /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.

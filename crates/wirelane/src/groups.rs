@@ -10,8 +10,10 @@ use wirelane_datapath::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_fl
 
 use crate::device::{Device, XdpMode};
 use crate::engine::ring::attach::Hook;
+use crate::engine::ring::filters;
 use crate::engine::ring::group::{is_active, read_tally};
 use crate::engine::ring::instance::{Instance, running};
+use crate::guardian::Guardian;
 use crate::interfaces::HookPoint;
 use crate::ledger::Counters;
 use crate::privilege::{self, Capability};
@@ -39,7 +41,7 @@ pub struct Group {
     pub queues: Vec<u32>,
     /// Number of its workers.
     pub workers: u32,
-    /// How packets are steered to them, in the words of `--steering`.
+    /// How packets are steered to them, in the words of `--steering`, or `program`.
     pub steering: &'static str,
     /// Whether load moves between them.
     pub adaptive: bool,
@@ -47,6 +49,8 @@ pub struct Group {
     pub snap_len: u32,
     /// Bytes of each ring.
     pub ring_size: u64,
+    /// The tcpdump expression of the packets that it wants; `None`: all.
+    pub filter: Option<String>,
     /// Whether its packets are kept from the host stack.
     pub take: bool,
     /// Its ledger, as far as the kernel side knows it: what was analysed is known to the owner only, and is 0 here.
@@ -60,9 +64,11 @@ pub struct Group {
 pub fn list() -> Result<Vec<Group>> {
     privilege::require(&Capability::CAPTURE, "looking at groups")?;
     let mut groups = Vec::new();
+    // Looking at a filter's instance keeps the filter there meanwhile.
+    let guardian = Guardian::for_filters();
     for device in Device::list()? {
         for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
-            match running(&device, hook) {
+            match running(&device, hook, &guardian) {
                 Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
                 // Others' programs have no groups; a kernel without this hook has none either.
                 Ok(None) | Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => {}
@@ -118,6 +124,7 @@ fn of(device: &Device, instance: &Instance, groups: &mut Vec<Group>) -> Result<(
             adaptive: flags & group_flags::ADAPTIVE != 0,
             snap_len: number(offset_of!(Layout, snap_len)),
             ring_size: u64::from(number(offset_of!(Layout, segments))) * SEGMENT as u64,
+            filter: filters::expression(instance, place)?,
             take: flags & group_flags::TAKE != 0,
             counters: counters(instance, place),
         });
@@ -150,6 +157,7 @@ fn steering_name(code: u32) -> &'static str {
         steering::VLAN => "vlan",
         steering::SOURCE => "source",
         steering::DESTINATION => "destination",
+        steering::PROGRAM => "program",
         _ => "unknown",
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::file::InterfaceLines;
 use crate::{LinkType, linktype};
 
-/// Where a capture program hangs on a device.
+/// Where packets of a device are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
@@ -19,6 +19,21 @@ pub enum HookPoint {
     TcIngress,
     /// tc, packets on their way out.
     TcEgress,
+    /// Packet sockets, received packets.
+    PacketSocket,
+    /// Packet sockets, packets on their way out.
+    PacketSocketOut,
+    /// AF_XDP sockets behind XDP in the driver.
+    XdpSocket,
+    /// AF_XDP sockets behind XDP in the network stack.
+    GenericXdpSocket,
+}
+
+impl HookPoint {
+    /// Whether its packets are on their way out.
+    pub fn is_egress(self) -> bool {
+        matches!(self, HookPoint::TcEgress | HookPoint::PacketSocketOut)
+    }
 }
 
 impl HookPoint {
@@ -39,6 +54,10 @@ impl std::fmt::Display for HookPoint {
             HookPoint::GenericXdp => "generic XDP",
             HookPoint::TcIngress => "tc ingress",
             HookPoint::TcEgress => "tc egress",
+            HookPoint::PacketSocket => "packet sockets",
+            HookPoint::PacketSocketOut => "packet sockets, transmitted",
+            HookPoint::XdpSocket => "AF_XDP, native XDP",
+            HookPoint::GenericXdpSocket => "AF_XDP, generic XDP",
         })
     }
 }
@@ -55,13 +74,16 @@ pub struct CaptureDevice {
     pub name: String,
     /// The RX queues that are captured; queue 0 stands for all packets on their way out.
     pub queues: Vec<u32>,
-    /// Where the capture program hangs; `None` for a file.
+    /// Where its packets are taken; `None` for a file.
     pub hook: Option<HookPoint>,
     /// What its packets begin with.
     #[serde(skip)]
     pub link_type: LinkType,
     /// Speed of its link in Mbit/s, where known.
     pub speed_mbps: Option<u32>,
+    /// Whether the driver puts packets into our memory itself; only known of engine `xsk`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero_copy: Option<bool>,
 }
 
 /// The interfaces of a capture; a copy of it can go with a worker into its thread.
@@ -103,7 +125,7 @@ impl Interfaces {
     pub fn get(&self, device: usize, queue: u16) -> Option<Interface> {
         match &self.0 {
             Kind::Live { devices, snap_len } => devices.get(device).map(|device| Interface {
-                name: virtual_name(&device.name, queue.into(), device.hook == Some(HookPoint::TcEgress)),
+                name: virtual_name(&device.name, queue.into(), device.hook.is_some_and(HookPoint::is_egress)),
                 description: String::new(),
                 // Hardware whose packets we do not know is recorded as bytes without a meaning (LINKTYPE_USER0).
                 link_number: linktype::number(device.link_type).unwrap_or(147),

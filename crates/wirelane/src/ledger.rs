@@ -3,6 +3,8 @@
 //! `seen = filtered + absorbed + shed + lost + delivered`, and `delivered = analysed + in_flight`, exactly, at
 //! every close. `nic_missed` stands beside it: packets that the card itself dropped, which nobody has seen.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::balance::BalanceReport;
@@ -131,6 +133,9 @@ pub struct Ledger {
     pub workers: Vec<WorkerLine>,
     /// What adaptive steering has done; `None` where steering is static.
     pub balance: Option<BalanceReport>,
+    /// The parts of `lost`, by cause, where the engine can lose for several: `packet` and `xsk`. They add up to it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_by: BTreeMap<&'static str, u64>,
 }
 
 impl Ledger {
@@ -143,6 +148,7 @@ impl Ledger {
             && lines.clone().all(Counters::balances)
             && workers.clone().all(Counters::balances)
             && self.total.seen == seen
+            && (self.lost_by.is_empty() || self.total.lost == self.lost_by.values().sum::<u64>())
             && self.total.delivered == workers.map(|line| line.delivered).sum::<u64>()
     }
 }

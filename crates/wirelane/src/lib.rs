@@ -28,7 +28,8 @@
 //! * The **[`Ledger`]** says where every packet went, for each virtual device and each worker. Its sums hold exactly
 //!   at every close, under any load. A worker that is too slow loses packets, and they are counted.
 //!
-//! A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
+//! Other [engines](Engine) give the same records: packet sockets where BPF is not allowed, AF_XDP for exclusive use of a
+//! device. A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
 //! and [`send`] makes numbered packets to measure all this with.
 //!
 //! # Example
@@ -51,7 +52,9 @@ pub mod device;
 mod engine;
 mod error;
 mod file;
+pub mod filter;
 pub mod groups;
+mod guardian;
 mod interfaces;
 mod keeper;
 pub mod ledger;
@@ -61,9 +64,11 @@ pub mod privilege;
 mod record;
 pub mod send;
 mod settings;
+mod sockets;
 mod tally;
 pub mod topology;
 pub mod tune;
+mod watch;
 mod worker;
 
 pub use balance::BalanceReport;
@@ -78,6 +83,9 @@ pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
-pub use settings::{Balance, Clock, DEFAULT_RING_SIZE, Direction, HookChoice, Steering, Watermarks};
+pub use settings::{
+    Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
+};
+pub use watch::Ending;
 pub use wirelane_datapath::layout::{LinkType, RecordHeader, flags};
 pub use worker::{Timebase, Worker};

@@ -1,23 +1,29 @@
 //! A capture on devices, by the `ring` engine.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::balance::{BalanceReport, Balancer, Moved};
+use crate::balance::queues::{Counts, TableBalancer};
+use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::{CardClock, Clock};
 use crate::confine::Confinement;
-use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, XdpMode};
+use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
-use crate::engine::ring::group::{Membership, reap};
+use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
+use crate::engine::ring::program::SteeringProgram;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
+use crate::filter;
+use crate::guardian::Guardian;
 use crate::interfaces::{CaptureDevice, HookPoint};
-use crate::keeper::{Keeper, Kept};
+use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::settings::{self, Balance, Settings};
+use crate::settings::{self, Settings};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
+use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -28,8 +34,9 @@ struct Part {
     membership: Membership,
     /// What each worker has analysed of it.
     tallies: Vec<Arc<DeviceTally>>,
-    /// Packets of unknown queues before we came.
+    /// Packets of unknown queues before we came, and when we left.
     stray_before: u64,
+    stray_after: Option<u64>,
     missed_before: u64,
     /// What the card had missed when it was last asked, for when it has gone.
     missed: u64,
@@ -49,7 +56,7 @@ pub(crate) struct LiveCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
-    /// Of each part, where load moves between workers.
+    /// Of each part, where load moves.
     moved: Vec<Arc<Moved>>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
@@ -60,7 +67,10 @@ impl LiveCapture {
         settings: &Settings,
         selected: Vec<Selected>,
         confinement: Option<&Confinement>,
+        guardian: &Arc<Guardian>,
     ) -> Result<LiveCapture> {
+        device::kernel::require_bpf()?;
+        let program = settings.steering_program.as_deref().map(SteeringProgram::read).transpose()?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -73,20 +83,21 @@ impl LiveCapture {
         for (index, (selected, hook)) in asked.enumerate() {
             let device = &selected.device;
             let instance = Arc::new(match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc())?,
-                None => Instance::open_xdp(device)?,
+                Some(hook) => Instance::open(device, hook, settings.tc(), guardian)?,
+                None => Instance::open_xdp(device, guardian)?,
             });
             reap(&instance)?;
             cards.push(card_clock(settings.clock, device, instance.hook)?);
-            let wish = settings.wish(selected, instance.lanes, instance.hook);
+            let wish = settings.wish(selected, instance.lanes, instance.hook)?;
+            let wish = Wish { program: program.clone(), ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
-            let membership = Membership::join(&instance, &device.name, &wish)?;
+            let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
             for (worker, (lanes, _)) in ends.iter_mut().enumerate() {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
                 for lane in lanes_of(&instance, &wish.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
-                    let peers = if settings.balance == Balance::Adaptive {
+                    let peers = if settings.moves_buckets() {
                         shared
                             .iter()
                             .enumerate()
@@ -112,6 +123,7 @@ impl LiveCapture {
             let missed_before = monitor.statistics(device.ifindex)?.missed();
             parts.push(Part {
                 stray_before: instance.stray(),
+                stray_after: None,
                 missed_before,
                 missed: missed_before,
                 membership,
@@ -120,27 +132,31 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
-        let (cores, polling) = polling::for_capture(settings, &selected)?;
+        let (cores, polling) = polling::for_capture(settings, &selected, guardian)?;
         let kept: Arc<[Kept]> = parts
             .iter()
             .map(|part| Kept {
                 name: part.selected.device.name.clone(),
-                instance: Arc::clone(part.membership.instance()),
-                gone: AtomicBool::new(false),
+                ifindex: part.selected.device.ifindex,
+                hold: Hold::Instance(Arc::clone(part.membership.instance())),
+                native: part.membership.instance().hook == Hook::Xdp(XdpMode::Native),
+                known_queues: part.membership.instance().queues,
+                queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
+                first: State::of(&part.selected.device),
+                driver: part.selected.device.driver.clone().unwrap_or_default(),
+                may_lose_headers: part.membership.instance().hook == Hook::Ingress
+                    && device::kernel::generic_xdp_hides_headers(),
+                whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
-        let adaptive = settings.balance == Balance::Adaptive;
-        let moved: Vec<Arc<Moved>> = parts.iter().filter(|_| adaptive).map(|_| Arc::default()).collect();
-        let balancers = parts.iter().zip(&moved).map(|(part, moved)| {
-            let instance = Arc::clone(part.membership.instance());
-            Balancer::new(instance, part.membership.group(), count, Arc::clone(moved))
-        });
-        let look = Monitor::open()?;
+        let (controllers, moved) = controllers(settings, &parts)?;
+        let watcher = Watcher::open()?;
+        guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         confinement.map_or(Ok(()), Confinement::apply)?;
         let keeper =
-            Keeper::start(look, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), balancers.collect())?;
+            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
         let workers = ends
             .into_iter()
             .enumerate()
@@ -180,6 +196,7 @@ impl LiveCapture {
                 hook: Some(HookPoint::of(part.membership.instance().hook)),
                 link_type: part.selected.device.link_type,
                 speed_mbps: part.selected.device.speed_mbps,
+                zero_copy: None,
             })
             .collect()
     }
@@ -192,12 +209,21 @@ impl LiveCapture {
         std::mem::take(&mut self.workers)
     }
 
-    pub(crate) fn gone(&self) -> Vec<String> {
-        self.kept
+    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
+        keeper::ended(&self.kept)
+    }
+
+    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+        let mut parts = self.lock();
+        // All are compiled before one is changed.
+        let filters: Vec<_> = parts
             .iter()
-            .filter(|device| device.gone.load(Ordering::Relaxed))
-            .map(|device| device.name.clone())
-            .collect()
+            .map(|part| filter::for_device(expression, &part.selected.device))
+            .collect::<Result<_>>()?;
+        for (part, filter) in parts.iter_mut().zip(&filters) {
+            part.membership.set_filter(filter.as_ref())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn stop(&self) -> Result<()> {
@@ -205,6 +231,9 @@ impl LiveCapture {
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
+        for part in parts.iter_mut() {
+            part.stray_after.get_or_insert_with(|| part.membership.instance().stray());
+        }
         self.stopped.store(true, Ordering::Relaxed); // read under the same lock
         // Release: pairs with the workers' Acquire; the lanes have stopped (leave() waited for them).
         self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
@@ -230,10 +259,12 @@ impl LiveCapture {
             })
             .collect();
         for (index, part) in parts.iter_mut().enumerate() {
-            match monitor.statistics(part.selected.device.ifindex) {
-                Ok(statistics) => part.missed = statistics.missed(),
-                Err(Error::DeviceGone { .. }) => {}
-                Err(e) => return Err(e),
+            if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
+                match monitor.statistics(ifindex) {
+                    Ok(statistics) => part.missed = statistics.missed(),
+                    Err(Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e),
+                }
             }
             // What the card missed on receiving it has missed once, also where both directions are captured.
             let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
@@ -256,12 +287,8 @@ impl LiveCapture {
                 line.counters += part.worker_line(worker);
             }
         }
-        let balance = (!self.moved.is_empty()).then(|| {
-            let mut report = BalanceReport::default();
-            self.moved.iter().for_each(|moved| moved.add_to(&mut report));
-            report
-        });
-        Ok(Ledger { total, virtual_devices, workers, balance })
+        let balance = Moved::report(&self.moved);
+        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new() })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
@@ -310,7 +337,8 @@ impl Part {
         }
         if queue == 0 && self.selected.is_whole_device() {
             // They have no line of their own: the queue they came on did not exist.
-            let stray = instance.stray().saturating_sub(self.stray_before);
+            let stray = self.stray_after.unwrap_or_else(|| instance.stray());
+            let stray = stray.saturating_sub(self.stray_before);
             line.seen += stray;
             line.lost += stray;
         }
@@ -341,6 +369,23 @@ impl Part {
             ..Counters::default()
         }
     }
+}
+
+/// What moves load of these parts, and what says how much it has moved.
+fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, Vec<Arc<Moved>>)> {
+    let mut all = Vec::new();
+    for part in parts {
+        let (instance, group) = (Arc::clone(part.membership.instance()), part.membership.group());
+        if settings.moves_buckets() {
+            let moved = Arc::default();
+            let balancer = Balancer::new(instance, group, settings.workers, Arc::clone(&moved));
+            all.push((Controller::Buckets(balancer), moved));
+        } else if !part.egress() {
+            let table = TableBalancer::of(settings, &part.selected, Counts::Ring(instance, group))?;
+            all.extend(table.map(|(balancer, moved)| (Controller::Table(Box::new(balancer)), moved)));
+        }
+    }
+    Ok(all.into_iter().unzip())
 }
 
 /// The clock that packets of this device will be stamped with, where that is the card's.

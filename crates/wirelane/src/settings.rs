@@ -1,10 +1,13 @@
 //! What a capture is asked for, with a default for everything.
 
+use std::path::PathBuf;
+
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
+use crate::filter;
 use crate::tune::Polling;
 use crate::{Error, Result};
 
@@ -48,13 +51,21 @@ impl Steering {
     }
 }
 
-/// Whether load moves between workers.
+/// Whether load moves from busy to idle workers or RX queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Packets go where the steering's table said at the start.
     #[default]
     Static,
     /// The table follows the load: buckets of flows move from busy to idle workers, without reordering a flow.
+    ///
+    /// With [`Steering::Queue`] the table is the card's: entries of its RSS table move from busy to idle RX queues, for
+    /// as long as the capture lasts. That is for all who receive from the device, and it is put back at the end, as
+    /// what [`crate::Builder::polling`] changes. **Packets of the flows of an entry can be reordered when it moves**: those
+    /// that wait in the old queue are overtaken by those that follow on the new one. So it is done for unevenness
+    /// that lasts: the table is set once a second at most, 30 times at first and once a minute over time, and an
+    /// entry that has moved stays for three seconds or more. Entries move among the captured queues only, and none of
+    /// them is left without one.
     Adaptive,
 }
 
@@ -113,6 +124,32 @@ pub enum Direction {
     Both,
 }
 
+/// How packets reach user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `ring` where it works, else `packet`, with a warning that says why.
+    #[default]
+    Auto,
+    /// Wirelane's own rings, filled by a program on the device's hook.
+    Ring,
+    /// AF_XDP sockets, one per RX queue: takes the packets from the host stack.
+    Xsk,
+    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only.
+    Packet,
+}
+
+/// Whether the card's driver is to put packets into our memory itself; engine `xsk` only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// The kernel copies: works with every driver.
+    #[default]
+    Never,
+    /// Where the driver can.
+    Auto,
+    /// Or the capture fails.
+    Require,
+}
+
 /// What packets are stamped with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
@@ -156,6 +193,8 @@ pub(crate) struct Settings {
     pub(crate) cores_auto: bool,
     pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
+    /// The object file that steers instead.
+    pub(crate) steering_program: Option<PathBuf>,
     pub(crate) take: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
@@ -165,6 +204,12 @@ pub(crate) struct Settings {
     pub(crate) clock: Clock,
     pub(crate) balance: Balance,
     pub(crate) congestion_control: Option<Watermarks>,
+    /// A tcpdump expression; empty: all packets.
+    pub(crate) filter: String,
+    pub(crate) engine: Engine,
+    pub(crate) zero_copy: ZeroCopy,
+    /// Microseconds; engine `xsk` only.
+    pub(crate) busy_poll: Option<u32>,
 }
 
 impl Settings {
@@ -179,6 +224,7 @@ impl Settings {
             cores_auto: false,
             polling: None,
             steering: Steering::Flow,
+            steering_program: None,
             take: false,
             inner: false,
             immediate: false,
@@ -188,6 +234,10 @@ impl Settings {
             clock: Clock::Packet,
             balance: Balance::Static,
             congestion_control: None,
+            filter: String::new(),
+            engine: Engine::Auto,
+            zero_copy: ZeroCopy::Never,
+            busy_poll: None,
         }
     }
 
@@ -217,12 +267,23 @@ impl Settings {
         if self.ring_size > 1 << 30 {
             return bad("--ring-size", format!("{} bytes: a ring has at most 1 GiB", self.ring_size));
         }
-        if self.balance == Balance::Adaptive && !self.steering.has_buckets() {
-            return bad(
-                "--balance",
-                "only steering by flow, VLAN or address has buckets that can move; 'static' goes with all"
-                    .into(),
-            );
+        if self.balance == Balance::Adaptive {
+            let fixed = matches!(self.steering, Steering::RoundRobin | Steering::Copy);
+            if fixed || self.steering_program.is_some() {
+                return bad(
+                    "--balance",
+                    "only steering by flow, VLAN or address has buckets that can move, and by queue the card's RSS \
+                     table has entries; 'static' goes with all"
+                        .into(),
+                );
+            }
+            if self.steering == Steering::Queue && self.direction == Direction::Tx {
+                return bad(
+                    "--balance",
+                    "the card's RSS table is for received packets: leave it out, or use --direction rx"
+                        .into(),
+                );
+            }
         }
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
@@ -234,16 +295,11 @@ impl Settings {
     }
 
     /// What a device's instance is asked for. `lanes` and the queues are the device's.
-    pub(crate) fn wish(&self, selected: &Selected, lanes: usize, hook: Hook) -> Wish {
-        let rings = lanes * self.workers;
-        let ring_size = match self.ring_size {
-            0 => {
-                let share = DEFAULT_MEMORY / rings;
-                // The largest power of two within the share.
-                DEFAULT_RING_SIZE.min(if share == 0 { 0 } else { 1 << share.ilog2() })
-            }
-            size => size,
-        };
+    ///
+    /// # Errors
+    /// [`Error::Filter`].
+    pub(crate) fn wish(&self, selected: &Selected, lanes: usize, hook: Hook) -> Result<Wish> {
+        let ring_size = self.bytes_per_ring(lanes * self.workers);
         let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
         // The whole device means every queue that it can ever have.
         let queues = if hook == Hook::Egress {
@@ -253,19 +309,36 @@ impl Settings {
         } else {
             selected.queues.clone()
         };
-        Wish {
+        Ok(Wish {
+            filter: filter::for_device(&self.filter, &selected.device)?,
             queues,
             snap_len: self.snap_len as u32,
             workers: self.workers,
             ring_size,
-            steering: self.steering.code(),
+            steering: match self.steering_program {
+                Some(_) => steering::PROGRAM,
+                None => self.steering.code(),
+            },
             flags: if self.take { group_flags::TAKE } else { 0 }
                 | if self.inner { group_flags::INNER } else { 0 }
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
-                | if self.balance == Balance::Adaptive { group_flags::ADAPTIVE } else { 0 },
+                | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 },
             clock: self.clock,
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
+            program: None,
+        })
+    }
+
+    /// Bytes of each of so many rings.
+    pub(crate) fn bytes_per_ring(&self, rings: usize) -> usize {
+        match self.ring_size {
+            0 => {
+                let share = DEFAULT_MEMORY / rings;
+                // The largest power of two within the share.
+                DEFAULT_RING_SIZE.min(if share == 0 { 0 } else { 1 << share.ilog2() })
+            }
+            size => size,
         }
     }
 
@@ -287,6 +360,11 @@ impl Settings {
     /// How tc's hooks are reached, where there are any among [`Settings::hooks`].
     pub(crate) fn tc(&self) -> Tc {
         if self.hook == HookChoice::Clsact { Tc::Clsact } else { Tc::Best }
+    }
+
+    /// Whether buckets of flows move between workers.
+    pub(crate) fn moves_buckets(&self) -> bool {
+        self.balance == Balance::Adaptive && self.steering.has_buckets()
     }
 
     /// The core of a worker.

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct QueueTally {
     packets: AtomicU64,
     bytes: AtomicU64,
+    /// Refused by the worker's filter.
+    filtered: AtomicU64,
 }
 
 /// What one worker has analysed of one device, per RX queue.
@@ -32,6 +34,18 @@ impl DeviceTally {
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&tally.packets, 1);
         add(&tally.bytes, u64::from(wire_bytes));
+    }
+
+    /// A packet from `queue` was refused by a filter. For the one worker that owns the counters.
+    pub(crate) fn refuse(&self, queue: u16) {
+        let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
+        // As in `count`.
+        tally.filtered.store(tally.filtered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Packets of one queue that a filter has refused so far.
+    pub(crate) fn filtered(&self, queue: usize) -> u64 {
+        self.queues.get(queue).map_or(0, |tally| tally.filtered.load(Ordering::Relaxed))
     }
 
     /// `(packets, wire bytes)` of one queue so far.

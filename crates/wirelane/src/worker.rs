@@ -1,7 +1,10 @@
 //! A worker: one consumer of a capture, for one thread.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
+
+use wirelane_datapath::instance::MAX_QUEUES;
 
 use crate::clock::Clock;
 use crate::engine::Source;
@@ -75,23 +78,88 @@ impl Worker {
 
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.
     pub fn timebase(&self) -> Timebase {
-        Timebase(self.clock.clone())
+        Timebase::new(self.clock.clone())
     }
 }
 
-/// Turns the time of a capture's records into UTC.
+/// Turns the time of a capture's records into UTC; one for each worker.
 #[derive(Clone, Debug)]
-pub struct Timebase(Option<Arc<Clock>>);
+pub struct Timebase {
+    clock: Option<Arc<Clock>>,
+    /// The latest record of each device and RX queue, by its stamp: the stamp and its UTC.
+    latest: RefCell<Vec<(u64, u64)>>,
+}
+
+/// Time that is set back by less than this between two looks at the clock was slewed, or read less well: NTP slews by
+/// up to 500 ppm, 0.1 ms in the time between two looks.
+const STEP_NS: u64 = 1_000_000;
 
 impl Timebase {
-    /// UTC nanoseconds since 1970 of a record's timestamp. Records of a live capture carry `CLOCK_MONOTONIC` or
-    /// the card's clock ([`Record::clock`]); the distance is read anew a few times a second, so steps and slew
+    fn new(clock: Option<Arc<Clock>>) -> Timebase {
+        Timebase { clock, latest: RefCell::default() }
+    }
+
+    /// UTC nanoseconds since 1970 of a record's timestamp. Records of files and of engine `packet` carry UTC. Those
+    /// of other live captures carry `CLOCK_MONOTONIC` or the card's clock ([`Record::clock`]); the distance is read
+    /// anew a few times a second, so steps and slew
     /// of the system's clock, and the drift of the card's, are followed.
+    ///
+    /// Of the records of one RX queue that came one after the other, none is earlier than the one before it, but
+    /// where the system's clock was set back by a millisecond or more.
     pub fn utc_ns(&self, record: &Record<'_>) -> u64 {
         let header = record.header();
-        match &self.0 {
-            Some(clock) => clock.utc_ns(header, record.device()),
+        match &self.clock {
+            Some(clock) => {
+                let utc = clock.utc_ns(header, record.device());
+                self.in_order(record.device() * MAX_QUEUES + usize::from(record.queue()), header.ts_ns, utc)
+            }
             None => header.ts_ns,
         }
+    }
+
+    /// `utc`, or that of the latest record of the same source where that has an earlier stamp and a slightly later UTC.
+    fn in_order(&self, source: usize, ts_ns: u64, utc: u64) -> u64 {
+        let mut latest = self.latest.borrow_mut();
+        if source >= latest.len() {
+            // A whole device's at once: this happens at its first record only.
+            latest.resize((source + 1).next_multiple_of(MAX_QUEUES), (0, 0));
+        }
+        let (last_ts_ns, last_utc) = latest[source];
+        if ts_ns < last_ts_ns {
+            // Lanes that are CPUs may bring one queue's packets out of order: this one did come earlier.
+            return utc;
+        }
+        let slewed = utc < last_utc && last_utc - utc < STEP_NS;
+        let utc = if slewed { last_utc } else { utc };
+        latest[source] = (ts_ns, utc);
+        utc
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_slewed_back_stands_still_and_what_is_set_back_goes_back() {
+        let time = Timebase::new(None);
+        let hour = 3_600_000_000_000;
+        let distance = 1_700_000_000_000_000_000u64;
+        assert_eq!(time.in_order(5, 1_000, distance + 1_000), distance + 1_000);
+        // The clock was found 100 us behind what was thought, and goes on from there.
+        assert_eq!(time.in_order(5, 1_001, distance + 1_001 - 100_000), distance + 1_000);
+        assert_eq!(time.in_order(5, 50_000, distance + 50_000 - 100_000), distance + 1_000);
+        assert_eq!(time.in_order(5, 200_000, distance + 200_000 - 100_000), distance + 100_000);
+        // Another queue, and another device's, are no concern.
+        assert_eq!(time.in_order(4, 1, distance - 100_000), distance - 100_000);
+        assert_eq!(time.in_order(5 + MAX_QUEUES, 1, distance - 100_000), distance - 100_000);
+        // Out of order by its stamp: no later than it was.
+        assert_eq!(time.in_order(5, 199_000, distance + 99_000), distance + 99_000);
+        // Set back by an hour, and by a millisecond.
+        assert_eq!(time.in_order(5, 300_000, distance + 300_000 - hour), distance + 300_000 - hour);
+        let back = distance + 400_000 - hour - STEP_NS - 200_000;
+        assert_eq!(time.in_order(5, 400_000, back), back);
+        // Set forward.
+        assert_eq!(time.in_order(5, 500_000, distance + hour), distance + hour);
     }
 }

@@ -117,7 +117,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let output = Output { path: &recording.write, read_back: options.direct_io };
-    let capture = args.source.open(args.workers, args.steering, args.balance, Some(output))?;
+    let expression = args.source.expression()?;
+    let capture = args.source.open(&expression, args.workers, args.steering, args.balance, Some(output))?;
     let begin_ns = utc_ns();
     let on_finished = match &mut helper {
         Some(helper) => Some(Box::new(helper.listen()?) as OnFinished),
@@ -132,7 +133,8 @@ pub fn run(args: &Args) -> Result<()> {
     let interfaces = capture.interfaces();
     let homes = Arc::new(Mutex::new(VecDeque::new()));
     for recorder in recorders {
-        let mut queue = Queue { recorder, interfaces: interfaces.clone(), ids: Vec::new() };
+        let mut queue =
+            Queue { recorder, interfaces: interfaces.clone(), filter: expression.clone(), ids: Vec::new() };
         // Each virtual device gets its block, whether or not packets come.
         for (device, rx) in interfaces.known() {
             queue.interface_id(device, rx)?;
@@ -277,6 +279,8 @@ impl Reporter for RecordReporter<'_> {
 struct Queue {
     recorder: PacketRecorder,
     interfaces: Interfaces,
+    /// The filter expression.
+    filter: String,
     /// Interface ids by device and queue.
     ids: Vec<Vec<Option<u32>>>,
 }
@@ -303,7 +307,7 @@ impl Queue {
                 name: &interface.name,
                 description: &interface.description,
                 hardware: "",
-                filter: "",
+                filter: &self.filter,
                 link_number: interface.link_number,
                 snap_len: interface.snap_len,
                 speed_bps: interface.speed_bps,

@@ -1,9 +1,17 @@
-//! Load-adaptive steering: moves buckets of the flow hash from busy to idle workers while packets flow.
+//! Load-adaptive steering: moves load from busy to idle places while packets flow.
 //!
-//! Lanes count what each bucket brings (`kernel/programs/balance.h`, which also says why no flow is reordered by a
-//! move). A few times a second the capture's keeper looks at the counts, smooths them, and changes the group's table.
+//! Where flows are steered, these are buckets of the flow hash, and workers: lanes count what each bucket brings
+//! (`kernel/programs/balance.h`, which also says why no flow is reordered by a move). A few times a second the capture's
+//! keeper looks at the counts, smooths them, and changes the group's table.
+//!
+//! Where RX queues are steered, the card has done it, and these are entries of its RSS table, and RX queues (`queues.rs`,
+//! and `table.rs` for what is known of entries that nobody counts). [`plan`] is the same for both.
 
 mod plan;
+pub(crate) mod queues;
+mod table;
+#[cfg(test)]
+mod table_tests;
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -12,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use wirelane_datapath::instance::{BUCKETS, Balance, Group};
 
+use self::queues::TableBalancer;
 use crate::engine::ring::instance::Instance;
 
 /// Looks for which a bucket stays where it has been moved to: its load there is measured first.
@@ -26,6 +35,9 @@ pub struct BalanceReport {
     pub moves: u64,
     /// Buckets that have a worker of their own now, because they alone bring a worker's fair share.
     pub elephants: u64,
+    /// Entries of cards' RSS tables that were moved between RX queues; `None` where buckets move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u64>,
 }
 
 /// [`BalanceReport`], shared between the keeper, which writes, and whoever asks.
@@ -33,14 +45,53 @@ pub struct BalanceReport {
 pub(crate) struct Moved {
     moves: AtomicU64,
     elephants: AtomicU64,
+    entries: AtomicU64,
+    /// Whether entries of an RSS table move, and not buckets.
+    table: bool,
 }
 
 impl Moved {
+    /// Of a card's RSS table.
+    fn of_a_table() -> Moved {
+        Moved { table: true, ..Moved::default() }
+    }
+
     /// Adds what happened on one device to a report.
-    pub(crate) fn add_to(&self, report: &mut BalanceReport) {
+    fn add_to(&self, report: &mut BalanceReport) {
         // Relaxed: counters that stand for themselves.
         report.moves += self.moves.load(Ordering::Relaxed);
         report.elephants += self.elephants.load(Ordering::Relaxed);
+        if self.table {
+            *report.entries.get_or_insert(0) += self.entries.load(Ordering::Relaxed);
+        }
+    }
+
+    /// The report over all devices; `None` where nothing can move.
+    pub(crate) fn report(all: &[Arc<Moved>]) -> Option<BalanceReport> {
+        (!all.is_empty()).then(|| {
+            let mut report = BalanceReport::default();
+            all.iter().for_each(|moved| moved.add_to(&mut report));
+            report
+        })
+    }
+}
+
+/// What moves load of one device.
+#[derive(Debug)]
+pub(crate) enum Controller {
+    /// Buckets of flows, between workers.
+    Buckets(Balancer),
+    /// Entries of the card's RSS table, between RX queues.
+    Table(Box<TableBalancer>),
+}
+
+impl Controller {
+    /// One look at the load, and the moves that follow from it.
+    pub(crate) fn look(&mut self) {
+        match self {
+            Controller::Buckets(balancer) => balancer.look(),
+            Controller::Table(balancer) => balancer.look(),
+        }
     }
 }
 
@@ -74,7 +125,7 @@ impl Balancer {
     }
 
     /// One look, and the moves that follow from it.
-    pub(crate) fn look(&mut self) {
+    fn look(&mut self) {
         let mut came = vec![0u64; BUCKETS];
         for lane in 0..self.instance.lanes {
             let start = self.instance.balance(self.group, lane) + offset_of!(Balance, packets);

@@ -257,6 +257,8 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
         Work::Read => {}
         Work::Capture => {
             allowed.insert(libc::SYS_bpf, one_of(0, &maps)?);
+            // Packet sockets are given a filter that accepts nothing, at the end.
+            allowed.insert(libc::SYS_setsockopt, one_of(2, &[int(libc::SO_ATTACH_FILTER)])?);
         }
         Work::Send => {
             allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::path::Path;
 
+use caps::{CapSet, Capability};
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{self, AccessFlags, Gid, Uid, User};
 
@@ -29,13 +30,18 @@ impl Identity {
     /// Whom root becomes where nobody is named: who called sudo (`SUDO_UID`, `SUDO_GID`), else the account `wirelane`
     /// where there is one, else `nobody`, whose number is 65534 where there are no accounts.
     ///
-    /// `None`: stay. The process is not root's, or root's of a user namespace of its own only.
+    /// `None`: stay. The process is not root's, or root's of a user namespace of its own only, or it cannot become
+    /// anybody, for CAP_SETUID or CAP_SETGID has been taken from it.
     ///
     /// # Errors
     /// [`Error::Kernel`] where accounts cannot be read; [`Error::BadOption`] where `SUDO_UID` is of no account, and
     /// there is no `SUDO_GID`.
     pub fn unprivileged() -> Result<Option<Identity>> {
         if !unistd::geteuid().is_root() || !Privileges::current()?.in_initial_user_namespace() {
+            return Ok(None);
+        }
+        let may = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+        if !may(Capability::CAP_SETUID) || !may(Capability::CAP_SETGID) {
             return Ok(None);
         }
         let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
@@ -135,7 +141,7 @@ fn found(searched: nix::Result<Option<User>>) -> Result<Option<User>> {
 pub(super) fn may_write_as(place: &Path, uid: u32, gid: u32) -> bool {
     let ask = || {
         // Root would keep its capabilities in becoming root.
-        if uid == 0 && caps::clear(None, caps::CapSet::Effective).is_err() {
+        if uid == 0 && caps::clear(None, CapSet::Effective).is_err() {
             return false;
         }
         unistd::setfsgid(Gid::from_raw(gid));

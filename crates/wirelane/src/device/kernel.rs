@@ -9,8 +9,8 @@ use libbpf_rs::{MapType, ProgramType};
 use serde::Serialize;
 
 use super::sys;
-use crate::Result;
 use crate::privilege::{Capability, Privileges};
+use crate::{Error, Result};
 
 /// The oldest kernel that is served.
 const OLDEST: (u32, u32) = (6, 1);
@@ -82,10 +82,50 @@ impl KernelFeatures {
     }
 }
 
+/// Whether the kernel serves bpf(2) to this process, which has the capabilities for it.
+///
+/// # Errors
+/// [`Error::Kernel`] that says what is in the way.
+pub(crate) fn require_bpf() -> Result<()> {
+    sys::ask_bpf().map_err(|error| {
+        let what = match error.raw_os_error() {
+            Some(libc::ENOSYS) => {
+                "this kernel has no bpf(2), which capturing from a device needs: use one that was built with \
+                 CONFIG_BPF_SYSCALL, as those of the distributions are"
+            }
+            Some(libc::EPERM | libc::EACCES) => {
+                "bpf(2) is forbidden to this process, which has the capabilities for it: look for a seccomp filter (of a \
+                 container, or systemd's SystemCallFilter=) or a security module, and allow bpf there"
+            }
+            _ => "asking the kernel by bpf(2) whether capture programs can be loaded",
+        };
+        Error::kernel(format!("{what}; captures in files can be read with -r"), error)
+    })
+}
+
+/// What to say of a kernel that refused a program because it does not describe its types; `None` where it does.
+pub(crate) fn without_types() -> Option<String> {
+    (!Path::new(BTF).exists()).then(|| {
+        format!(
+            "this kernel has no type information (BTF, {BTF}), which capture programs are fitted to it by: use one that was \
+             built with CONFIG_DEBUG_INFO_BTF, as those of the distributions are; captures in files can be read with -r"
+        )
+    })
+}
+
 /// Whether programs can tell where a batch of packets begins (kernel/programs/clock.h): Linux 6.11.
 pub(crate) fn tells_batches() -> bool {
     libbpf_rs::btf::Btf::from_vmlinux()
         .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_net_context").is_some())
+}
+
+/// Whether packets that a generic XDP program has passed on may reach tc without their Ethernet header. Since Linux 6.9
+/// programs that take packets in several buffers, as ours do, run on a copy of the packet, for which
+/// skb_pp_cow_data() (net/core/skbuff.c) does not set the length of that header, by which tc finds it again.
+pub(crate) fn generic_xdp_hides_headers() -> bool {
+    read("/proc/sys/kernel/osrelease")
+        .and_then(|release| numbers(&release))
+        .is_some_and(|version| version >= (6, 9))
 }
 
 fn feature(
@@ -98,9 +138,14 @@ fn feature(
     Feature { feature, title, present, note }
 }
 
-fn version(release: &str) -> Feature {
+/// Major and minor number of a release.
+fn numbers(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().ok());
-    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    numbers.next().flatten().zip(numbers.next().flatten())
+}
+
+fn version(release: &str) -> Feature {
+    let version = numbers(release);
     feature(
         "version",
         "Linux 6.1 or newer",

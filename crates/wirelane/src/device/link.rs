@@ -19,7 +19,7 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 /// One device, with all that a single netlink answer holds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    pub(super) name: String,
+    pub(crate) name: String,
     pub(super) ifindex: u32,
     pub(super) flags: u32,
     /// `ARPHRD_*`: what its packets begin with.
@@ -50,10 +50,16 @@ impl Link {
     }
 
     /// The device with this index; `None` if there is none.
-    pub(super) fn by_index(client: &mut Client, ifindex: u32) -> io::Result<Option<Link>> {
+    pub(crate) fn by_index(client: &mut Client, ifindex: u32) -> io::Result<Option<Link>> {
         let mut body = vec![0; IFINFO];
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         Link::get_one(client, &body)
+    }
+
+    /// The device with this index in the current network namespace; `None` if there is none.
+    pub(super) fn with_index(ifindex: u32) -> Result<Option<Link>> {
+        Link::by_index(&mut open()?, ifindex)
+            .map_err(|source| Error::kernel(format!("looking up device {ifindex}"), source))
     }
 
     /// All devices of the current network namespace, by index.

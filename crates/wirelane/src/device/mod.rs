@@ -9,7 +9,8 @@
 //!   irq        sysfs, procfs: IRQs, NUMA node, threaded NAPI                  (only where sysfs matches)
 //!   threads    which kernel thread polls which queue
 //! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
-//! Monitor    counters and existence, asked again and again during a capture
+//! Monitor    counters and existence, asked again and again
+//! Watcher    what may change about a device during a capture
 //! Promiscuous, KernelFeatures
 //! ```
 //!
@@ -28,6 +29,7 @@ mod selector;
 mod statistics;
 pub(crate) mod sys;
 pub(crate) mod threads;
+mod watcher;
 
 use std::fmt;
 
@@ -44,6 +46,7 @@ pub use netdev::XdpFeatures;
 pub use promiscuous::Promiscuous;
 pub use selector::{Selected, Selector};
 pub use statistics::{Monitor, Statistics};
+pub(crate) use watcher::{State, Watcher};
 
 use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;
@@ -57,6 +60,12 @@ use netdev::Netdev;
 pub(crate) fn card_clock(name: &str) -> Result<CardStamps> {
     let ethtool = Ethtool::open().map_err(|e| Error::kernel("opening a socket", e))?;
     Ok(ethtool.card_stamps(name))
+}
+
+/// A packet socket that is in no packet's way and receives nothing.
+pub(crate) fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
+    // Protocol 0: no packets.
+    sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
 }
 
 /// linux/if_arp.h; libc has no constant for it.
@@ -202,6 +211,14 @@ impl Device {
                 let names: Vec<String> = Link::list()?.into_iter().map(|link| link.name).collect();
                 Err(Error::UnknownDevice { name: name.to_owned(), known: names.join(", ") })
             }
+        }
+    }
+
+    /// Looks at the device with this index, whatever its name is by now; `None` where there is none.
+    pub(crate) fn with_index(ifindex: u32) -> Result<Option<Device>> {
+        match Link::with_index(ifindex)? {
+            Some(link) => Ok(Some(Sources::open()?.look(link))),
+            None => Ok(None),
         }
     }
 

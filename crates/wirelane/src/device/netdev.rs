@@ -108,17 +108,8 @@ impl Netdev {
     /// `None` where this kernel has no such family.
     pub(crate) fn open() -> Option<Netdev> {
         let mut client = Client::open(libc::NETLINK_GENERIC).ok()?;
-        let mut body = vec![libc::CTRL_CMD_GETFAMILY as u8, 1, 0, 0];
-        push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
-        let mut family = None;
-        client
-            .request(libc::GENL_ID_CTRL as u16, 0, &body, |body| {
-                family = genl_attributes(body)
-                    .find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID)
-                    .and_then(|(_, value)| u16_at(value, 0));
-            })
-            .ok()?;
-        Some(Netdev { client, family: family? })
+        let family = family(&mut client, "netdev")?;
+        Some(Netdev { client, family })
     }
 
     /// XDP features of a device; `None` where the kernel does not tell.
@@ -222,7 +213,23 @@ impl Netdev {
     }
 }
 
-fn genl_attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+/// The number of a generic netlink family in this kernel; `None` where it has none of this name.
+pub(super) fn family(client: &mut Client, name: &str) -> Option<u16> {
+    let mut body = vec![libc::CTRL_CMD_GETFAMILY as u8, 1, 0, 0];
+    push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, &[name.as_bytes(), &[0]].concat());
+    let mut family = None;
+    client
+        .request(libc::GENL_ID_CTRL as u16, 0, &body, |body| {
+            family = genl_attributes(body)
+                .find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID)
+                .and_then(|(_, value)| u16_at(value, 0));
+        })
+        .ok()?;
+    family
+}
+
+/// The attributes of a generic netlink message.
+pub(super) fn genl_attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(body.get(GENL_HEADER..).unwrap_or_default())
 }
 

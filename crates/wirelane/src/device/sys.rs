@@ -140,6 +140,16 @@ pub(super) fn join_promiscuous(socket: &OwnedFd, ifindex: i32) -> io::Result<()>
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Asks for the id of the first BPF program (`BPF_PROG_GET_NEXT_ID`), which every capturer may ask for: shows whether
+/// this process may use bpf(2) at all. The answer is thrown away.
+pub(super) fn ask_bpf() -> io::Result<()> {
+    let mut next = 0;
+    // SAFETY: `next` is exclusively borrowed for the call, which writes one number there.
+    let status = unsafe { libbpf_sys::bpf_prog_get_next_id(0, &raw mut next) };
+    // There is no program yet.
+    if status == 0 || status == -libc::ENOENT { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
+}
+
 /// Asks the kernel which tc programs are attached by TCX to the ingress of a device (`BPF_PROG_QUERY`). The
 /// answer is thrown away: kernels without TCX refuse the question.
 pub(super) fn query_tcx(ifindex: u32) -> io::Result<()> {

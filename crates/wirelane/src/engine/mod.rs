@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use crate::{Batch, Result};
 
+pub(crate) mod choose;
+pub(crate) mod fence;
 pub(crate) mod file;
+pub(crate) mod packet;
+pub(crate) mod poll;
 pub(crate) mod ring;
+pub(crate) mod xsk;
 
 /// One worker's end of an engine.
 pub(crate) trait Source: Send {

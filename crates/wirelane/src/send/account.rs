@@ -53,7 +53,7 @@ pub struct ThreadReport {
 pub struct Report {
     /// The device.
     pub device: String,
-    /// `kernel` or `socket`.
+    /// `kernel`, `socket`, `xsk`, or `xsk, zero copy`.
     pub method: &'static str,
     /// Why this method, where the choice was left to the generator.
     pub method_reason: Option<String>,
@@ -65,7 +65,7 @@ pub struct Report {
     pub asked_duration_s: Option<f64>,
     /// Packets handed to the kernel.
     pub offered: u64,
-    /// Of these, what the device counted as transmitted.
+    /// Of these, what the device counted as transmitted; by zero copy, what its driver gave back as sent.
     pub sent: u64,
     /// Of these, what the device counted as dropped.
     pub dropped: u64,
@@ -146,7 +146,7 @@ impl Meter {
     }
 }
 
-fn divide(offered: u64, counted: Counters) -> Divided {
+pub(super) fn divide(offered: u64, counted: Counters) -> Divided {
     let sent = counted.sent.min(offered);
     let dropped = counted.dropped.min(offered - sent);
     Divided {

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::account::{Interval, Meter, Report, ThreadReport, fell_short, per_second};
+use super::account::{Interval, Meter, Report, ThreadReport, divide, fell_short, per_second};
 use super::cpu::pin_to;
-use super::interface::Interface;
+use super::interface::{Counters, Interface};
 use super::live_frames::{self, Handle};
 use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
 use super::packet_socket::{BATCH, SocketSender};
 use super::pattern::Template;
 use super::plan::{Plan, check, shares};
+use super::xsk_socket::{AnySender, XskSender};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
 use crate::confine::Confinement;
 use crate::{Error, Result};
@@ -36,6 +37,7 @@ struct Progress {
     offered: AtomicU64,
     refused: AtomicU64,
     given_up: AtomicU64,
+    completed: AtomicU64,
     first_ns: AtomicU64,
     last_ns: AtomicU64,
 }
@@ -66,6 +68,7 @@ impl Sending<'_> {
                     offered: read(&progress.offered),
                     refused: read(&progress.refused),
                     given_up: read(&progress.given_up),
+                    completed: read(&progress.completed),
                     first_ns: read(&progress.first_ns),
                     last_ns: read(&progress.last_ns),
                 }
@@ -79,6 +82,11 @@ struct Running<'a> {
     interface: &'a Interface,
     template: &'a Template,
     kernel: bool,
+    /// What the method is called in the report.
+    method: &'static str,
+    /// Packets are counted as sent where the driver gives them back, and not by the device's counters: drivers do not
+    /// count what they send by zero copy, or not as what the stack sends (virtnet_xsk_xmit(), drivers/net/virtio_net.c).
+    by_completion: bool,
     /// Everybody shall end.
     end: AtomicBool,
     threads: Vec<Sending<'a>>,
@@ -132,7 +140,11 @@ fn run(
             programs.push(live_frames::load(storage, interface.index, &template, *share)?);
             sockets.push(None);
         } else {
-            sockets.push(Some(SocketSender::open(&interface, &template, *share)?));
+            sockets.push(Some(if plan.method == Method::Xsk {
+                AnySender::Xsk(XskSender::open(&interface, &template, *share)?)
+            } else {
+                AnySender::Packet(SocketSender::open(&interface, &template, *share)?)
+            }));
         }
     }
     let mut handles = programs.iter().map(live_frames::LiveFrames::handle);
@@ -147,6 +159,8 @@ fn run(
         interface: &interface,
         template: &template,
         kernel,
+        by_completion: sockets.iter().flatten().any(AnySender::is_zero_copy),
+        method: sockets.iter().flatten().next().map_or("kernel", AnySender::name),
         end: AtomicBool::new(false),
         threads,
     };
@@ -189,7 +203,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         live_frames::check_device(interface)
     };
     match plan.method {
-        Method::Socket => Ok((false, None)),
+        Method::Socket | Method::Xsk => Ok((false, None)),
         Method::Kernel => possible().map(|()| (true, None)),
         Method::Auto if plan.pps.is_some_and(|pps| pps < WORTH_LIVE_FRAMES) => {
             let reason =
@@ -270,7 +284,7 @@ impl Intervals {
         let duration_s = self.last.elapsed().as_secs_f64();
         let offered = running.sum(|counts| counts.offered);
         let bytes = running.bytes();
-        let counted = meter.read(running.sum(|counts| counts.refused))?;
+        let counted = running.counted(meter)?;
         let interval = Interval {
             interval: self.number + 1,
             offered: offered - self.offered,
@@ -296,6 +310,14 @@ impl Intervals {
 impl Running<'_> {
     fn sum(&self, field: impl Fn(&Counts) -> u64) -> u64 {
         self.threads.iter().map(|thread| field(&thread.counts())).sum()
+    }
+
+    /// What became of the packets so far.
+    fn counted(&self, meter: &Meter) -> Result<Counters> {
+        if self.by_completion {
+            return Ok(Counters { sent: self.sum(|counts| counts.completed), dropped: 0 });
+        }
+        meter.read(self.sum(|counts| counts.refused))
     }
 
     fn bytes(&self) -> u64 {
@@ -330,7 +352,7 @@ impl Running<'_> {
         }
     }
 
-    fn thread(&self, sending: &Sending<'_>, socket: Option<SocketSender<'_>>) -> Result<()> {
+    fn thread(&self, sending: &Sending<'_>, socket: Option<AnySender<'_>>) -> Result<()> {
         sending.id.store(wake::own_id(), Ordering::Relaxed);
         let outcome = pin_to(sending.cpu).and_then(|()| match (&sending.engine, socket) {
             (Engine::Kernel(handle), _) => handle.run(self.template, sending.share, &|| self.ended()),
@@ -344,7 +366,7 @@ impl Running<'_> {
         outcome
     }
 
-    fn send_share(&self, share: Share, progress: &Progress, mut socket: SocketSender<'_>) -> Result<()> {
+    fn send_share(&self, share: Share, progress: &Progress, mut socket: AnySender<'_>) -> Result<()> {
         let most = BATCH as u64;
         let mut pacer = share.pps.map(|pps| Pacer::new(pps, SOCKET_BURST, most));
         let mut left = share.limit;
@@ -369,12 +391,15 @@ impl Running<'_> {
             progress.offered.fetch_add(taken, Ordering::Relaxed);
             progress.refused.fetch_add(refused, Ordering::Relaxed);
             progress.last_ns.store(monotonic_ns(), Ordering::Relaxed);
+            progress.completed.store(socket.completed(), Ordering::Relaxed);
             if let Some(pacer) = pacer.as_mut() {
                 pacer.return_unsent(due - taken);
                 progress.given_up.store(pacer.given_up(), Ordering::Relaxed);
             }
         }
-        Ok(())
+        let finished = socket.finish();
+        progress.completed.store(socket.completed(), Ordering::Relaxed);
+        finished
     }
 }
 
@@ -383,7 +408,10 @@ fn report(running: &Running<'_>, meter: &Meter, method_reason: Option<String>) -
     let offered = running.sum(|counts| counts.offered);
     let refused = running.sum(|counts| counts.refused);
     let bytes = running.bytes();
-    let divided = meter.settle(offered, refused)?;
+    let divided = match running.by_completion {
+        true => divide(offered, running.counted(meter)?),
+        false => meter.settle(offered, refused)?,
+    };
     if offered > 0 && divided.sent == 0 {
         if running.kernel {
             return Err(super::refuses_live_frames(&plan.device));
@@ -416,7 +444,7 @@ fn report(running: &Running<'_>, meter: &Meter, method_reason: Option<String>) -
         plan.pps.map_or(0.0, |pps| pps * SOCKET_BURST.as_secs_f64()) as u64 + running.threads.len() as u64;
     Ok(Report {
         device: plan.device.clone(),
-        method: if running.kernel { "kernel" } else { "socket" },
+        method: running.method,
         method_reason,
         asked_pps: plan.pps,
         asked_packets: plan.packets,

@@ -150,6 +150,7 @@ impl Handle<'_> {
             offered: read(&state.made),
             refused: 0,
             given_up: read(&state.given_up),
+            completed: 0,
             first_ns: read(&state.first_ns),
             last_ns: read(&state.last_ns),
         }

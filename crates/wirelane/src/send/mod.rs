@@ -22,7 +22,7 @@ mod checksum;
 mod cpu;
 mod generator;
 mod interface;
-mod kernel;
+pub(crate) mod kernel;
 mod live_frames;
 mod mac;
 mod pace;
@@ -31,6 +31,7 @@ mod pattern;
 mod plan;
 mod replay;
 mod wake;
+mod xsk_socket;
 
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub enum Method {
     Kernel,
     /// An AF_PACKET socket (CAP_NET_RAW).
     Socket,
+    /// An AF_XDP socket per thread, the first on TX queue 0, the second on 1 (CAP_NET_RAW).
+    Xsk,
 }
 
 /// What one thread sends: the numbers `first`, `first + stride`, and so on.
@@ -79,6 +82,8 @@ struct Counts {
     refused: u64,
     /// Packets that were due and were given up.
     given_up: u64,
+    /// Packets that the driver has given back as sent; by zero copy only.
+    completed: u64,
     /// When the first packet was made, CLOCK_MONOTONIC.
     first_ns: u64,
     /// When the latest was handed over.

@@ -151,9 +151,11 @@ fn carry_out_one(
 /// more.
 pub(crate) fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result<Vec<Step<Undoing>>> {
     journal.reap()?;
-    let holder = journal.owners.first().map(|owner| owner.pid);
+    let owners = journal.owners.clone();
+    let holder_of = |what: &Setting| owners.iter().find(|owner| owner.holds(what)).map(|owner| owner.pid);
     let mut steps = Vec::new();
     for entry in journal.entries.clone().iter().rev() {
+        let holder = holder_of(&entry.what);
         let outcome = match (entry.by, holder) {
             (By::Capture, Some(pid)) if by == By::Apply => Undoing::Held { pid },
             (By::Capture, Some(_)) => continue,
@@ -205,6 +207,11 @@ fn undo_one(system: &dyn System, journal: &mut Journal, entry: &Entry) -> Result
         return Ok(Undoing::AsItWas);
     }
     if now != entry.new {
+        // Of a setting that is changed again and again, the change before may be the one that is in force.
+        let before = |other: &&Entry| other.change < entry.change && other.what == entry.what;
+        if journal.entries.iter().filter(before).any(|other| other.new == now) {
+            return Ok(Undoing::AsItWas);
+        }
         return Ok(Undoing::Foreign { now });
     }
     let mut set = system.set(&entry.what, &entry.old);

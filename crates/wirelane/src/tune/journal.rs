@@ -87,26 +87,54 @@ pub struct Owner {
     pub pid: u32,
     /// When it started, in clock ticks since boot: ids are used again.
     pub start: u64,
-    /// What it asked for: `threaded`, `busy`, `interrupt`.
+    /// What it asked for: `threaded`, `busy`, `interrupt`; or `rss`, where it moves entries of the RSS table.
     pub polling: String,
 }
+
+/// What [`Owner::polling`] says of those that hold the RSS table and nothing else.
+const TABLE: &str = "rss";
 
 impl Owner {
     /// The calling process.
     pub(crate) fn this(polling: &str) -> Owner {
-        let pid = std::process::id();
-        Owner { pid, start: started(pid).unwrap_or(0), polling: polling.to_owned() }
+        Owner::of(std::process::id(), polling)
+    }
+
+    /// A process that moves entries of the RSS table.
+    pub(crate) fn of_table(pid: u32) -> Owner {
+        Owner::of(pid, TABLE)
+    }
+
+    fn of(pid: u32, polling: &str) -> Owner {
+        let start = stat_of(pid).ok().and_then(|stat| started(&stat)).unwrap_or(0);
+        Owner { pid, start, polling: polling.to_owned() }
+    }
+
+    /// Whether captures' changes of this setting are kept for it.
+    pub(crate) fn holds(&self, what: &Setting) -> bool {
+        (self.polling == TABLE) == (*what == Setting::RssTable)
     }
 
     /// Whether it still runs.
     pub fn lives(&self) -> bool {
-        started(self.pid) == Some(self.start)
+        match stat_of(self.pid) {
+            Ok(stat) => started(&stat) == Some(self.start),
+            // With the mount options hidepid=2,gid=N, /proc hides other users' processes from who may not trace them, as a
+            // guardian may not, and is not in that group. What cannot be looked at is taken for living.
+            Err(_) => i32::try_from(self.pid)
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+                .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)),
+        }
     }
 }
 
+fn stat_of(pid: u32) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+}
+
 /// When a process started (proc_pid_stat(5), field 22); `None` where it has ended.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn started(stat: &str) -> Option<u64> {
     // The name in field 2 may hold spaces and brackets. Field 3 is the state: a zombie has ended.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
@@ -143,6 +171,16 @@ enum Line {
     Adopt { change: u32 },
 }
 
+/// The folder of journals, made where it is not there.
+pub(super) fn folder() -> Result<PathBuf> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(FOLDER);
+    made.map_err(|source| {
+        let action = format!("making {FOLDER} for the journal (only root can, unless it is there already)");
+        Error::kernel(action, source)
+    })?;
+    Ok(PathBuf::from(FOLDER))
+}
+
 /// An open, locked journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -156,13 +194,8 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal at `path`, and makes it where there is none.
     pub(crate) fn create(path: &Path, of: &Identity) -> Result<Journal> {
-        if let Some(folder) = path.parent().filter(|folder| *folder == Path::new(FOLDER)) {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.map_err(|source| {
-                let action =
-                    format!("making {FOLDER} for the journal (only root can, unless it is there already)");
-                Error::kernel(action, source)
-            })?;
+        if path.parent() == Some(Path::new(FOLDER)) {
+            folder()?;
         }
         match Journal::locked(path, of, true)? {
             Some(journal) => Ok(journal),

@@ -10,7 +10,8 @@
 //! [`plan`] is a function of what is known, so recorded machines are its tests. The journal is always ahead of
 //! the settings: whoever finds it can put back what a process has left that was killed.
 //! A capture that asks for polling threads ([`crate::Builder::polling`]) keeps its changes in the same journal, with
-//! its process as their owner; they go when the last owner has gone.
+//! its process as their owner; they go when the last owner has gone. So does one that moves entries of the RSS table
+//! (`table`), by a process that keeps the right to.
 
 mod apply;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod plan_tests;
 pub(crate) mod polling;
 mod setting;
 mod system;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 

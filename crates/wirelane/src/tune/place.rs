@@ -80,10 +80,11 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
         if let Some(lane) = lane.filter(|_| worker < lanes.len()).map(|lane| &mut lanes[lane])
             && lane.core.is_none()
             && movable[lane.card]
-            && let Some((serves, works)) = placer.pair(lane.card)
+            && let Some((serves, works, reason)) =
+                placer.pair(lane.card).or_else(|| placer.crossed_pair(lane.card))
         {
             lane.core = Some(serves);
-            lane.reason = placer.why(serves, lane.card);
+            lane.reason = reason;
             workers.push(WorkerPlace {
                 worker,
                 core: works,
@@ -102,10 +103,13 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
         }
     }
     let mut notes = placer.notes;
-    if topology.cpus.iter().filter(|cpu| cpu.allowed).count() < count {
-        notes.push(format!("there are more workers ({count}) than CPUs: some share one"));
-    }
+    notes.extend(crowded(count, topology.cpus.iter().filter(|cpu| cpu.allowed).count()));
     Places { lanes, workers, why_so_many, notes }
+}
+
+/// What to tell where there are more workers than CPUs, which works but gains nothing.
+pub(super) fn crowded(workers: usize, cpus: usize) -> Option<String> {
+    (workers > cpus).then(|| format!("there are more workers ({workers}) than CPUs ({cpus}): some share one"))
 }
 
 /// Whether the CPUs that serve a card's queues can be chosen: by its interrupts, or by threads.
@@ -209,8 +213,8 @@ impl<'a> Placer<'a> {
         self.give(cpu);
     }
 
-    /// Two free CPUs for a queue and its worker: the one that serves, and the one that works.
-    fn pair(&mut self, card: usize) -> Option<(usize, usize)> {
+    /// Two free CPUs for a queue and its worker: the one that serves, the one that works, and why the first.
+    fn pair(&mut self, card: usize) -> Option<(usize, usize, String)> {
         let free: Vec<_> = self.free().map(|cpu| (cpu, self.rank(cpu, card))).collect();
         let mut best = None;
         for (at, (one, a)) in free.iter().enumerate() {
@@ -226,7 +230,32 @@ impl<'a> Placer<'a> {
         let (serves, works) = best?.1;
         self.take(serves);
         self.give(works);
-        Some((serves, works))
+        Some((serves, works, self.why(serves, card)))
+    }
+
+    /// The same where no CPU is free: each serves one queue and reads another's before any serves two, so that both kinds
+    /// of work are spread. A queue's worker is still on another CPU than the queue.
+    fn crossed_pair(&mut self, card: usize) -> Option<(usize, usize, String)> {
+        if self.free().next().is_some() {
+            return None;
+        }
+        let load = |cpu: usize| self.given.get(&cpu).copied().unwrap_or(0);
+        let serves = self
+            .usable
+            .iter()
+            .min_by_key(|cpu| (load(cpu.cpu), self.serving.contains(&cpu.cpu), self.rank(cpu, card)))?
+            .cpu;
+        let works = self
+            .usable
+            .iter()
+            .filter(|cpu| cpu.cpu != serves)
+            .min_by_key(|cpu| {
+                (load(cpu.cpu), self.topology.closeness(serves, cpu.cpu), self.rank(cpu, card))
+            })?
+            .cpu;
+        self.take(serves);
+        self.give(works);
+        Some((serves, works, "shared: every CPU has something to do already".into()))
     }
 
     /// A CPU for a worker that reads this queue before others.

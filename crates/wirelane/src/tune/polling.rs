@@ -1,26 +1,44 @@
 //! Polling threads for as long as a capture runs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::apply::{self, Outcome, Undoing};
-use super::journal::{By, Identity, Journal, Owner};
+use super::journal::{self, By, Identity, Journal, Owner};
 use super::plan::{Plan, Polling, Wishes};
 use super::setting::Setting;
-use super::system::LiveSystem;
+use super::system::{LiveSystem, System, Vanished};
 use crate::device::{Device, Selected};
+use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::settings::Settings;
 use crate::topology::Card;
 use crate::{Error, Result, tune};
 
 /// Keeps a device's polling as a capture wants it. When the last one of a device is dropped, whichever process it
-/// is of, everything is put back; after a process that was killed the next to come does it.
+/// is of, everything is put back, by the guardian of that process; so it is when the process is killed. Where the
+/// guardian was killed too, the next to come does it.
 #[derive(Debug)]
 pub(crate) struct PollingHold {
-    device: String,
-    system: LiveSystem,
+    hold: Hold,
+    charge: Charge,
+}
+
+/// A capture's hold on a device, as the journal knows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Hold {
     identity: Identity,
     path: PathBuf,
     owner: Owner,
+}
+
+/// What came of giving a hold back.
+pub(crate) struct GivenBack {
+    /// Nothing was refused.
+    pub(crate) complete: bool,
+    /// What is worth telling.
+    pub(crate) said: Vec<Said>,
 }
 
 impl PollingHold {
@@ -29,32 +47,41 @@ impl PollingHold {
     /// # Errors
     /// [`Error::Unsupported`] where the device cannot be polled that way, or another capture holds it polled in
     /// another way; what the journal or the kernel said.
-    pub(crate) fn take(device: &Device, plan: &Plan, polling: Polling) -> Result<PollingHold> {
+    pub(crate) fn take(
+        device: &Device,
+        plan: &Plan,
+        polling: Polling,
+        guardian: &Arc<Guardian>,
+    ) -> Result<PollingHold> {
         let identity = Identity::of(device)?;
         let path = identity.path();
         let owner = Owner::this(&polling.to_string());
         let system = LiveSystem::open(device.clone())?;
         let mut journal = Journal::create(&path, &identity)?;
-        warn(&device.name, &apply::undo(&system, &mut journal, By::Capture)?);
-        if let Some(other) = journal.owners.iter().find(|other| other.polling != owner.polling) {
+        log(&device.name, &apply::undo(&system, &mut journal, By::Capture)?);
+        let polls = |other: &&Owner| other.holds(&Setting::Threaded);
+        if let Some(other) = journal.owners.iter().filter(polls).find(|other| other.polling != owner.polling)
+        {
             return Err(Error::Unsupported {
                 what: format!("--polling {polling} on {}", device.name),
                 needs: format!("a device that no other capture polls: process {} holds it", other.pid),
                 instead: format!("--polling {} shares it with that capture", other.polling),
             });
         }
-        journal.hold(&owner)?;
-        let hold = PollingHold { device: device.name.clone(), system, identity, path, owner };
-        let made = hold.make(&mut journal, plan, polling);
-        // Before the hold, which opens the journal again if it is dropped for an error.
+        let hold = Hold { identity, path, owner };
+        let charge = guardian.charge(&Duty::Polling(hold.clone()), &[])?;
+        journal.hold(&hold.owner)?;
+        let hold = PollingHold { hold, charge };
+        let made = hold.make(&system, &mut journal, plan, polling);
+        // Before the hold, for which the journal is opened again if it is dropped for an error.
         journal.finish()?;
         made.map(|()| hold)
     }
 
-    fn make(&self, journal: &mut Journal, plan: &Plan, polling: Polling) -> Result<()> {
-        let device = &self.device;
+    fn make(&self, system: &dyn System, journal: &mut Journal, plan: &Plan, polling: Polling) -> Result<()> {
+        let device = &self.hold.identity.device;
         for one in plan.devices.iter().filter(|one| one.device == *device) {
-            for step in apply::carry_out(&self.system, journal, By::Capture, &one.changes)? {
+            for step in apply::carry_out(system, journal, By::Capture, &one.changes)? {
                 match step.outcome {
                     // Where it is the very thing that was asked for, the capture is not what was asked for.
                     Outcome::Refused { reason } if is_the_switch(&step.what) => {
@@ -76,25 +103,66 @@ impl PollingHold {
         }
         Ok(())
     }
-
-    fn give_back(&self) -> Result<()> {
-        let Some(mut journal) = Journal::find(&self.path, &self.identity)? else { return Ok(()) };
-        journal.release(&self.owner)?;
-        warn(&self.device, &apply::undo(&self.system, &mut journal, By::Capture)?);
-        journal.finish()
-    }
 }
 
 impl Drop for PollingHold {
     fn drop(&mut self) {
-        if let Err(e) = self.give_back() {
-            tracing::warn!(
-                "{}: giving back how it is polled: {e}; 'wirelane tune restore -i {}' tries again",
-                self.device,
-                self.device
-            );
-        }
+        let said =
+            match self.charge.fulfil() {
+                Fulfilled::Done(said) => said,
+                // Somebody has killed the guardian: this process does its work, where it still may.
+                Fulfilled::Yours => match self.hold.give_back(&mut false) {
+                    Ok(given) => given.said,
+                    Err(e) => vec![self.hold.not_given_back(&e)],
+                },
+                Fulfilled::Nobodys => {
+                    vec![self.hold.not_given_back(
+                        &"wl-guardian, which has the right to it, is gone or does not answer",
+                    )]
+                }
+            };
+        said.iter().for_each(Said::log);
     }
+}
+
+impl Hold {
+    /// Takes the owner out of the journal, unless that is `released` already, and puts back what nobody else holds.
+    /// Logs nothing: it runs in the guardian. The device may have another name by now, or be gone.
+    ///
+    /// # Errors
+    /// What the journal or the kernel said.
+    pub(crate) fn give_back(&self, released: &mut bool) -> Result<GivenBack> {
+        let Some(mut journal) = Journal::find(&self.path, &self.identity)? else {
+            return Ok(GivenBack { complete: true, said: Vec::new() });
+        };
+        if !*released {
+            journal.release(&self.owner)?;
+            *released = true;
+        }
+        let device = Device::with_index(self.identity.ifindex)?;
+        let name = device.as_ref().map_or(&self.identity.device, |device| &device.name).clone();
+        let steps = match device {
+            Some(device) => apply::undo(&LiveSystem::open(device)?, &mut journal, By::Capture),
+            None => apply::undo(&Vanished, &mut journal, By::Capture),
+        }?;
+        journal.finish()?;
+        let complete = steps.iter().all(|step| !matches!(step.outcome, Undoing::Refused { .. }));
+        Ok(GivenBack { complete, said: steps.iter().filter_map(|step| said(&name, step)).collect() })
+    }
+
+    /// For people: it was not given back.
+    pub(crate) fn not_given_back(&self, why: &dyn std::fmt::Display) -> Said {
+        let device = &self.identity.device;
+        Said::Warning(format!(
+            "{device}: giving back how it is polled: {why}; the next wirelane on the device tries again, and so does \
+             'wirelane tune restore -i {device}'"
+        ))
+    }
+}
+
+/// The folder of the journals, made where it is not there.
+pub(crate) fn journals() -> Result<PathBuf> {
+    journal::folder()
 }
 
 /// The core of each worker of a capture, and its hold on how its devices are polled. What a capture that was killed
@@ -105,11 +173,16 @@ impl Drop for PollingHold {
 pub(crate) fn for_capture(
     settings: &Settings,
     selected: &[Selected],
+    guardian: &Arc<Guardian>,
 ) -> Result<(Vec<Option<usize>>, Vec<PollingHold>)> {
     for one in selected {
         heal(&one.device)?;
     }
     if !settings.cores_auto && settings.polling.is_none() {
+        let cpus = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        if let Some(note) = super::place::crowded(settings.workers, cpus) {
+            tracing::warn!("{note}");
+        }
         return Ok(((0..settings.workers).map(|worker| settings.core_of(worker)).collect(), Vec::new()));
     }
     let mut cards = Vec::new();
@@ -155,7 +228,7 @@ pub(crate) fn for_capture(
                     instead: "run it with 'ip netns exec', which mounts a fitting one".into(),
                 });
             }
-            holds.push(PollingHold::take(device, &plan, polling)?);
+            holds.push(PollingHold::take(device, &plan, polling, guardian)?);
         }
     }
     Ok((plan.workers.iter().map(|place| Some(place.core)).collect(), holds))
@@ -170,7 +243,7 @@ pub(crate) fn heal(device: &Device) -> Result<()> {
     }
     let Some(mut journal) = Journal::find(&path, &identity)? else { return Ok(()) };
     let system = LiveSystem::open(device.clone())?;
-    warn(&device.name, &apply::undo(&system, &mut journal, By::Capture)?);
+    log(&device.name, &apply::undo(&system, &mut journal, By::Capture)?);
     journal.finish()
 }
 
@@ -178,17 +251,21 @@ fn is_the_switch(what: &Setting) -> bool {
     matches!(what, Setting::Threaded | Setting::QueueThread { .. })
 }
 
-fn warn(device: &str, steps: &[apply::Step<Undoing>]) {
-    for step in steps {
-        match &step.outcome {
-            Undoing::Foreign { now } => {
-                tracing::warn!("{device}: {} is {now} by now, not by us: it is left alone", step.what);
-            }
-            Undoing::Refused { reason } => {
-                tracing::warn!("{device}: {} cannot be put back to {}: {reason}", step.what, step.wanted);
-            }
-            Undoing::Restored => tracing::info!("{device}: {} is {} again", step.what, step.wanted),
-            Undoing::AsItWas | Undoing::Gone | Undoing::Held { .. } => {}
+fn log(device: &str, steps: &[apply::Step<Undoing>]) {
+    steps.iter().filter_map(|step| said(device, step)).for_each(|said| said.log());
+}
+
+/// What is worth telling of a step.
+fn said(device: &str, step: &apply::Step<Undoing>) -> Option<Said> {
+    let (what, wanted) = (&step.what, &step.wanted);
+    match &step.outcome {
+        Undoing::Foreign { now } => {
+            Some(Said::Warning(format!("{device}: {what} is {now} by now, not by us: it is left alone")))
         }
+        Undoing::Refused { reason } => {
+            Some(Said::Warning(format!("{device}: {what} cannot be put back to {wanted}: {reason}")))
+        }
+        Undoing::Restored => Some(Said::Info(format!("{device}: {what} is {wanted} again"))),
+        Undoing::AsItWas | Undoing::Gone | Undoing::Held { .. } => None,
     }
 }

@@ -19,6 +19,19 @@ pub(crate) trait System {
     fn set(&self, setting: &Setting, value: &str) -> io::Result<()>;
 }
 
+/// A device that is no more.
+pub(crate) struct Vanished;
+
+impl System for Vanished {
+    fn get(&self, _: &Setting) -> io::Result<String> {
+        Err(ErrorKind::NotFound.into())
+    }
+
+    fn set(&self, _: &Setting, _: &str) -> io::Result<()> {
+        Err(ErrorKind::NotFound.into())
+    }
+}
+
 /// One device of this machine, in the network namespace in which this was opened.
 #[derive(Debug)]
 pub(crate) struct LiveSystem {

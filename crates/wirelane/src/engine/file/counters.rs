@@ -13,6 +13,8 @@ pub struct InterfaceCounters {
     pub read_packets: u64,
     /// Their bytes on the wire.
     pub read_bytes: u64,
+    /// Those that a filter has refused.
+    pub filtered_packets: u64,
     /// Packets that batches have yielded.
     pub analysed_packets: u64,
     /// Their bytes on the wire.
@@ -24,6 +26,7 @@ pub struct InterfaceCounters {
 pub(crate) struct InterfaceLine {
     pub(crate) interface: FileInterface,
     read: DeviceTally,
+    filtered: DeviceTally,
     pub(super) analysed: DeviceTally,
 }
 
@@ -32,8 +35,9 @@ impl InterfaceLine {
     pub(crate) fn counters(&self) -> InterfaceCounters {
         // What is analysed first: it follows what is read.
         let (analysed_packets, analysed_bytes) = self.analysed.sum();
+        let (filtered_packets, _) = self.filtered.sum();
         let (read_packets, read_bytes) = self.read.sum();
-        InterfaceCounters { read_packets, read_bytes, analysed_packets, analysed_bytes }
+        InterfaceCounters { read_packets, read_bytes, filtered_packets, analysed_packets, analysed_bytes }
     }
 }
 
@@ -76,6 +80,7 @@ impl Counters {
             let line = Arc::new(InterfaceLine {
                 interface: interface.clone(),
                 read: DeviceTally::new(1),
+                filtered: DeviceTally::new(1),
                 analysed: DeviceTally::new(1),
             });
             self.each.push(Arc::clone(&line));
@@ -83,8 +88,12 @@ impl Counters {
         }
     }
 
-    /// A packet of this interface, which has a line, has been read into the current batch.
-    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32) {
+    /// A packet of this interface, which has a line, has been read: into the current batch, or a filter has refused it.
+    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32, wanted: bool) {
+        // In this order: what is refused has been read.
         self.each[interface].read.count(0, wire_bytes);
+        if !wanted {
+            self.each[interface].filtered.count(0, wire_bytes);
+        }
     }
 }

@@ -27,6 +27,7 @@ use wirelane_datapath::layout::{RecordHeader, flags, record_kind};
 
 use crate::batch::Progress;
 use crate::engine::Source;
+use crate::filter::FileView;
 use crate::{Batch, Error, Result};
 
 mod annotate;
@@ -43,7 +44,7 @@ mod pcapng;
 mod time;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use arena::Arena;
 pub use compressed::FileProgress;
@@ -90,6 +91,7 @@ pub struct FileSource {
     device: u16,
     progress: Progress,
     skipping: Option<Skipping>,
+    filter: FileView,
     /// The error that ends the file, once what lies before it has been delivered.
     failure: Option<Error>,
     ended: bool,
@@ -114,6 +116,19 @@ enum Reached {
     /// The end, where an end may be.
     End,
 }
+
+/// What became of a packet.
+enum Taken {
+    /// It is in the arena.
+    Wanted,
+    /// The filter does not want it.
+    Refused,
+    /// It does not go into this batch.
+    Later,
+}
+
+/// Packets that a filter refuses in a row before an empty batch is yielded.
+const MOST_REFUSED: u32 = 1 << 14;
 
 /// A block that is being stepped over, though not all of it has come yet.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +203,7 @@ impl FileSource {
             device: 0,
             progress: Progress::default(),
             skipping: None,
+            filter: FileView::default(),
             failure: None,
             ended: false,
         };
@@ -204,6 +220,11 @@ impl FileSource {
     /// How far the file has been read; `None` of anything but a regular file.
     pub fn progress(&self) -> Option<FileProgress> {
         self.input.progress()
+    }
+
+    /// Yields from the next batch on only what this accepts.
+    pub(crate) fn filter_by(&mut self, filter: FileView) {
+        self.filter = filter;
     }
 
     /// The interfaces and their counters, for the ledger.
@@ -242,6 +263,8 @@ impl FileSource {
             self.ended = true;
             return Err(failure);
         }
+        self.filter.refresh();
+        let mut refused = 0;
         let deadline = self.input.is_pipe().then(|| Instant::now() + wait.min(LONGEST_WAIT));
         while !self.ended {
             let wait = match deadline {
@@ -249,8 +272,21 @@ impl FileSource {
                 _ => Duration::ZERO,
             };
             match self.advance(wait) {
-                Ok(Reached::Packet(packet)) if self.take(&packet) => {}
-                Ok(Reached::Packet(_) | Reached::Wait) => return Ok(true),
+                Ok(Reached::Packet(packet)) => match self.take(&packet) {
+                    Ok(Taken::Wanted) => {}
+                    // Now and then whoever waits gets a chance to stop, or to change the filter.
+                    Ok(Taken::Refused) if refused < MOST_REFUSED => refused += 1,
+                    Ok(Taken::Refused | Taken::Later) => return Ok(true),
+                    Err(error) if self.arena.is_empty() => {
+                        self.ended = true;
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        self.failure = Some(error);
+                        return Ok(true);
+                    }
+                },
+                Ok(Reached::Wait) => return Ok(true),
                 Ok(Reached::Further) if deadline.is_some() && self.arena.is_empty() && wait.is_zero() => {
                     return Ok(true);
                 }
@@ -269,14 +305,21 @@ impl FileSource {
         Ok(!self.arena.is_empty())
     }
 
-    /// Copies a packet into the arena, if it belongs into this batch and fits.
-    fn take(&mut self, packet: &Packet) -> bool {
+    /// Copies a packet into the arena, if it is wanted, belongs into this batch and fits.
+    fn take(&mut self, packet: &Packet) -> Result<Taken> {
         if !self.arena.is_empty() && packet.interface != self.device {
-            return false;
+            return Ok(Taken::Later);
         }
         let interface = &self.interfaces[usize::from(packet.interface)];
         let data = &self.input.bytes()[packet.data.clone()];
         let cap_len = data.len() as u32;
+        let at = usize::from(packet.interface);
+        if !self.filter.accepts((at, interface.link_number), data, packet.wire_len, packet.egress)? {
+            self.counters.follow(&self.interfaces);
+            self.counters.read(at, packet.wire_len, false);
+            self.input.consume(packet.size);
+            return Ok(Taken::Refused);
+        }
         let snapped = if cap_len < packet.wire_len { flags::SNAPPED } else { 0 };
         let egress = if packet.egress { flags::EGRESS } else { 0 };
         let mut header = RecordHeader {
@@ -290,15 +333,15 @@ impl FileSource {
             ..RecordHeader::default()
         };
         if !self.arena.has_room(data.len()) {
-            return false;
+            return Ok(Taken::Later);
         }
         annotate::annotate(&mut header, data);
         self.arena.push(&header, data);
         self.device = packet.interface;
         self.counters.follow(&self.interfaces);
-        self.counters.read(usize::from(packet.interface), packet.wire_len);
+        self.counters.read(at, packet.wire_len, true);
         self.input.consume(packet.size);
-        true
+        Ok(Taken::Wanted)
     }
 
     /// One step through the file, waiting up to `wait` for bytes.

@@ -7,10 +7,13 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
-use wirelane_datapath::instance::{PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA};
+use wirelane_datapath::instance::{
+    PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, PROGRAM_XSK,
+};
 
+use crate::device::kernel::generic_xdp_hides_headers;
 use crate::device::{Device, XdpMode};
-use crate::{Error, Result};
+use crate::{Error, LinkType, Result};
 
 /// A place on a device where packets can be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,30 @@ pub(crate) fn look(device: &Device, hook: Hook) -> Result<Found> {
 }
 
 fn look_xdp(device: &Device) -> Result<Found> {
+    match xdp_program(device)? {
+        None => Ok(Found::Nothing),
+        Some((id, program, mode)) if is_capture(&program) => {
+            Ok(Found::Ours { program: id, hook: Hook::Xdp(mode) })
+        }
+        Some((_, program, _)) if program == PROGRAM_XSK => Err(Error::BadOption {
+            option: "-i",
+            reason: format!(
+                "{} is taken by a capture of Wirelane's engine xsk, which shares with nobody; stop it first",
+                device.name
+            ),
+        }),
+        Some((id, program, mode)) => {
+            Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
+        }
+    }
+}
+
+fn is_capture(program: &str) -> bool {
+    program == PROGRAM_XDP || program == PROGRAM_XDP_METADATA
+}
+
+/// The XDP program on a device: its id, name and mode.
+fn xdp_program(device: &Device) -> Result<Option<(u32, String, XdpMode)>> {
     let mut query =
         sys::bpf_xdp_query_opts { sz: size_of::<sys::bpf_xdp_query_opts>() as _, ..Default::default() };
     // SAFETY: a live, zeroed option struct with its size set.
@@ -81,18 +108,52 @@ fn look_xdp(device: &Device) -> Result<Found> {
         (query.hw_prog_id, XdpMode::Offloaded),
     ];
     let Some((id, mode)) = attached.into_iter().find(|(id, _)| *id != 0) else {
-        return Ok(Found::Nothing);
+        return Ok(None);
     };
-    match program_name(id)? {
-        None => Ok(Found::Nothing), // ended since the query
-        Some(program) if program == PROGRAM_XDP || program == PROGRAM_XDP_METADATA => {
-            Ok(Found::Ours { program: id, hook: Hook::Xdp(mode) })
-        }
-        Some(program) => {
-            Err(Error::ForeignProgram { device: device.name.clone(), program, id, mode: mode.to_string() })
-        }
+    // Without a name it has ended since the query.
+    Ok(program_name(id)?.map(|name| (id, name, mode)))
+}
+
+/// Refuses to capture by tc behind our own generic XDP program, and the other way round, where this kernel takes the
+/// Ethernet header from what tc gets then: recordings would be wrong without a word. Of another's program it cannot be
+/// told whether it has that effect: that is warned about.
+pub(crate) fn refuse_headerless(device: &Device, hook: Hook) -> Result<()> {
+    if !generic_xdp_hides_headers() || device.link_type != LinkType::Ethernet {
+        return Ok(());
+    }
+    let refused = |by: &str, running: &str, join: &str| {
+        Err(Error::Unsupported {
+            what: format!("capturing on {} by {by} while it is captured by {running}", device.name),
+            needs: "another kernel: since Linux 6.9 tc gets packets without their Ethernet header there"
+                .into(),
+            instead: format!("--hook {join} joins the capture that is running"),
+        })
+    };
+    match hook {
+        Hook::Ingress => match xdp_program(device)? {
+            Some((_, program, XdpMode::Generic)) if is_capture(&program) => {
+                refused("tc", "generic XDP", "generic")
+            }
+            Some((id, program, XdpMode::Generic)) => {
+                tracing::warn!(
+                    "the XDP program '{program}' (id {id}) runs on {} in generic mode: {HEADERLESS}",
+                    device.name
+                );
+                Ok(())
+            }
+            _ => Ok(()),
+        },
+        Hook::Xdp(XdpMode::Generic) => match look(device, Hook::Ingress)? {
+            Found::Ours { .. } => refused("generic XDP", "tc", "tc"),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
+
+/// What a generic XDP program may do to a capture by tc.
+pub(crate) const HEADERLESS: &str = "if it takes packets in several buffers (SEC(\"xdp.frags\")), this kernel hands \
+     them on to tc without their Ethernet header, and what is captured is not whole";
 
 /// tc programs stand in a row; others beside ours are none of our business. Each of ours goes to the front, so the
 /// last of ours was there first: it is the instance.
@@ -185,15 +246,76 @@ pub(crate) fn link_of(program: u32) -> Result<Option<OwnedFd>> {
     Ok(None)
 }
 
+/// What a link holds.
+fn link_info(link: &OwnedFd) -> Result<sys::bpf_link_info> {
+    let mut info = sys::bpf_link_info::default();
+    let mut len = size_of::<sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is live and of the size stated; the counts of the arrays that it might point to are zero.
+    let status = unsafe { sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut len) };
+    if status < 0 {
+        return Err(Error::kernel(
+            "asking where the capture program is",
+            std::io::Error::from_raw_os_error(-status),
+        ));
+    }
+    Ok(info)
+}
+
+/// The id of the program that a link holds.
+pub(super) fn program_of(link: &OwnedFd) -> Result<u32> {
+    Ok(link_info(link)?.prog_id)
+}
+
+/// Puts a program in the place of the one that a link holds, if that still is `old`. Every packet is seen by one of
+/// the two.
+pub(super) fn replace(link: &OwnedFd, old: &OwnedFd, new: BorrowedFd<'_>, device: &Device) -> Result<()> {
+    let opts = sys::bpf_link_update_opts {
+        sz: size_of::<sys::bpf_link_update_opts>() as _,
+        flags: sys::BPF_F_REPLACE,
+        old_prog_fd: old.as_raw_fd() as u32,
+        ..Default::default()
+    };
+    // SAFETY: live descriptors of a link and a program, and a live option struct with its size set.
+    match unsafe { sys::bpf_link_update(link.as_raw_fd(), new.as_raw_fd(), &opts) } {
+        0 => Ok(()),
+        error => Err(Error::kernel(
+            format!("replacing the capture program on {}", device.name),
+            std::io::Error::from_raw_os_error(-error),
+        )),
+    }
+}
+
+/// Binds a map to a program that does not look at it.
+pub(super) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> std::io::Result<()> {
+    // SAFETY: two live descriptors, no options.
+    match unsafe { sys::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), std::ptr::null()) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// The device that a link holds its program on, by its index in whichever network namespace it is in now; 0: none, for
+/// the device has been deleted, or the link was detached by somebody.
+pub(crate) fn device_of(link: &OwnedFd) -> Result<u32> {
+    let info = link_info(link)?;
+    // SAFETY: XDP and TCX links, the only ones that we make, both begin with the device's index, and all bytes of
+    // the union are initialised.
+    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+}
+
 /// The name of a program, `None` if it is gone.
 pub(super) fn program_name(id: u32) -> Result<Option<String>> {
     let Some(fd) = by_id(id, sys::bpf_prog_get_fd_by_id, "program")? else {
         return Ok(None);
     };
-    let (info, _) = program_info(&fd)?;
+    Ok(Some(name_in(&program_info(&fd)?.0)))
+}
+
+/// The name in a program's description.
+pub(super) fn name_in(info: &sys::bpf_prog_info) -> String {
     // SAFETY: the kernel ends the name with a zero within the array (BPF_OBJ_NAME_LEN).
     let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-    Ok(Some(name.to_string_lossy().into_owned()))
+    name.to_string_lossy().into_owned()
 }
 
 /// Opens a BPF object by id, `None` if it is gone.
@@ -229,6 +351,12 @@ pub(crate) fn program_info(fd: &OwnedFd) -> Result<(sys::bpf_prog_info, Vec<u32>
     }
     maps.truncate(info.nr_map_ids as usize);
     Ok((info, maps))
+}
+
+/// Instructions of a loaded program, as the kernel has rewritten it, with those of its functions.
+pub(super) fn instructions(program: BorrowedFd<'_>) -> Result<usize> {
+    let program = program.try_clone_to_owned().map_err(|e| Error::kernel("holding a program", e))?;
+    Ok(program_info(&program)?.0.xlated_prog_len as usize / 8)
 }
 
 /// The id of a loaded program.

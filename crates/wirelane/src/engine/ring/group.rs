@@ -13,16 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_datapath::instance::{
-    self as layout, AWAKE, BUCKETS, Balance, ELEMENT, Group, MAX_GROUPS, MAX_READERS, MAX_WORKERS,
-    Reader as ReaderEnd, Ring, SEGMENT, Tally, group_flags,
+    self as layout, AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Reader as ReaderEnd, Ring, SEGMENT,
+    Tally, group_flags,
 };
 
 use super::bell::Bell;
+use super::data::{RingMemory, create_data};
+use super::describe::{first_table, write_balance, write_group};
+use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
+use super::program::{self, SteeringProgram};
 use super::reader::Reader;
+use crate::device::Device;
+use crate::filter::Filter;
 use crate::settings::Clock;
 use crate::{Error, Result};
 
@@ -39,8 +45,12 @@ pub(crate) struct Wish {
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
     pub(crate) clock: Clock,
+    /// Which packets; `None`: all.
+    pub(crate) filter: Option<Filter>,
     /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
     pub(crate) shed: Option<(u32, u32)>,
+    /// What steers where `steering` says that a program does.
+    pub(crate) program: Option<SteeringProgram>,
 }
 
 /// What became of the packets that were steered to one worker.
@@ -60,6 +70,8 @@ pub(crate) struct Membership {
     segments: usize,
     data: Arc<Mapping>,
     readers: Arc<Mapping>,
+    /// The rings' map: [`Membership::set_filter`] hands it over once more, to wait.
+    map: MapHandle,
     clock: Clock,
     joined: bool,
 }
@@ -75,7 +87,7 @@ struct Place {
 /// one that outlives its capture still reads the writers' ends of its rings, which must not become another
 /// group's meanwhile.
 #[derive(Debug)]
-struct Token(#[expect(dead_code, reason = "held open, not used")] (OwnedFd, OwnedFd));
+pub(super) struct Token(#[expect(dead_code, reason = "held open, not used")] (OwnedFd, OwnedFd));
 
 /// How long a place that is only being cleared is waited for, where no other is free.
 const CLEARING: Duration = Duration::from_secs(1);
@@ -115,6 +127,7 @@ impl Place {
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
         set_clock(instance, self.group, Clock::Packet);
+        program::release(instance, self.group);
         let mut left = Vec::new();
         if is_there(&instance.data, self.group)? {
             left.push((&instance.data, self.group));
@@ -200,13 +213,14 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
 
 impl Membership {
     /// Joins `instance` as a new group. Lanes begin to write to it when [`Membership::activate`] is called.
-    pub(crate) fn join(instance: &Arc<Instance>, device: &str, wish: &Wish) -> Result<Membership> {
+    pub(crate) fn join(instance: &Arc<Instance>, device: &Device, wish: &Wish) -> Result<Membership> {
         let rings = instance.lanes * wish.workers;
         if rings > MAX_READERS || wish.workers > MAX_WORKERS {
             return Err(Error::BadOption {
                 option: "--workers",
                 reason: format!(
-                    "{device} has {} lanes: at most {} workers",
+                    "{} has {} lanes: at most {} workers",
+                    device.name,
                     instance.lanes,
                     (MAX_READERS / instance.lanes).min(MAX_WORKERS)
                 ),
@@ -215,10 +229,13 @@ impl Membership {
         if let Some(queue) = wish.queues.iter().find(|&&queue| queue as usize >= instance.queues) {
             return Err(Error::BadOption {
                 option: "-i",
-                reason: format!("{device}@{queue}: only queues below {} can be told apart", instance.queues),
+                reason: format!(
+                    "{}@{queue}: only queues below {} can be told apart",
+                    device.name, instance.queues
+                ),
             });
         }
-        let place = Place::take_any(instance, device)?;
+        let place = Place::take_any(instance, &device.name)?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());
@@ -230,7 +247,7 @@ impl Membership {
 
         let segments = wish.ring_size.div_ceil(SEGMENT).next_power_of_two();
         let elements = 1 + rings * segments;
-        let map = create_data(elements)?;
+        let map = create_data(elements, rings, segments)?;
         let share = |len, writable| {
             Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
                 let (all, each) = (len.div_ceil(1 << 20), (segments * SEGMENT) >> 20);
@@ -250,27 +267,62 @@ impl Membership {
             readers.word(offset).store(AWAKE, Ordering::Relaxed);
         }
         let buckets = first_table(wish.workers);
-        write_group(instance, place.group, wish, segments, buckets);
+        let filter = wish.filter.as_ref().map_or(Ok(NO_FILTER), |filter| {
+            filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
+        })?;
+        let installed = program::install(instance, device, place.group, wish.program.as_ref())?;
+        write_group(instance, place.group, wish, segments, (installed.place, filter));
+        // The lock goes: from here on the group's description says which program it uses.
+        drop(installed);
         if wish.flags & group_flags::ADAPTIVE != 0 {
             for lane in 0..instance.lanes {
                 write_balance(instance, place.group, lane, &buckets);
             }
         }
-        let key = (place.group as u32).to_ne_bytes();
-        instance
-            .data
-            .update(&key, &map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| Error::bpf("handing the rings to the capture program", e))?;
-        Ok(Membership {
+        let membership = Membership {
             instance: Arc::clone(instance),
             place,
             workers: wish.workers,
             segments,
             data,
             readers,
+            map,
             clock: wish.clock,
             joined: true,
-        })
+        };
+        membership.hand_over()?;
+        Ok(membership)
+    }
+
+    /// From its next packet on, each lane judges by this filter; `None` accepts everything. On return none judges by
+    /// the one before.
+    pub(crate) fn set_filter(&mut self, filter: Option<&Filter>) -> Result<()> {
+        if !self.joined {
+            return Ok(());
+        }
+        let group = self.place.group;
+        let number = match filter {
+            None => NO_FILTER,
+            Some(filter) => {
+                // The one that is not in use; whoever judged by it has done (below).
+                let number = if filters::in_use(&self.instance, group) == FIRST_FILTER { 2 } else { 1 };
+                filters::write(&self.instance, group, number, filter)?;
+                number
+            }
+        };
+        filters::switch(&self.instance, group, number);
+        // Handing over the map that is there changes nothing, but the kernel waits for all programs that are running
+        // now (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
+        self.hand_over()
+    }
+
+    /// Puts the group's rings where lanes find them. The kernel waits for running programs.
+    fn hand_over(&self) -> Result<()> {
+        let key = (self.place.group as u32).to_ne_bytes();
+        self.instance
+            .data
+            .update(&key, &self.map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::bpf("handing the rings to the capture program", e))
     }
 
     /// Hangs up the bells of all workers, in their order.
@@ -312,12 +364,12 @@ impl Membership {
             Word::new(&self.readers, end + offset_of!(ReaderEnd, tail)),
             Word::new(&self.readers, end + offset_of!(ReaderEnd, wake_at)),
         );
-        let memory = RingMemory {
-            data: Arc::clone(&self.data),
-            first: 1 + index * self.segments,
-            segments: self.segments,
-            _place: Arc::clone(&self.place.token),
-        };
+        let memory = RingMemory::new(
+            Arc::clone(&self.data),
+            1 + index * self.segments,
+            self.segments,
+            Arc::clone(&self.place.token),
+        );
         (reader, memory)
     }
 
@@ -381,98 +433,4 @@ pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tall
         turn: 0,
         pad: [0; 8],
     }
-}
-
-/// The records of one ring.
-#[derive(Debug)]
-pub(crate) struct RingMemory {
-    data: Arc<Mapping>,
-    first: usize,
-    segments: usize,
-    /// The ring's words are read as long as its records are.
-    _place: Arc<Token>,
-}
-
-impl RingMemory {
-    /// `unread` bytes at `position`, as far as they lie in one segment: the bytes (with the slack behind them,
-    /// into which the last record may spill), and how many of them records start in.
-    pub(crate) fn run(&self, position: u64, unread: u64) -> (&[u8], usize) {
-        let position = position as usize;
-        let offset = position % SEGMENT;
-        let segment = self.first + (position / SEGMENT) % self.segments;
-        let start_within = (SEGMENT - offset).min(unread as usize);
-        let bytes = (ELEMENT - offset).min(unread as usize);
-        // SAFETY: the bytes lie between the reader's position and a head that was loaded with Acquire, so the
-        // lane has finished them and will not write here again before the reader releases them (the lane
-        // checks the tail before it reserves; bytes in slack belong to the same records).
-        (unsafe { self.data.bytes(segment * ELEMENT + offset, bytes) }, start_within)
-    }
-}
-
-fn create_data(elements: usize) -> Result<MapHandle> {
-    let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE | libbpf_rs::libbpf_sys::BPF_F_INNER_MAP,
-        ..Default::default()
-    };
-    MapHandle::create(MapType::Array, Some("wl_ring"), 4, ELEMENT as u32, elements as u32, &opts)
-        .map_err(|e| Error::bpf(format!("allocating {} MiB for the rings", (elements * ELEMENT) >> 20), e))
-}
-
-/// The workers of the buckets at the beginning: all in turn.
-fn first_table(workers: usize) -> [u16; BUCKETS] {
-    std::array::from_fn(|bucket| (bucket % workers) as u16)
-}
-
-/// Tells a lane of a new adaptive group where buckets go, and sets its counts to 0.
-fn write_balance(instance: &Instance, group: usize, lane: usize, buckets: &[u16; BUCKETS]) {
-    let start = instance.balance(group, lane);
-    instance.balances.clear(start, size_of::<Balance>());
-    for (word, workers) in buckets.as_chunks::<4>().0.iter().enumerate() {
-        let bytes: Vec<u8> = workers.iter().flat_map(|worker| worker.to_ne_bytes()).collect();
-        let value = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        let offset = start + offset_of!(Balance, worker) + word * 8;
-        instance.balances.word(offset).store(value, Ordering::Relaxed);
-    }
-}
-
-/// Writes the group's wishes where the lanes read them. The group is not active yet.
-fn write_group(instance: &Instance, group: usize, wish: &Wish, segments: usize, buckets: [u16; BUCKETS]) {
-    let mut queues = [0u64; layout::MAX_QUEUES / 64];
-    for queue in &wish.queues {
-        queues[*queue as usize / 64] |= 1 << (queue % 64);
-    }
-    let config = Group {
-        queues,
-        snap_len: wish.snap_len,
-        workers: wish.workers as u32,
-        segments: segments as u32,
-        steering: wish.steering,
-        flags: wish.flags,
-        publish_every: wish.publish_every,
-        owner_pid: std::process::id(),
-        pad: 0,
-        owner: owner_name(),
-        joined_ns: crate::clock::monotonic_ns(),
-        shed_low: wish.shed.map_or(0, |(low, _)| low),
-        shed_high: wish.shed.map_or(0, |(_, high)| high),
-        buckets,
-    };
-    let words = size_of::<Group>() / 8;
-    for word in 0..words {
-        // SAFETY: Group is plain integers without padding, its size a multiple of 8 (the layout test says
-        // so); read_unaligned asks for nothing more.
-        let value = unsafe { std::ptr::from_ref(&config).cast::<u64>().add(word).read_unaligned() };
-        instance.groups.word(group * size_of::<Group>() + word * 8).store(value, Ordering::Relaxed);
-    }
-}
-
-/// The name of this process as the kernel has it.
-fn owner_name() -> [u8; 16] {
-    let mut name = [0; 16];
-    if let Ok(comm) = std::fs::read("/proc/self/comm") {
-        let len = comm.len().saturating_sub(1).min(15);
-        name[..len].copy_from_slice(&comm[..len]);
-    }
-    name
 }

@@ -6,7 +6,7 @@
 //! `clsact/` sees to the same.
 
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,15 +19,17 @@ use wirelane_datapath::instance::{
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
 use super::attach::{self, Found, Hook, Tc};
-use super::clsact;
+use super::lanes::{refuse_realtime, shares_queues};
+use super::log::trace_libbpf;
 use super::memory::Mapping;
-use crate::device::{Device, XdpMode};
+use super::{clsact, program, room};
+use crate::device::{Device, XdpMode, kernel};
+use crate::guardian::Guardian;
 use crate::{Error, Result};
 
 /// The maps of an instance that user space handles, and their shared parts.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    pub(crate) ifindex: u32,
     pub(crate) hook: Hook,
     pub(crate) lanes: usize,
     pub(crate) queues: usize,
@@ -47,15 +49,19 @@ pub(crate) struct Instance {
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
+    /// The objects of steering programs.
+    pub(crate) programs: MapHandle,
+    /// `struct wl_filter`, two per group.
+    pub(crate) filters: MapHandle,
     /// Keeps the program on the device.
-    _hold: Hold,
+    hold: Hold,
 }
 
 /// What keeps a program on a device.
 #[derive(Debug)]
 enum Hold {
-    Link(#[expect(dead_code, reason = "held open, not used")] OwnedFd),
-    Filter(#[expect(dead_code, reason = "held, not used")] clsact::Filter),
+    Link(OwnedFd),
+    Filter(clsact::Filter),
 }
 
 impl Instance {
@@ -63,13 +69,13 @@ impl Instance {
     ///
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
-    pub(crate) fn open(device: &Device, hook: Hook, tc: Tc) -> Result<Instance> {
+    pub(crate) fn open(device: &Device, hook: Hook, tc: Tc, guardian: &Arc<Guardian>) -> Result<Instance> {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
         // Between looking and acting another process may start or end an instance: look again then.
         for _ in 0..16 {
-            if let Some(instance) = find_or_load(device, hook, tc)? {
+            if let Some(instance) = find_or_load(device, hook, tc, guardian)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -85,14 +91,14 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::open`].
-    pub(crate) fn open_xdp(device: &Device) -> Result<Instance> {
+    pub(crate) fn open_xdp(device: &Device, guardian: &Arc<Guardian>) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook, Tc::Best);
+            return Instance::open(device, hook, Tc::Best, guardian);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best) {
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, guardian) {
             Err(Error::Unsupported { what, needs, .. }) => {
                 tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
-                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best)
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, guardian)
             }
             result => result,
         }
@@ -118,6 +124,43 @@ impl Instance {
         (group * self.lanes + lane) * size_of::<Balance>()
     }
 
+    /// The device that the program is on, by its index in the network namespace where that is now; 0: it is on none
+    /// any more. `None` where there is no link to ask.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where the kernel does not answer.
+    pub(crate) fn attached_to(&self) -> Result<Option<u32>> {
+        match &self.hold {
+            Hold::Link(link) => attach::device_of(link).map(Some),
+            Hold::Filter(_) => Ok(None),
+        }
+    }
+
+    /// The program that runs on the device now: it changes when somebody brings a steering program.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn program(&self) -> Result<OwnedFd> {
+        let id = match &self.hold {
+            Hold::Link(link) => attach::program_of(link)?,
+            Hold::Filter(filter) => filter.program()?,
+        };
+        let program = attach::by_id(id, sys::bpf_prog_get_fd_by_id, "program")?;
+        program
+            .ok_or_else(|| Error::kernel("opening the capture program", std::io::ErrorKind::NotFound.into()))
+    }
+
+    /// Puts a program in the place of the one that runs, which is `old`. No packet passes in between.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn replace(&self, old: &OwnedFd, new: BorrowedFd<'_>, device: &Device) -> Result<()> {
+        match &self.hold {
+            Hold::Link(link) => attach::replace(link, old, new, device),
+            Hold::Filter(filter) => filter.replace(new),
+        }
+    }
+
     /// Packets that came in on an RX queue or CPU which did not exist at load time.
     pub(crate) fn stray(&self) -> u64 {
         self.state.word(offset_of!(Layout, stray)).load(Ordering::Relaxed)
@@ -125,14 +168,14 @@ impl Instance {
 }
 
 /// The instance that runs on this hook of the device now, to look at; `None` where there is none.
-pub(crate) fn running(device: &Device, hook: Hook) -> Result<Option<Instance>> {
+pub(crate) fn running(device: &Device, hook: Hook, guardian: &Arc<Guardian>) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     match attach::look(device, hook)? {
         Found::Ours { program, hook } => {
             let Some(link) = attach::link_of(program)? else { return Ok(None) };
             join(device, program, hook, Hold::Link(link))
         }
-        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook)? {
+        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook, guardian)? {
             Some((filter, program)) => join(device, program, hook, Hold::Filter(filter)),
             None => Ok(None),
         },
@@ -141,7 +184,7 @@ pub(crate) fn running(device: &Device, hook: Hook) -> Result<Option<Instance>> {
 }
 
 /// `None` where what was found has changed meanwhile.
-fn find_or_load(device: &Device, hook: Hook, tc: Tc) -> Result<Option<Instance>> {
+fn find_or_load(device: &Device, hook: Hook, tc: Tc, guardian: &Arc<Guardian>) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     let found = if tc_hook && tc == Tc::Clsact { Found::NoLinks } else { attach::look(device, hook)? };
     match found {
@@ -155,10 +198,11 @@ fn find_or_load(device: &Device, hook: Hook, tc: Tc) -> Result<Option<Instance>>
         }),
         Found::Nothing | Found::NoLinks => {
             // On a kernel that has both, one that asked for clsact may be there.
-            if tc_hook && let Some((filter, program)) = clsact::join(device, hook)? {
+            if tc_hook && let Some((filter, program)) = clsact::join(device, hook, guardian)? {
                 return join(device, program, hook, Hold::Filter(filter));
             }
-            load(device, hook, matches!(found, Found::NoLinks))
+            attach::refuse_headerless(device, hook)?;
+            load(device, hook, matches!(found, Found::NoLinks).then_some(guardian))
         }
     }
 }
@@ -194,32 +238,44 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
+        programs: take("wl_programs")?,
+        filters: take("wl_filters")?,
     };
     maps.share(device, hook, hold).map(Some)
 }
 
-/// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
-fn shares_queues(driver: &str) -> bool {
-    // tun/tap runs the program in the writing thread, without a lock per queue (drivers/net/tun.c). A bond and a
-    // Hyper-V device hand the program down to other devices, each with a queue 0 of its own (bond_xdp_set() in
-    // drivers/net/bonding/bond_main.c, netvsc_vf_setxdp() in drivers/net/hyperv/netvsc_bpf.c).
-    matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
-}
-
-/// On a PREEMPT_RT kernel, one packet's program may be preempted by another's on the same CPU: a lane that is a CPU
-/// would have two writers. An RX queue under native XDP is polled by one thread there too.
-fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, hook: Hook) -> Option<Error> {
-    (realtime && per_cpu).then(|| Error::Unsupported {
-        what: format!("capturing on {} by {hook}", device.name),
-        needs: "a kernel without PREEMPT_RT (/sys/kernel/realtime says 1 here), to count and copy exactly"
-            .into(),
-        instead: "--hook native works, where the driver has native XDP".into(),
-    })
-}
-
 /// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
 /// faster.
-fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>> {
+fn load(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>) -> Result<Option<Instance>> {
+    // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
+    let metadata = hook == Hook::Xdp(XdpMode::Native)
+        && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
+    match load_as(device, hook, as_filter, metadata)? {
+        Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
+        Loaded::Unsafe { given, now } => {
+            tracing::warn!(
+                "{}: this kernel made the capture program longer than it had room for ({given} instructions, {now} now): \
+                 its card is not asked for VLAN tags and times",
+                device.name
+            );
+            match load_as(device, hook, as_filter, false)? {
+                Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
+                Loaded::Unsafe { .. } => unreachable!("only a program that is bound to its device is unsafe"),
+            }
+        }
+    }
+}
+
+/// What came of loading.
+enum Loaded {
+    /// `None` if another process was faster.
+    Instance(Option<Box<Instance>>),
+    /// The kernel may have moved the program, which is bound to the device (room.rs); it has been unloaded.
+    Unsafe { given: usize, now: usize },
+}
+
+/// [`load`], with a program that asks the card for `metadata` or without.
+fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metadata: bool) -> Result<Loaded> {
     // On the way out there are no RX queues: all packets count as of queue 0.
     let queues = if hook == Hook::Egress { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
@@ -230,12 +286,8 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
     let seed = random_seed();
-    let batches = crate::device::kernel::tells_batches();
-
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
-        // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
-        tracing::debug!("libbpf {level:?}: {}", message.trim_end());
-    })));
+    trace_libbpf();
+    let batches = kernel::tells_batches();
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default()
@@ -249,9 +301,6 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         rodata.wl_config.link = device.link_type as u32;
         rodata.wl_config.batches = batches.into();
     }
-    // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
-    let metadata = hook == Hook::Xdp(XdpMode::Native)
-        && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
     let progs = &mut open.progs;
     match hook {
         Hook::Xdp(_) if metadata => {
@@ -268,9 +317,11 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
-    sized(open.maps.wl_owners.set_max_entries(clsact::OWNERS))?;
-    let skel =
-        open.load().map_err(|e| Error::bpf(doing("loading the capture program into the kernel"), e))?;
+    sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
+    let skel = open.load().map_err(|e| {
+        let loading = || doing("loading the capture program into the kernel");
+        Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
+    })?;
 
     let program = match hook {
         Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
@@ -278,13 +329,17 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         Hook::Ingress => skel.progs.wirelane_in.as_fd(),
         Hook::Egress => skel.progs.wirelane_out.as_fd(),
     };
-    // The owners' map is not looked at by the program: bound to it, it is found by whoever finds the program.
-    // SAFETY: two live descriptors, no options.
-    let status = unsafe {
-        sys::bpf_prog_bind_map(program.as_raw_fd(), skel.maps.wl_owners.as_fd().as_raw_fd(), std::ptr::null())
-    };
-    if status < 0 {
-        return Err(Error::kernel(doing("binding a map"), std::io::Error::from_raw_os_error(-status)));
+    if metadata {
+        let given = skel.progs.wirelane_xdp_md.insn_cnt();
+        let now = attach::instructions(program)?;
+        if room::may_have_moved(given, now) {
+            return Ok(Loaded::Unsafe { given, now });
+        }
+        tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
+    }
+    // Not looked at by the program: bound to it, they are found by whoever finds the program.
+    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd()] {
+        attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
     let maps = Maps {
@@ -296,6 +351,8 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
+        programs: handle(&skel.maps.wl_programs)?,
+        filters: handle(&skel.maps.wl_filters)?,
     };
     let state = Layout {
         active: 0,
@@ -311,20 +368,24 @@ fn load(device: &Device, hook: Hook, as_filter: bool) -> Result<Option<Instance>
         pad: [0; 1],
     };
     maps.describe(&state)?;
-    if as_filter {
-        let Some(filter) = clsact::attach(program, &maps.owners, device, hook)? else { return Ok(None) };
-        return maps.share(device, hook, Hold::Filter(filter)).map(Some);
+    if let Some(guardian) = as_filter {
+        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, guardian)? else {
+            return Ok(Loaded::Instance(None));
+        };
+        return maps
+            .share(device, hook, Hold::Filter(filter))
+            .map(|instance| Loaded::Instance(Some(Box::new(instance))));
     }
-    let Some(link) = attach::attach(program, device, hook)? else { return Ok(None) };
+    let Some(link) = attach::attach(program, device, hook)? else { return Ok(Loaded::Instance(None)) };
     if matches!(hook, Hook::Ingress | Hook::Egress)
         && let Found::Ours { program: first, .. } = attach::look(device, hook)?
         && attach::link_of(first)?.is_some()
         && first != attach::program_id(program)?
     {
         // tc takes any number of programs: of two processes that came at once, the later one joins the other.
-        return Ok(None);
+        return Ok(Loaded::Instance(None));
     }
-    maps.share(device, hook, Hold::Link(link)).map(Some)
+    maps.share(device, hook, Hold::Link(link)).map(|instance| Loaded::Instance(Some(Box::new(instance))))
 }
 
 /// The maps by their file descriptors.
@@ -337,6 +398,8 @@ struct Maps {
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
+    programs: MapHandle,
+    filters: MapHandle,
 }
 
 impl Maps {
@@ -376,7 +439,6 @@ impl Maps {
         let slots = if per_cpu { lanes * queues } else { queues };
         let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
         Ok(Instance {
-            ifindex: device.ifindex,
             hook,
             lanes,
             queues,
@@ -390,30 +452,16 @@ impl Maps {
             data: self.data,
             bells: self.bells,
             owners: self.owners,
-            _hold: hold,
+            programs: self.programs,
+            filters: self.filters,
+            hold,
         })
     }
 }
 
 /// A seed that a sender cannot guess, so that it cannot aim its flows at one worker.
-fn random_seed() -> u32 {
+pub(crate) fn random_seed() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn on_realtime_kernels_lanes_are_rx_queues_only() {
-        let device = Device::open("lo").unwrap();
-        let message = |realtime, per_cpu| {
-            refuse_realtime(realtime, per_cpu, &device, Hook::Ingress).map(|error| error.to_string())
-        };
-        let refusal = message(true, true).unwrap();
-        assert!(refusal.contains("lo by tc ingress") && refusal.contains("--hook native"), "{refusal}");
-        assert_eq!([message(true, false), message(false, true), message(false, false)], [None, None, None]);
-    }
 }

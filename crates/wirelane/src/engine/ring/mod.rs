@@ -4,7 +4,14 @@
 //!  attach.rs     the hooks of a device: what hangs there, and how ours gets there
 //!  clsact/       tc where it has no links: filters, and what removes them
 //!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
+//!  lanes.rs      what a lane is: an RX queue or a CPU
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
+//!  describe.rs   what it wants, where the lanes read it
+//!  data.rs       the memory of its rings
+//!  filters.rs    the two filters of a group, and the switch between them
+//!  program/      steering programs: linked into the capture program, and put in its place
+//!  log.rs        what libbpf and the verifier say
+//!  room.rs       whether the kernel moved a program that it must not move
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
 //!  source.rs     a worker: all rings that lead to it; spin, sleep, wake
 //!  bell.rs       the wake-up
@@ -14,11 +21,18 @@
 
 pub(crate) mod attach;
 pub(crate) mod bell;
-mod clsact;
+pub(crate) mod clsact;
+pub(crate) mod data;
+mod describe;
+pub(crate) mod filters;
 pub(crate) mod group;
 pub(crate) mod instance;
+mod lanes;
+pub(crate) mod log;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
+pub(crate) mod program;
 pub(crate) mod reader;
+mod room;
 pub(crate) mod source;

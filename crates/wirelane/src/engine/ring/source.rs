@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
 
 use super::bell::{self, Bell};
-use super::group::RingMemory;
+use super::data::RingMemory;
 use super::memory::Word;
 use super::reader::Reader;
 use crate::batch::{Batch, Progress};

@@ -12,58 +12,79 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 
 /// How long the lock is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(5);
 
+/// The file to lock. Its lock is independent of other descriptors'.
+#[derive(Debug)]
+pub(crate) struct NamespaceLock(OwnedFd);
+
+impl NamespaceLock {
+    /// Of the calling thread's network namespace; not taken yet.
+    pub(crate) fn open() -> Result<NamespaceLock> {
+        let path = "/proc/thread-self/ns/net";
+        let file = File::open(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        Ok(NamespaceLock(file.into()))
+    }
+
+    /// Does something under the lock, or without it where somebody else has it all the time.
+    pub(crate) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.wait();
+        let result = work();
+        self.release();
+        result
+    }
+
+    /// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time.
+    fn wait(&self) -> bool {
+        let start = Instant::now();
+        loop {
+            // SAFETY: flock(2) takes integers only.
+            if unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return true;
+            }
+            let waits =
+                matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EWOULDBLOCK | libc::EINTR));
+            if !waits || start.elapsed() >= PATIENCE {
+                return false;
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    /// Gives the lock up, also where a forked process still has a copy of the descriptor.
+    fn release(&self) {
+        // SAFETY: flock(2) takes integers only.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+impl AsRawFd for NamespaceLock {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// The lock, held until drop.
-pub(super) struct Lock(OwnedFd);
+pub(super) struct Lock(NamespaceLock);
 
 impl Lock {
     /// Takes the lock of the calling thread's network namespace.
     pub(super) fn take() -> Result<Lock> {
-        let file = open()?;
-        if !wait(file.as_raw_fd()) {
+        let lock = NamespaceLock::open()?;
+        if !lock.wait() {
             tracing::warn!(
                 "another program has held this network namespace's lock (flock on /proc/self/ns/net) for {} s: \
                  going on without it",
                 PATIENCE.as_secs()
             );
         }
-        Ok(Lock(file))
+        Ok(Lock(lock))
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        release(self.0.as_raw_fd());
+        self.0.release();
     }
-}
-
-/// The file to lock, opened anew: its lock is independent of other descriptors'.
-pub(super) fn open() -> Result<OwnedFd> {
-    let path = "/proc/thread-self/ns/net";
-    File::open(path).map(Into::into).map_err(|source| Error::Io { path: path.into(), source })
-}
-
-/// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time. Allocates nothing.
-pub(super) fn wait(file: RawFd) -> bool {
-    let start = Instant::now();
-    loop {
-        // SAFETY: flock(2) takes integers only.
-        if unsafe { libc::flock(file, libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return true;
-        }
-        let waits =
-            matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EWOULDBLOCK | libc::EINTR));
-        if !waits || start.elapsed() >= PATIENCE {
-            return false;
-        }
-        std::thread::sleep(STEP);
-    }
-}
-
-/// Gives the lock up, also where a forked process still has a copy of the descriptor.
-pub(super) fn release(file: RawFd) {
-    // SAFETY: flock(2) takes integers only.
-    unsafe { libc::flock(file, libc::LOCK_UN) };
 }

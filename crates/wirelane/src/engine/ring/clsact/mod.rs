@@ -7,7 +7,7 @@
 //!
 //! The kernel keeps a filter when its maker is killed. Ours does nothing then: `wl_entry` has been emptied by
 //! the kernel, so packets are neither copied nor taken. What is left, the empty step, is removed by
-//! the guardian of the killed process (`guardian.rs`), or, where that was killed too, by the next Wirelane that
+//! the guardian of the killed process (`src/guardian/`), or, where that was killed too, by the next Wirelane that
 //! opens the device ([`heal`]).
 //!
 //! A process finds a running instance by the filters on the device: ours has a handle and a program of ours, its
@@ -16,13 +16,14 @@
 //! nobody else has come to use it. The handle says whether it was. Looking and acting is done under a lock
 //! (`lock.rs`). Other people's filters and qdiscs are never touched.
 
-mod guardian;
 mod lock;
 mod messages;
 mod presence;
 mod removal;
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
@@ -32,14 +33,15 @@ use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
 use super::attach::{self, Hook};
 use crate::device::Device;
 use crate::device::netlink::Client;
+use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::{Error, Result};
-use guardian::Guardian;
 use lock::Lock;
 use messages::{Place, Request, read_filter, read_qdisc};
 use presence::Presence;
-use removal::Removal;
 
+pub(crate) use lock::NamespaceLock;
 pub(crate) use presence::OWNERS;
+pub(crate) use removal::{Recipe, Removal};
 
 /// Handles of our filters: on a qdisc that was there, and on one that was made for us.
 const HANDLE: u32 = 0x574c_0010;
@@ -50,7 +52,7 @@ const PRIORITY: u16 = 7;
 /// A process's hold on a filter: it goes off the device with the last of them.
 pub(crate) struct Filter {
     presence: Option<Presence>,
-    guardian: Guardian,
+    charge: Charge,
     removal: Removal,
     device: String,
 }
@@ -64,19 +66,47 @@ impl std::fmt::Debug for Filter {
 impl Drop for Filter {
     fn drop(&mut self) {
         self.presence = None;
-        if self.guardian.finish() {
-            return;
-        }
-        // Somebody has killed the guardian: this process does its work, as far as it still may.
-        let removed = Lock::take().and_then(|_lock| {
-            self.removal.run_if_unused().map_err(|e| Error::kernel("removing the tc filter", e))
-        });
+        let removed = match self.charge.fulfil() {
+            Fulfilled::Done(said) => return said.iter().for_each(Said::log),
+            // Somebody has killed the guardian: this process does its work, where it still may.
+            Fulfilled::Yours => Lock::take().and_then(|_lock| {
+                self.removal.run_if_unused().map_err(|e| Error::kernel("removing the tc filter", e))
+            }),
+            Fulfilled::Nobodys => Err(Error::kernel(
+                "removing the tc filter",
+                io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "the guardian that has the right to it is gone",
+                ),
+            )),
+        };
         if let Err(e) = removed {
             tracing::warn!(
                 "{}: {e}; it does nothing any more, and the next wirelane on the device removes it",
                 self.device
             );
         }
+    }
+}
+
+impl Filter {
+    fn entry(&self) -> Result<BorrowedFd<'_>> {
+        let presence = self.presence.as_ref().map(Presence::entry);
+        presence
+            .ok_or_else(|| Error::kernel("looking for the tc filter", std::io::ErrorKind::NotFound.into()))
+    }
+
+    /// The id of the capture program that the filter leads to.
+    pub(super) fn program(&self) -> Result<u32> {
+        presence::entry_of(self.entry()?).map_err(|e| Error::kernel("looking for the capture program", e))
+    }
+
+    /// Has the filter lead to another capture program. Whoever looks at filters meanwhile must not find one whose
+    /// program has just ended, and take it for a dead process's: hence the lock.
+    pub(super) fn replace(&self, program: BorrowedFd<'_>) -> Result<()> {
+        let _lock = Lock::take()?;
+        presence::set_entry(self.entry()?, program)
+            .map_err(|e| Error::kernel(format!("replacing the capture program on {}", self.device), e))
     }
 }
 
@@ -87,6 +117,13 @@ struct Ours {
     priority: u16,
     /// Id of the step.
     program: u32,
+}
+
+impl Removal {
+    /// Has the guardian see to it.
+    fn charge(&self, guardian: &Arc<Guardian>) -> Result<Charge> {
+        guardian.charge(&Duty::Filter(self.recipe().clone()), &self.descriptors())
+    }
 }
 
 /// What a filter of ours leads to.
@@ -305,14 +342,14 @@ pub(crate) fn heal(device: &Device) -> Result<()> {
 }
 
 /// Joins the instance that runs on this hook of the device: its hold, and the id of its capture program.
-pub(crate) fn join(device: &Device, hook: Hook) -> Result<Option<(Filter, u32)>> {
+pub(crate) fn join(device: &Device, hook: Hook, guardian: &Arc<Guardian>) -> Result<Option<(Filter, u32)>> {
     let mut tc = Tc::open(device)?;
     let _lock = Lock::take()?;
     let Some((filter, running)) = tc.heal(hook == Hook::Egress)?.into_iter().next() else { return Ok(None) };
     let removal = filter.removal(&running.owners)?;
-    let guardian = Guardian::start(&removal)?;
+    let charge = removal.charge(guardian)?;
     let presence = Some(Presence::begin(&running.owners, running.entry.as_fd(), &device.name)?);
-    Ok(Some((Filter { presence, guardian, removal, device: device.name.clone() }, running.program)))
+    Ok(Some((Filter { presence, charge, removal, device: device.name.clone() }, running.program)))
 }
 
 /// Puts a capture program on the device; `None` if another process was faster.
@@ -321,6 +358,7 @@ pub(crate) fn attach(
     owners: &MapHandle,
     device: &Device,
     hook: Hook,
+    guardian: &Arc<Guardian>,
 ) -> Result<Option<Filter>> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = std::mem::MaybeUninit::uninit();
@@ -340,11 +378,9 @@ pub(crate) fn attach(
     }
     let presence = Some(Presence::begin(owners, skel.maps.wl_entry.as_fd(), &device.name)?);
     let made = tc.prepare_qdisc(hook)?;
-    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners);
+    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners, guardian);
     match attached {
-        Ok((removal, guardian)) => {
-            Ok(Some(Filter { presence, guardian, removal, device: device.name.clone() }))
-        }
+        Ok((removal, charge)) => Ok(Some(Filter { presence, charge, removal, device: device.name.clone() })),
         Err(e) => {
             if made {
                 tc.remove_qdisc_if_empty()?;
@@ -354,14 +390,15 @@ pub(crate) fn attach(
     }
 }
 
-/// Starts the guardian, and then puts the filter there.
+/// Charges the guardian, and then puts the filter there.
 fn put(
     tc: &mut Tc<'_>,
     hook: Hook,
     made: bool,
     step: BorrowedFd<'_>,
     owners: &MapHandle,
-) -> Result<(Removal, Guardian)> {
+    guardian: &Arc<Guardian>,
+) -> Result<(Removal, Charge)> {
     let device = tc.device;
     let place = Place::new(device.ifindex, hook);
     let (priority, in_front) = tc.choose_priority(place)?;
@@ -375,10 +412,10 @@ fn put(
     let handle = if made { HANDLE_MADE } else { HANDLE };
     let filter = Ours { place, handle, priority, program: attach::program_id(step)? };
     let removal = filter.removal(owners)?;
-    let guardian = Guardian::start(&removal)?;
+    let charge = removal.charge(guardian)?;
     let request = Request::add_filter(place, handle, priority, step.as_raw_fd() as u32, PROGRAM_CLSACT);
     match tc.ask(&request, "adding the tc filter", |_| {}) {
-        Ok(()) => Ok((removal, guardian)),
+        Ok(()) => Ok((removal, charge)),
         Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => {
             Err(tc.lacks("cls_bpf"))
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
 use wirelane_datapath::instance::MAX_GROUPS;
 
 use super::removal::has_entry;
@@ -29,7 +29,7 @@ pub(super) struct Presence {
     /// Two descriptors of `wl_entry`, one numbered below the socket's and one above. A killed process's
     /// descriptors are closed in the order of their numbers, up or down: the socket is gone before the last
     /// of these either way.
-    _entry: [OwnedFd; 2],
+    entry: [OwnedFd; 2],
 }
 
 impl Presence {
@@ -43,13 +43,37 @@ impl Presence {
         let token = (socket.as_raw_fd() as u64).to_ne_bytes();
         for place in FIRST..OWNERS {
             match owners.update(&place.to_ne_bytes(), &token, MapFlags::NO_EXIST) {
-                Ok(()) => return Ok(Presence { _socket: socket, _peer: peer, _entry: [below, above] }),
+                Ok(()) => return Ok(Presence { _socket: socket, _peer: peer, entry: [below, above] }),
                 Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(Error::bpf("registering with the capture program", e)),
             }
         }
         Err(Error::TooManyGroups { device: device.to_owned(), limit: MOST })
     }
+
+    /// `wl_entry`.
+    pub(super) fn entry(&self) -> BorrowedFd<'_> {
+        self.entry[0].as_fd()
+    }
+}
+
+/// The id of the program in a `wl_entry`.
+pub(super) fn entry_of(entry: BorrowedFd<'_>) -> io::Result<u32> {
+    let (key, mut id) = (0u32, 0u32);
+    // SAFETY: key and value are live and of the map's sizes (4 bytes each).
+    let status =
+        unsafe { sys::bpf_map_lookup_elem(entry.as_raw_fd(), (&raw const key).cast(), (&raw mut id).cast()) };
+    if status == 0 { Ok(id) } else { Err(io::Error::from_raw_os_error(-status)) }
+}
+
+/// Puts a program into a `wl_entry`.
+pub(super) fn set_entry(entry: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let (key, fd) = (0u32, program.as_raw_fd());
+    // SAFETY: key and value are live and of the map's sizes (4 bytes each).
+    let status = unsafe {
+        sys::bpf_map_update_elem(entry.as_raw_fd(), (&raw const key).cast(), (&raw const fd).cast(), 0)
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
 /// Whether any process is present, by the descriptor of `wl_owners`. Allocates nothing.

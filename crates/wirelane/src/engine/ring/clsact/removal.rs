@@ -1,23 +1,30 @@
 //! Taking a filter of ours off its device, and the qdisc with it where we had put it there.
 //!
-//! Everything that this says to the kernel is written down beforehand: it runs in the guardian, a forked process
-//! that may not allocate, and in which all descriptors but these are closed.
+//! Everything that this says to the kernel is written down beforehand: it runs in the guardian (`src/guardian/`), which
+//! is given the recipe and the two descriptors that it takes, and knows nothing else of the device.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libbpf_rs::libbpf_sys as sys;
+use serde::{Deserialize, Serialize};
 
 use super::messages::{Filter, Place, Request, read_filter};
 use super::presence;
 use crate::device::netlink::read_datagram;
 
 /// How to take one filter off.
-pub(super) struct Removal {
+pub(crate) struct Removal {
     /// A netlink socket of the device's network namespace.
     socket: OwnedFd,
     /// The instance's `wl_owners`: who else is there.
     owners: OwnedFd,
+    recipe: Recipe,
+}
+
+/// What is said to the kernel for that.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Recipe {
     /// The program that the filter must have.
     program: u32,
     look: Vec<u8>,
@@ -43,9 +50,7 @@ impl Removal {
         owners: OwnedFd,
     ) -> io::Result<Removal> {
         let list = |egress, sequence| Request::filters(Place { egress, ..place }).bytes(sequence);
-        Ok(Removal {
-            socket: socket()?,
-            owners,
+        let recipe = Recipe {
             program,
             look: Request::filter(place, handle, priority).bytes(LOOK),
             delete: Request::delete_filter(place, handle, priority).bytes(DELETE),
@@ -53,21 +58,32 @@ impl Removal {
                 let lists = [list(false, LIST[0]), list(true, LIST[1])];
                 (lists, Request::delete_qdisc(place.ifindex).bytes(DELETE_QDISC))
             }),
-        })
+        };
+        Ok(Removal { socket: socket()?, owners, recipe })
+    }
+
+    /// As somebody else has written it down, with its [`Removal::descriptors`].
+    pub(crate) fn of(recipe: Recipe, [socket, owners]: [OwnedFd; 2]) -> Removal {
+        Removal { socket, owners, recipe }
+    }
+
+    pub(super) fn recipe(&self) -> &Recipe {
+        &self.recipe
     }
 
     /// The descriptors that it needs.
-    pub(super) fn descriptors(&self) -> [RawFd; 2] {
-        [self.socket.as_raw_fd(), self.owners.as_raw_fd()]
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.owners.as_fd()]
     }
 
     /// Takes the filter off unless a process still uses the instance; false where one does. Under the lock.
-    pub(super) fn run_if_unused(&self) -> io::Result<bool> {
+    pub(crate) fn run_if_unused(&self) -> io::Result<bool> {
         if presence::anybody(self.owners.as_raw_fd()) {
             return Ok(false);
         }
         let mut ours = false;
-        let found = self.ask(&self.look, LOOK, |filter| ours |= filter.program == Some(self.program));
+        let Recipe { program, look, delete, qdisc } = &self.recipe;
+        let found = self.ask(look, LOOK, |filter| ours |= filter.program == Some(*program));
         if let Err(e) = found {
             // No such filter, qdisc or device: nothing is left to do.
             let gone = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV));
@@ -76,8 +92,8 @@ impl Removal {
         if !ours {
             return Ok(true);
         }
-        self.ask(&self.delete, DELETE, |_| {})?;
-        let Some((lists, delete)) = &self.qdisc else { return Ok(true) };
+        self.ask(delete, DELETE, |_| {})?;
+        let Some((lists, delete)) = qdisc else { return Ok(true) };
         let mut others = false;
         for (list, sequence) in lists.iter().zip(LIST) {
             self.ask(list, sequence, |_| others = true)?;

@@ -1,0 +1,152 @@
+//! Load-adaptive RX queues: moves entries of the card's RSS table, by what each queue brings to this capture.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Moved;
+use super::table::TablePlanner;
+use crate::Result;
+use crate::device::{Device, Selected};
+use crate::engine::ring::group::read_tally;
+use crate::engine::ring::instance::Instance;
+use crate::settings::{Balance, Settings, Steering};
+use crate::sockets::Part;
+use crate::tune::table::{self, Answer, TableHold};
+
+/// Where it is counted what RX queues bring.
+#[derive(Debug)]
+pub(crate) enum Counts {
+    /// In the tallies of this group.
+    Ring(Arc<Instance>, usize),
+    /// By sockets.
+    Sockets(Arc<dyn Part>),
+}
+
+impl Counts {
+    /// Packets of each of these queues so far.
+    fn of(&self, queues: &[u32]) -> Result<Vec<u64>> {
+        match self {
+            Counts::Ring(instance, group) => {
+                let slots = if instance.per_cpu { instance.lanes } else { 1 };
+                let of = |queue: u32| -> u64 {
+                    (0..slots)
+                        .map(|lane| lane * instance.queues + queue as usize)
+                        .map(|slot| read_tally(instance, *group, slot).seen)
+                        .sum()
+                };
+                // A queue that the instance cannot tell apart brings nothing that could be counted.
+                let known = |queue: &u32| (*queue as usize) < instance.queues;
+                Ok(queues.iter().map(|queue| if known(queue) { of(*queue) } else { 0 }).collect())
+            }
+            Counts::Sockets(part) => {
+                let lines = part.account(false)?.lines;
+                let of = |queue: &u32| {
+                    lines.iter().filter(|line| line.queue == *queue).map(|line| line.seen).sum()
+                };
+                Ok(queues.iter().map(of).collect())
+            }
+        }
+    }
+}
+
+/// The controller of one device's RSS table.
+#[derive(Debug)]
+pub(crate) struct TableBalancer {
+    device: String,
+    counts: Counts,
+    planner: TablePlanner,
+    /// `None` once entries cannot move any more.
+    hold: Option<TableHold>,
+    /// Entries that have been asked for and not been answered.
+    asked: u64,
+    moved: Arc<Moved>,
+}
+
+impl TableBalancer {
+    /// Where these settings ask for it: takes hold of the device's table. Before rights are given up.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] where the device has no such table, where it has one RX queue only, or where
+    /// another capture moves entries.
+    pub(crate) fn of(
+        settings: &Settings,
+        selected: &Selected,
+        counts: Counts,
+    ) -> Result<Option<(TableBalancer, Arc<Moved>)>> {
+        if settings.balance != Balance::Adaptive || settings.steering != Steering::Queue {
+            return Ok(None);
+        }
+        let device = &selected.device;
+        let table = table::table(device)?;
+        let some = (!selected.is_whole_device()).then_some(&selected.queues[..]);
+        let Some(planner) = TablePlanner::new(&table, some) else {
+            let needs =
+                "an RSS table that names at least two of the RX queues that are captured (see ethtool -x)";
+            return Err(table::cannot(&device.name, needs));
+        };
+        let hold = TableHold::take(&Device::open(&device.name)?, &table, planner.queues())?;
+        tracing::info!(
+            "{}: {} entries of the RSS table, moved among RX queues {:?}",
+            device.name,
+            table.len(),
+            planner.queues()
+        );
+        let moved = Arc::new(Moved::of_a_table());
+        let balancer = TableBalancer {
+            device: device.name.clone(),
+            counts,
+            planner,
+            hold: Some(hold),
+            asked: 0,
+            moved: Arc::clone(&moved),
+        };
+        Ok(Some((balancer, moved)))
+    }
+
+    /// One look, and the moves that follow from it.
+    pub(super) fn look(&mut self) {
+        let Some(hold) = &mut self.hold else { return };
+        let answer = hold.answer().map_err(|error| gone(&error));
+        let Err(end) = answer.and_then(|answer| self.look_after(answer)) else { return };
+        tracing::warn!("{}: {end}: no entry of the RSS table moves any more", self.device);
+        // Also what has been moved goes back, as far as it is still ours.
+        self.hold = None;
+    }
+
+    /// The same, after what the helper has answered; an error says why no entry can move any more.
+    fn look_after(&mut self, answer: Option<Answer>) -> std::result::Result<(), String> {
+        match answer {
+            None => {}
+            Some(Answer::Moved) => {
+                self.planner.moved();
+                // Relaxed: a counter that stands for itself.
+                self.moved.entries.fetch_add(self.asked, Ordering::Relaxed);
+                tracing::info!("{}: {} entries of the RSS table have moved", self.device, self.asked);
+            }
+            Some(Answer::Later) => self.planner.not_moved(),
+            Some(Answer::Foreign) => return Err("the RSS table was changed by somebody else".into()),
+            Some(Answer::Refused(errno)) => return Err(reason(errno)),
+            Some(other) => return Err(format!("the process that sets the RSS table says {other:?}")),
+        }
+        let counts = self.counts.of(self.planner.queues()).map_err(|error| error.to_string())?;
+        let moves = self.planner.look(&counts);
+        if let (false, Some(hold)) = (moves.is_empty(), &mut self.hold) {
+            self.asked = moves.len() as u64;
+            hold.ask(&moves).map_err(|error| gone(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn gone(error: &std::io::Error) -> String {
+    format!("the process that sets the RSS table is gone ({error})")
+}
+
+fn reason(errno: u32) -> String {
+    match i32::try_from(errno) {
+        Ok(errno) if errno != 0 => {
+            format!("the RSS table cannot be set: {}", std::io::Error::from_raw_os_error(errno))
+        }
+        _ => "the driver leaves the RSS table as it is without saying why".into(),
+    }
+}

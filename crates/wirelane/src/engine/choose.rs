@@ -1,0 +1,112 @@
+//! Which engine captures, and why.
+
+use std::sync::Arc;
+
+use crate::confine::Confinement;
+use crate::device::{Selected, kernel};
+use crate::engine::{packet, xsk};
+use crate::guardian::Guardian;
+use crate::live::LiveCapture;
+use crate::privilege::{self, Capability};
+use crate::settings::{Engine, Settings, ZeroCopy};
+use crate::sockets::SocketCapture;
+use crate::{Error, Result};
+
+/// What [`start`] has started.
+pub(crate) enum Started {
+    /// The ring engine.
+    Ring(LiveCapture),
+    /// An engine of sockets, and why it was taken where that was left to us.
+    Sockets(SocketCapture, Option<String>),
+}
+
+/// Starts the engine that is asked for, or the best that works.
+///
+/// # Errors
+/// What the engine says; what `ring` says where `auto` finds none that works.
+pub(crate) fn start(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Confinement>,
+) -> Result<Started> {
+    if settings.engine != Engine::Xsk {
+        let only_xsk = |option| Err(Error::BadOption { option, reason: "only --engine xsk has this".into() });
+        if settings.zero_copy != ZeroCopy::Never {
+            return only_xsk("--zero-copy");
+        }
+        if settings.busy_poll.is_some() {
+            return only_xsk("--busy-poll");
+        }
+    }
+    let guardian = &Guardian::for_capture(settings, &selected);
+    match settings.engine {
+        Engine::Ring => ring(settings, selected, confinement, guardian).map(Started::Ring),
+        Engine::Xsk => {
+            xsk(settings, selected, confinement, guardian).map(|capture| Started::Sockets(capture, None))
+        }
+        Engine::Packet => {
+            packet(settings, selected, confinement, guardian).map(|capture| Started::Sockets(capture, None))
+        }
+        Engine::Auto => match ring(settings, selected.clone(), confinement, guardian) {
+            Ok(live) => Ok(Started::Ring(live)),
+            Err(why) if !is_refusal(&why) => Err(why),
+            Err(why) => {
+                // Where the other cannot do it either, what the first one says is what helps.
+                let Ok(capture) = packet(settings, selected, confinement, guardian) else { return Err(why) };
+                let reason = format!("engine ring does not work here: {why}");
+                tracing::warn!("capturing by engine packet, because {reason}");
+                Ok(Started::Sockets(capture, Some(reason)))
+            }
+        },
+    }
+}
+
+fn ring(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Confinement>,
+    guardian: &Arc<Guardian>,
+) -> Result<LiveCapture> {
+    privilege::require(&Capability::CAPTURE, "capturing from a device")?;
+    guardian.prepare()?;
+    LiveCapture::open(settings, selected, confinement, guardian)
+}
+
+fn packet(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Confinement>,
+    guardian: &Arc<Guardian>,
+) -> Result<SocketCapture> {
+    packet::check(settings)?;
+    privilege::require(&[Capability::NetRaw], "capturing through packet sockets")?;
+    guardian.prepare()?;
+    packet::open(settings, selected, confinement, guardian)
+}
+
+fn xsk(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Confinement>,
+    guardian: &Arc<Guardian>,
+) -> Result<SocketCapture> {
+    xsk::check(settings, &selected)?;
+    privilege::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
+    guardian.prepare()?;
+    xsk::open(settings, selected, confinement, guardian)
+}
+
+/// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
+/// right by another option or another device is not.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::MissingCapability { .. } | Error::UserNamespace { .. } => true,
+        Error::Bpf { source, .. } => {
+            source.kind() == libbpf_rs::ErrorKind::PermissionDenied || kernel::without_types().is_some()
+        }
+        Error::Kernel { source, .. } => {
+            matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,76 @@
+//! A group's description, where the lanes read it: what it wants, and how it is steered.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use wirelane_datapath::instance::{self as layout, BUCKETS, Balance, Group};
+
+use super::group::Wish;
+use super::instance::Instance;
+
+/// The workers of the buckets at the beginning: all in turn.
+pub(super) fn first_table(workers: usize) -> [u16; BUCKETS] {
+    std::array::from_fn(|bucket| (bucket % workers) as u16)
+}
+
+/// Tells a lane of a new adaptive group where buckets go, and sets its counts to 0.
+pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buckets: &[u16; BUCKETS]) {
+    let start = instance.balance(group, lane);
+    instance.balances.clear(start, size_of::<Balance>());
+    for (word, workers) in buckets.as_chunks::<4>().0.iter().enumerate() {
+        let bytes: Vec<u8> = workers.iter().flat_map(|worker| worker.to_ne_bytes()).collect();
+        let value = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let offset = start + offset_of!(Balance, worker) + word * 8;
+        instance.balances.word(offset).store(value, Ordering::Relaxed);
+    }
+}
+
+/// Writes the group's wishes where the lanes read them. The group is not active yet.
+/// `program` is the place of its steering program, `filter` which of its filters is in use.
+pub(super) fn write_group(
+    instance: &Instance,
+    group: usize,
+    wish: &Wish,
+    segments: usize,
+    (program, filter): (u32, u32),
+) {
+    let mut queues = [0u64; layout::MAX_QUEUES / 64];
+    for queue in &wish.queues {
+        queues[*queue as usize / 64] |= 1 << (queue % 64);
+    }
+    let config = Group {
+        queues,
+        snap_len: wish.snap_len,
+        workers: wish.workers as u32,
+        segments: segments as u32,
+        steering: wish.steering,
+        flags: wish.flags,
+        publish_every: wish.publish_every,
+        owner_pid: std::process::id(),
+        program,
+        filter,
+        pad: 0,
+        owner: owner_name(),
+        joined_ns: crate::clock::monotonic_ns(),
+        shed_low: wish.shed.map_or(0, |(low, _)| low),
+        shed_high: wish.shed.map_or(0, |(_, high)| high),
+        buckets: first_table(wish.workers),
+    };
+    let words = size_of::<Group>() / 8;
+    for word in 0..words {
+        // SAFETY: Group is plain integers without padding, its size a multiple of 8 (the layout test says
+        // so); read_unaligned asks for nothing more.
+        let value = unsafe { std::ptr::from_ref(&config).cast::<u64>().add(word).read_unaligned() };
+        instance.groups.word(group * size_of::<Group>() + word * 8).store(value, Ordering::Relaxed);
+    }
+}
+
+/// The name of this process as the kernel has it.
+fn owner_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    if let Ok(comm) = std::fs::read("/proc/self/comm") {
+        let len = comm.len().saturating_sub(1).min(15);
+        name[..len].copy_from_slice(&comm[..len]);
+    }
+    name
+}

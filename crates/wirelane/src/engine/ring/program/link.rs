@@ -1,0 +1,192 @@
+//! The capture program with steering programs in it: linked, and loaded over the maps of a running instance.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::mem::offset_of;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
+use wirelane_datapath::instance::PROGRAM_XDP_METADATA;
+use wirelane_datapath::skel::CAPTURE_OBJECT;
+use wirelane_datapath::skel::capture::types::wl_config;
+
+use super::super::{attach, log, room};
+use super::object::{SteeringProgram, at_place};
+use crate::device::Device;
+use crate::{Error, Result};
+
+/// The name of the object, which its read-only data in the kernel is named after.
+const OBJECT: &str = "capture_bpf";
+const READ_ONLY: &str = ".rodata";
+/// Bytes of the verifier's log. One of our own, as libbpf would have a refused program verified again and again for
+/// larger ones, and a program that does not end is verified for seconds. Only what is used takes memory.
+const LOG: usize = (16 << 20) - 1;
+
+/// Links the capture program with these objects, each for its place. The last one is the new one, whose fault an error
+/// is.
+fn link(programs: &[(u32, Vec<u8>)], new: &SteeringProgram) -> Result<Vec<u8>> {
+    let failed = |e| Error::kernel("linking a steering program", e);
+    // SAFETY: a static string that ends with a zero, and a flag.
+    let fd = unsafe { libc::memfd_create(c"wirelane-linked".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::last_os("making a file in memory, to link a steering program"));
+    }
+    // SAFETY: just made, owned by nobody else.
+    let mut output = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let (linked, heard) = log::listening(|| {
+        let mut linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))?;
+        linker.add_buf(CAPTURE_OBJECT)?;
+        for (place, bytes) in programs {
+            linker.add_buf(&at_place(bytes, *place))?;
+        }
+        linker.link()
+    });
+    linked.map_err(|e| {
+        let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
+        new.refusal(&format!(
+            "cannot be linked with the capture program ({e}): {}",
+            log::printable(&said.join("; "))
+        ))
+    })?;
+    let mut object = Vec::new();
+    output.read_to_end(&mut object).map_err(failed)?;
+    Ok(object)
+}
+
+/// A capture program that has been loaded.
+pub(super) struct Loaded {
+    object: Object,
+    name: String,
+}
+
+impl Loaded {
+    /// Its descriptor, for `then`.
+    pub(super) fn with<T>(&self, then: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        let program = self.object.progs().find(|program| program.name() == self.name.as_str());
+        let program = program.ok_or_else(|| missing(&self.name))?;
+        then(program.as_fd())
+    }
+}
+
+fn missing(what: &str) -> Error {
+    Error::kernel(
+        format!("the running capture program has no '{what}'"),
+        std::io::Error::from(std::io::ErrorKind::NotFound),
+    )
+}
+
+/// Loads the capture program that runs (an open descriptor) anew, with these steering programs, over the same maps
+/// and with the same configuration. The last of them is the new one.
+pub(super) fn load(
+    device: &Device,
+    running: &OwnedFd,
+    programs: &[(u32, Vec<u8>)],
+    new: &SteeringProgram,
+) -> Result<Loaded> {
+    let doing = |what: &str| format!("{what} for {}", device.name);
+    let (info, ids) = attach::program_info(running)?;
+    let name = attach::name_in(&info);
+    let mut maps = Vec::new();
+    for id in ids {
+        maps.push(MapHandle::from_map_id(id).map_err(|e| Error::bpf(doing("opening the maps"), e))?);
+    }
+    let linked = link(programs, new)?;
+    let opening = |e| Error::bpf(doing("opening the capture program with a steering program"), e);
+    let mut open = ObjectBuilder::default()
+        .name(OBJECT)
+        .and_then(|builder| builder.open_memory(&linked))
+        .map_err(opening)?;
+    let mut owners = None;
+    let mut objects = None;
+    for mut map in open.maps_mut() {
+        let own = map.name().to_string_lossy().into_owned();
+        if own.ends_with(READ_ONLY) {
+            let theirs = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
+            let config = configuration(theirs.ok_or_else(|| missing(READ_ONLY))?)?;
+            let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
+            to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
+        } else if own.starts_with("wl_") {
+            let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
+            map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;
+            match own.as_str() {
+                "wl_owners" => owners = Some(theirs),
+                "wl_programs" => objects = Some(theirs),
+                _ => {}
+            }
+        }
+    }
+    let bound = name == PROGRAM_XDP_METADATA;
+    for mut program in open.progs_mut() {
+        let wanted = program.name() == name.as_str();
+        program.set_autoload(wanted);
+        if wanted && bound {
+            program.set_ifindex(device.ifindex);
+            program.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
+        }
+    }
+    let mut verifier = vec![0u8; LOG];
+    for program in open.progs_mut().filter(|program| program.name() == name.as_str()) {
+        let to = verifier.as_mut_ptr().cast();
+        // SAFETY: a live program that is not loaded yet, and a buffer of this size that outlives its loading.
+        let status =
+            unsafe { sys::bpf_program__set_log_buf(program.as_libbpf_object().as_ptr(), to, LOG as u64) };
+        if status != 0 {
+            return Err(Error::kernel(
+                doing("preparing to load"),
+                std::io::Error::from_raw_os_error(-status),
+            ));
+        }
+    }
+    let loaded = open.load();
+    let said = verifier.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
+    if loaded.is_err() {
+        tracing::debug!("the verifier says: {said}");
+    }
+    let object = loaded.map_err(|e| match log::verdict(&said) {
+        Some(verdict) => {
+            let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", log::printable(line))).collect();
+            new.refusal(&format!(
+                "the kernel's verifier refuses it, and says at the end (all of it with WIRELANE_LOG=debug):\n{}",
+                lines.join("\n")
+            ))
+        }
+        None => Error::bpf(doing("loading the capture program with a steering program"), e),
+    })?;
+    let loaded = Loaded { object, name };
+    let given = loaded.object.progs().find(|program| program.name() == loaded.name.as_str());
+    let given = given.map_or(0, |program| program.insn_cnt());
+    loaded.with(|program| {
+        if bound {
+            let now = attach::instructions(program)?;
+            tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
+            if room::may_have_moved(given, now) {
+                return Err(new.refusal(&format!(
+                    "this kernel made the capture program longer with it than it had room for ({given} instructions, \
+                     {now} now), which is not safe while {} is asked for VLAN tags and times: a shorter program, or \
+                     --hook generic or tc",
+                    device.name
+                )));
+            }
+        }
+        // Not looked at by the program, and found through it.
+        for map in [owners, objects].into_iter().flatten() {
+            attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
+        }
+        Ok(())
+    })?;
+    Ok(loaded)
+}
+
+/// The configuration that the running program was loaded with, which begins its read-only data, as it is with steering
+/// programs.
+fn configuration(read_only: &MapHandle) -> Result<Vec<u8>> {
+    let value = read_only
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| Error::bpf("reading the capture program's configuration", e))?;
+    let mut config = value.ok_or_else(|| missing(READ_ONLY))?;
+    config.truncate(size_of::<wl_config>());
+    let at = offset_of!(wl_config, programs);
+    config.get_mut(at..at + 4).ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&1u32.to_ne_bytes());
+    Ok(config)
+}

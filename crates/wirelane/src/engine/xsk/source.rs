@@ -1,0 +1,353 @@
+//! One worker's end of the xsk engine: the sockets of the RX queues that are its.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use wirelane_datapath::layout::{LinkType, RecordHeader, flags, record_kind};
+use wirelane_datapath::native;
+
+use super::rings::{CONTINUES, Descriptor, Ring};
+use super::socket::XskSocket;
+use super::umem::FRAME;
+use crate::batch::{Batch, Progress, Slot};
+use crate::clock::monotonic_ns;
+use crate::engine::Source;
+use crate::engine::poll::Poller;
+use crate::engine::ring::source::Shared;
+use crate::tally::DeviceTally;
+use crate::{Error, Result};
+
+/// Most records of one batch: their headers stay in the first-level cache.
+const BATCH: usize = 64;
+/// Bytes in which packets of several buffers are put together, for one batch.
+const ASSEMBLY: usize = 1 << 20;
+/// Bytes of `struct wl_xsk_stamp`, before a stamped packet.
+const STAMP: usize = 16;
+
+/// What a record needs to be made of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recipe {
+    pub(super) link: LinkType,
+    pub(super) queue: u16,
+    pub(super) inner: bool,
+    pub(super) snap_len: usize,
+    pub(super) seed: u32,
+}
+
+/// A socket, and how many packets its worker has taken from it. The two move together for whoever counts.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) socket: XskSocket,
+    /// Odd while the worker takes packets.
+    version: AtomicU64,
+    taken: AtomicU64,
+}
+
+impl Lane {
+    /// A fresh socket.
+    pub(super) fn new(socket: XskSocket) -> Lane {
+        Lane { socket, version: AtomicU64::new(0), taken: AtomicU64::new(0) }
+    }
+
+    /// Packets that the kernel has put into the RX ring since the beginning: those that were taken, and those
+    /// that lie there.
+    pub(super) fn delivered(&self) -> u64 {
+        let Some(rx) = &self.socket.rx else { return 0 };
+        loop {
+            let version = self.version.load(Ordering::SeqCst);
+            let taken = self.taken.load(Ordering::SeqCst);
+            let (from, to) = (rx.consumer(), rx.producer());
+            // More than the ring holds: the worker was faster than we between the two.
+            let waiting = to.wrapping_sub(from);
+            if version.is_multiple_of(2) && waiting <= rx.entries() {
+                let ends = (0..waiting).filter(|at| rx.read(from.wrapping_add(*at)).options & CONTINUES == 0);
+                let packets = ends.count() as u64;
+                if self.version.load(Ordering::SeqCst) == version {
+                    return taken + packets;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The worker has taken so many packets, with all descriptors before this position.
+    fn take(&self, rx: &Ring<Descriptor>, packets: u64, position: u32) {
+        // One writer: stores are enough. SeqCst keeps the four in order for delivered().
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::SeqCst);
+        self.taken.store(self.taken.load(Ordering::Relaxed) + packets, Ordering::SeqCst);
+        rx.release(position);
+        self.version.store(version + 2, Ordering::SeqCst);
+    }
+}
+
+/// One socket that leads to the worker.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) lane: Arc<Lane>,
+    pub(super) recipe: Recipe,
+    pub(super) device: u16,
+    pub(super) tally: Arc<DeviceTally>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct XskSource {
+    ends: Vec<End>,
+    slots: Vec<Slot>,
+    /// Frames of the batch that is out.
+    frames: Vec<u64>,
+    assembly: Box<[u8]>,
+    /// Bytes of it that the batch that is out uses.
+    assembled: usize,
+    /// The socket whose batch is out.
+    current: Option<usize>,
+    progress: Progress,
+    /// Where the next round starts.
+    next: usize,
+    shared: Arc<Shared>,
+    poller: Poller,
+    busy: bool,
+    /// What an empty batch counts into.
+    nothing: DeviceTally,
+}
+
+impl XskSource {
+    /// A source over these sockets; `busy`: they poll the card from our system calls; `immediate`: it
+    /// is woken for every packet.
+    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, busy: bool, immediate: bool) -> XskSource {
+        XskSource {
+            poller: Poller::new(ends.iter().map(|end| end.lane.socket.raw()), immediate),
+            slots: Vec::with_capacity(BATCH),
+            // A packet has at most as many buffers as a socket buffer has pages, and one.
+            frames: Vec::with_capacity(BATCH * 18),
+            assembly: vec![0; ASSEMBLY].into_boxed_slice(),
+            assembled: 0,
+            ends,
+            current: None,
+            progress: Progress::default(),
+            next: 0,
+            shared,
+            busy,
+            nothing: DeviceTally::new(1),
+        }
+    }
+
+    /// Throws away what the last batch has yielded, and gives its frames back; false while some of it is left.
+    fn release(&mut self) -> bool {
+        let yielded = self.progress.take();
+        self.slots.drain(..yielded);
+        if let (true, Some(at)) = (self.slots.is_empty(), self.current) {
+            self.current = None;
+            let fill = &self.ends[at].lane.socket.fill;
+            // The ring has an entry for every frame, so there is room.
+            let mut position = fill.producer();
+            for frame in self.frames.drain(..) {
+                fill.write(position, frame);
+                position = position.wrapping_add(1);
+            }
+            fill.submit(position);
+            if fill.needs_wakeup() {
+                self.ends[at].lane.socket.kick_rx();
+            }
+            self.assembled = 0;
+        }
+        self.slots.is_empty()
+    }
+
+    /// Makes records of the next packets, if there are any now.
+    fn fill(&mut self) -> Result<bool> {
+        let ends = self.ends.len();
+        for turn in 0..ends {
+            let at = (self.next + turn) % ends;
+            if self.take(at)? {
+                self.current = Some(at);
+                self.next = at + 1;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes packets from one socket.
+    fn take(&mut self, at: usize) -> Result<bool> {
+        let XskSource { ends, slots, frames, assembly, assembled, .. } = self;
+        let End { lane, recipe, .. } = &ends[at];
+        let Some(rx) = &lane.socket.rx else { return Ok(false) };
+        let (start, end) = (rx.consumer(), rx.producer());
+        if start == end {
+            return Ok(false);
+        }
+        let now = monotonic_ns();
+        let mut position = start;
+        while position != end && slots.len() < BATCH {
+            let first = rx.read(position);
+            let (data, length, next) = if first.options & CONTINUES == 0 {
+                let Some(data) = lane.socket.umem.at(first.address, first.length as usize) else {
+                    return Err(damage());
+                };
+                frames.push(first.address & !(FRAME as u64 - 1));
+                (data, first.length as usize, position.wrapping_add(1))
+            } else {
+                match assemble(&lane.socket, rx, position, end, &mut assembly[*assembled..], frames)? {
+                    Assembled::Whole { data, length, next } => {
+                        *assembled += length;
+                        (data, length, next)
+                    }
+                    // The next batch begins with it.
+                    Assembled::NoRoom | Assembled::Unfinished => break,
+                }
+            };
+            // SAFETY: the bytes lie in frames that the kernel has given to us with their descriptors, or in the
+            // assembly; both stay ours until `release`, when no slot is left.
+            slots.push(unsafe { record(data, length, stamp(&lane.socket, first, now), recipe) });
+            position = next;
+        }
+        lane.take(rx, slots.len() as u64, position);
+        Ok(!slots.is_empty())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.ends
+            .iter()
+            .all(|end| end.lane.socket.rx.as_ref().is_none_or(|rx| rx.consumer() == rx.producer()))
+    }
+
+    fn wait(&mut self, left: Duration) -> Result<()> {
+        if self.busy {
+            self.ends.iter().for_each(|end| end.lane.socket.kick_rx());
+            return Ok(());
+        }
+        let ends = &self.ends;
+        self.poller.wait(left, &self.shared, |at| ends[at].lane.socket.take_error())
+    }
+}
+
+/// What became of a packet of several buffers.
+enum Assembled {
+    Whole {
+        data: NonNull<u8>,
+        length: usize,
+        next: u32,
+    },
+    /// It does not fit any more.
+    NoRoom,
+    /// The kernel is still adding to it.
+    Unfinished,
+}
+
+/// Copies a packet of several buffers into `room`, one behind the other.
+fn assemble(
+    socket: &XskSocket,
+    rx: &Ring<Descriptor>,
+    start: u32,
+    end: u32,
+    room: &mut [u8],
+    frames: &mut Vec<u64>,
+) -> Result<Assembled> {
+    let before = frames.len();
+    let (mut length, mut position) = (0, start);
+    while position != end {
+        let part = rx.read(position);
+        let bytes = part.length as usize;
+        let Some(from) = socket.umem.at(part.address, bytes) else { return Err(damage()) };
+        let Some(to) = room.get_mut(length..length + bytes) else {
+            frames.truncate(before);
+            return Ok(Assembled::NoRoom);
+        };
+        // SAFETY: `from` is within the memory, in a frame that the kernel has given to us; `to` is ours.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), bytes) };
+        frames.push(part.address & !(FRAME as u64 - 1));
+        length += bytes;
+        position = position.wrapping_add(1);
+        if part.options & CONTINUES == 0 {
+            let data = NonNull::from(&mut room[0]);
+            return Ok(Assembled::Whole { data, length, next: position });
+        }
+    }
+    frames.truncate(before);
+    Ok(Assembled::Unfinished)
+}
+
+/// A packet's time and the flag that says what it is: the program's stamp where there is one, else `now`.
+fn stamp(socket: &XskSocket, first: Descriptor, now: u64) -> (u64, u16) {
+    let place = first.address.checked_sub(STAMP as u64).and_then(|place| socket.umem.at(place, STAMP));
+    let Some(place) = place else { return (now, flags::BATCH_CLOCK) };
+    // SAFETY: within the memory (checked), and in the packet's own frame or the one before it where a packet starts
+    // a frame, which it never does: the kernel leaves headroom. The frame is ours.
+    unsafe {
+        let words = place.cast::<[u64; 2]>();
+        let [ns, check] = words.read_unaligned();
+        if check != !ns {
+            return (now, flags::BATCH_CLOCK);
+        }
+        // Or the next packet in this frame might inherit it.
+        words.write_unaligned([ns, ns]);
+        (ns, 0)
+    }
+}
+
+/// Makes a record of a packet, parsed where it lies.
+///
+/// # Safety
+/// `length` bytes at `data` are ours and unchanged for as long as the slot exists.
+unsafe fn record(data: NonNull<u8>, length: usize, stamp: (u64, u16), recipe: &Recipe) -> Slot {
+    // SAFETY: the caller's part.
+    let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
+    let parsed = native::parse(recipe.link, bytes, true);
+    let captured = length.min(recipe.snap_len);
+    let mut header = RecordHeader {
+        ts_ns: stamp.0,
+        cap_len: captured as u32,
+        wire_len: length as u32,
+        queue: recipe.queue,
+        kind: record_kind::PACKET,
+        ..RecordHeader::default()
+    };
+    native::fill_record(&mut header, &parsed, recipe.inner, recipe.seed);
+    header.flags |= stamp.1;
+    if captured < length {
+        header.flags |= flags::SNAPPED;
+    }
+    // SAFETY: `captured` bytes are there, and stay (the caller's part).
+    unsafe { Slot::new(header, data) }
+}
+
+fn damage() -> Error {
+    Error::kernel(
+        "reading an AF_XDP socket's ring: a packet is said to lie outside of the memory for packets",
+        std::io::ErrorKind::InvalidData.into(),
+    )
+}
+
+impl Source for XskSource {
+    fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
+        let mut deadline = None;
+        if self.release() {
+            loop {
+                // Before looking: what was handed over by then is found by the look.
+                let closed = self.shared.closed.load(Ordering::Acquire);
+                if self.fill()? {
+                    break;
+                }
+                if closed && self.is_drained() {
+                    return Ok(None);
+                }
+                let now = Instant::now();
+                let end = *deadline.get_or_insert_with(|| now.checked_add(wait));
+                let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+                if left.is_zero() {
+                    break;
+                }
+                self.wait(left)?;
+            }
+        }
+        let (device, tally) = match self.current {
+            Some(at) => (self.ends[at].device, &*self.ends[at].tally),
+            None => (0, &self.nothing),
+        };
+        Ok(Some(Batch::apart(&self.slots, device, &self.progress, tally)))
+    }
+}

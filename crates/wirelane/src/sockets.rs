@@ -1,0 +1,356 @@
+//! A capture on devices by an engine of sockets, `packet` or `xsk`: what the two have in common around their
+//! sockets, which is the ledger, the end, and looking after devices.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::balance::queues::{Counts, TableBalancer};
+use crate::balance::{Controller, Moved};
+use crate::clock::Clock;
+use crate::confine::Confinement;
+use crate::device::{Monitor, Promiscuous, Selected, State, Watcher};
+use crate::engine::Source;
+use crate::engine::fence::Fence;
+use crate::engine::ring::source::Shared;
+use crate::filter::{self, Filter};
+use crate::guardian::Guardian;
+use crate::interfaces::{CaptureDevice, HookPoint};
+use crate::keeper::{self, Hold, Keeper, Kept};
+use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::settings::Settings;
+use crate::tally::DeviceTally;
+use crate::tune::polling::{self, PollingHold};
+use crate::watch::{Ending, Whereabouts};
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// One device of such a capture, in one direction.
+pub(crate) trait Part: Send + Sync + fmt::Debug {
+    /// Where its packets are taken.
+    fn hook(&self) -> HookPoint;
+    /// The RX queues that are captured; queue 0 for packets on their way out.
+    fn queues(&self) -> &[u32];
+    /// Whether the driver writes to our memory itself.
+    fn zero_copy(&self) -> Option<bool>;
+    /// From the next packet on, packets are accepted.
+    fn accept(&self) -> Result<()>;
+    /// From the next packet on, nothing is accepted. What is being accepted just now may still be.
+    fn refuse(&self) -> Result<()>;
+    /// Judges by this filter; `None` accepts everything.
+    fn set_filter(&self, filter: Option<Filter>) -> Result<()>;
+    /// As [`Kept::attached_to`].
+    fn attached_to(&self) -> Result<Option<u32>>;
+    /// Whether a number of RX queues that grows brings packets that are not asked for.
+    fn known_queues(&self) -> usize;
+    /// What the sockets say. `closed`: packets were refused and a fence passed, so it is final.
+    fn account(&self, closed: bool) -> Result<Account>;
+}
+
+/// What the sockets of a part have counted since it began.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// A line per socket.
+    pub(crate) lines: Vec<SocketLine>,
+    /// Lost packets by cause.
+    pub(crate) causes: Vec<(&'static str, u64)>,
+}
+
+/// What one socket has counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketLine {
+    pub(crate) queue: u32,
+    pub(crate) worker: usize,
+    pub(crate) seen: u64,
+    /// Refused by the kernel's side. What a worker refuses it counts itself, and here it is delivered.
+    pub(crate) filtered: u64,
+    pub(crate) lost: u64,
+    pub(crate) delivered: u64,
+}
+
+/// A part with what is kept for it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) selected: Selected,
+    pub(crate) part: Arc<dyn Part>,
+    /// What each worker has analysed of it.
+    pub(crate) tallies: Vec<Arc<DeviceTally>>,
+}
+
+#[derive(Debug)]
+struct Device {
+    opened: Opened,
+    missed_before: u64,
+    /// What the card had missed when it was last asked, for when it has gone.
+    missed: u64,
+    _promiscuous: Option<Promiscuous>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct SocketCapture {
+    // Before the sockets: polling threads end while what they run for is still there.
+    _polling: Vec<PollingHold>,
+    _keeper: Keeper,
+    engine: &'static str,
+    devices: Mutex<Vec<Device>>,
+    kept: Arc<[Kept]>,
+    workers: Vec<Worker>,
+    shared: Vec<Arc<Shared>>,
+    cores: Vec<Option<usize>>,
+    snap_len: usize,
+    /// Of each device, where entries of its RSS table move.
+    moved: Vec<Arc<Moved>>,
+    fence: Mutex<Option<Fence>>,
+    closed: AtomicBool,
+    monitor: Mutex<Monitor>,
+}
+
+impl SocketCapture {
+    /// A capture of these parts; `sources` are the workers' ends, and `stamps_utc` says that records carry UTC.
+    /// On return, packets are accepted.
+    pub(crate) fn start(
+        engine: &'static str,
+        settings: &Settings,
+        parts: Vec<Opened>,
+        sources: Vec<(Box<dyn Source>, Arc<Shared>)>,
+        stamps_utc: bool,
+        confinement: Option<&Confinement>,
+        guardian: &Arc<Guardian>,
+    ) -> Result<SocketCapture> {
+        let mut monitor = Monitor::open()?;
+        let fence = Fence::new()?;
+        let mut devices = Vec::new();
+        for opened in parts {
+            let ifindex = opened.selected.device.ifindex;
+            let promiscuous = settings.promiscuous.then(|| Promiscuous::enter(ifindex)).transpose()?;
+            let missed = monitor.statistics(ifindex)?.missed();
+            devices.push(Device { opened, missed_before: missed, missed, _promiscuous: promiscuous });
+        }
+        let selected: Vec<Selected> = devices.iter().map(|device| device.opened.selected.clone()).collect();
+        let (cores, polling) = polling::for_capture(settings, &selected, guardian)?;
+        let kept: Arc<[Kept]> = devices.iter().map(|device| device.opened.kept()).collect();
+        let clock = Arc::new(Clock::new(Vec::new()));
+        let shared: Vec<Arc<Shared>> = sources.iter().map(|(_, shared)| Arc::clone(shared)).collect();
+        let mut controllers = Vec::new();
+        let mut moved = Vec::new();
+        for Device { opened, .. } in devices.iter().filter(|device| !device.opened.part.hook().is_egress()) {
+            let counts = Counts::Sockets(Arc::clone(&opened.part));
+            if let Some((balancer, its)) = TableBalancer::of(settings, &opened.selected, counts)? {
+                controllers.push(Controller::Table(Box::new(balancer)));
+                moved.push(its);
+            }
+        }
+        let watcher = Watcher::open()?;
+        guardian.seal(confinement.is_some());
+        // All that takes rights has been done, and there is no thread yet that would keep them.
+        confinement.map_or(Ok(()), Confinement::apply)?;
+        let keeper =
+            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
+        let workers = sources
+            .into_iter()
+            .enumerate()
+            .map(|(worker, (source, _))| {
+                let clock = (!stamps_utc).then(|| Arc::clone(&clock));
+                Worker::new(worker, cores[worker], source, clock)
+            })
+            .collect();
+        // Last, so that nothing that fails above leaves a half-filled ledger behind.
+        devices.iter().try_for_each(|device| device.opened.part.accept())?;
+        Ok(SocketCapture {
+            _polling: polling,
+            _keeper: keeper,
+            engine,
+            devices: Mutex::new(devices),
+            kept,
+            workers,
+            shared,
+            cores,
+            snap_len: settings.snap_len,
+            moved,
+            fence: Mutex::new(Some(fence)),
+            closed: AtomicBool::new(false),
+            monitor: Mutex::new(monitor),
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+        self.lock()
+            .iter()
+            .map(|Device { opened: Opened { selected, part, .. }, .. }| CaptureDevice {
+                name: selected.device.name.clone(),
+                queues: part.queues().to_vec(),
+                hook: Some(part.hook()),
+                link_type: selected.device.link_type,
+                speed_mbps: selected.device.speed_mbps,
+                zero_copy: part.zero_copy(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn snap_len(&self) -> usize {
+        self.snap_len
+    }
+
+    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+        std::mem::take(&mut self.workers)
+    }
+
+    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
+        keeper::ended(&self.kept)
+    }
+
+    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+        let devices = self.lock();
+        // All are compiled before one is changed.
+        let filters: Vec<_> = devices
+            .iter()
+            .map(|device| filter::for_device(expression, &device.opened.selected.device))
+            .collect::<Result<_>>()?;
+        devices.iter().zip(filters).try_for_each(|(device, filter)| device.opened.part.set_filter(filter))
+    }
+
+    pub(crate) fn stop(&self) -> Result<()> {
+        let devices = self.lock();
+        // All of them, also where one cannot.
+        let refused: Vec<Result<()>> = devices.iter().map(|device| device.opened.part.refuse()).collect();
+        refused.into_iter().collect::<Result<()>>()?;
+        if let Some(fence) = self.fence.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            fence.pass();
+        }
+        self.closed.store(true, Ordering::Relaxed); // read under the same lock
+        // Release: pairs with the workers' Acquire. Nothing more is accepted now.
+        self.shared.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
+        Ok(())
+    }
+
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
+        let mut devices = self.lock();
+        let closed = self.closed.load(Ordering::Relaxed);
+        let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledger = Ledger {
+            total: Counters::default(),
+            virtual_devices: Vec::new(),
+            workers: self.worker_lines(),
+            balance: Moved::report(&self.moved),
+            lost_by: BTreeMap::new(),
+        };
+        for (index, device) in devices.iter_mut().enumerate() {
+            if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
+                match monitor.statistics(ifindex) {
+                    Ok(statistics) => device.missed = statistics.missed(),
+                    Err(Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            device.enter(index, closed, &mut ledger)?;
+        }
+        Ok(ledger)
+    }
+
+    fn worker_lines(&self) -> Vec<WorkerLine> {
+        let lines = self.shared.iter().zip(&self.cores).enumerate();
+        lines
+            .map(|(worker, (shared, core))| WorkerLine {
+                worker,
+                core: *core,
+                counters: Counters::default(),
+                sleeps: shared.sleeps.load(Ordering::Relaxed),
+                wakes: shared.wakes.load(Ordering::Relaxed),
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Device>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opened {
+    /// What the keeper looks after.
+    fn kept(&self) -> Kept {
+        let Selected { device, queues } = &self.selected;
+        Kept {
+            name: device.name.clone(),
+            ifindex: device.ifindex,
+            hold: Hold::Sockets(Arc::clone(&self.part)),
+            native: self.part.hook() == HookPoint::XdpSocket,
+            known_queues: self.part.known_queues(),
+            queues: (!self.selected.is_whole_device()).then(|| queues.clone()),
+            first: State::of(device),
+            driver: device.driver.clone().unwrap_or_default(),
+            may_lose_headers: false,
+            whereabouts: Whereabouts::new(device.ifindex),
+        }
+    }
+}
+
+impl Device {
+    /// Adds this device's part to the ledger.
+    fn enter(&self, index: usize, closed: bool, ledger: &mut Ledger) -> Result<()> {
+        let Opened { selected, part, tallies } = &self.opened;
+        let egress = part.hook().is_egress();
+        let mut queues: BTreeMap<u32, Counters> =
+            part.queues().iter().map(|queue| (*queue, Counters::default())).collect();
+        // Read what is analysed first: it follows what is delivered.
+        let analysed: Vec<Vec<(u64, u64, u64)>> = tallies
+            .iter()
+            .map(|tally| {
+                let of = |queue: usize| (tally.of(queue).0, tally.of(queue).1, tally.filtered(queue));
+                part.queues().iter().map(|queue| of(*queue as usize)).collect()
+            })
+            .collect();
+        let account = part.account(closed)?;
+        for line in account.lines {
+            let at = part.queues().iter().position(|queue| *queue == line.queue);
+            let (packets, bytes, refused) = at.map_or((0, 0, 0), |at| analysed[line.worker][at]);
+            // While packets flow the counts are read one after the other.
+            let delivered = line.delivered.saturating_sub(refused);
+            let delivered = if closed { delivered } else { delivered.max(packets) };
+            let filtered = line.filtered + refused;
+            let counters = Counters {
+                seen: if closed { line.seen } else { filtered + line.lost + delivered },
+                filtered,
+                lost: line.lost,
+                delivered,
+                analysed: packets,
+                in_flight: delivered.saturating_sub(packets),
+                bytes,
+                ..Counters::default()
+            };
+            *queues.entry(line.queue).or_default() += counters;
+            ledger.workers[line.worker].counters += counters;
+        }
+        // What the card missed on receiving it has missed once, also where both directions are captured.
+        let missed = (!egress).then(|| self.missed.saturating_sub(self.missed_before));
+        ledger.total += Counters { nic_missed: missed, ..Counters::default() };
+        for (queue, counters) in queues {
+            ledger.total += counters;
+            ledger.virtual_devices.push(VirtualDeviceLine {
+                device: selected.device.name.clone(),
+                queue,
+                egress,
+                index,
+                counters,
+            });
+        }
+        for (cause, packets) in account.causes {
+            *ledger.lost_by.entry(cause).or_default() += packets;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SocketCapture {
+    fn drop(&mut self) {
+        // Workers may live on: they yield what their sockets hold, and then end.
+        if let Err(e) = self.stop() {
+            tracing::warn!("stopping the capture: {e}");
+        }
+    }
+}

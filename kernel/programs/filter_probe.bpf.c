@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Judges one packet by one filter. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to compare
+ * the kernel's compilation of the interpreter with the native one.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "verdict.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_filter);
+} probe_filter SEC(".maps");
+
+/* What the next run is to do, and where it works. */
+struct probe_lane {
+	struct wl_filter_run run;
+	__u8 head[WL_FILTER_HEAD]; /* with the tag, where one is put back */
+	__u32 tagged;
+	__u32 outgoing;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct probe_lane);
+} probe_lane SEC(".maps");
+
+SEC("xdp.frags")
+int wl_filter_probe(struct xdp_md *ctx)
+{
+	struct wl_filter_packet packet = {.ctx = ctx, .hook = WL_HOOK_XDP};
+	struct wl_filter *filter;
+	struct probe_lane *lane;
+	__u32 key = 0;
+
+	filter = bpf_map_lookup_elem(&probe_filter, &key);
+	lane = bpf_map_lookup_elem(&probe_lane, &key);
+	if (!filter || !lane)
+		return XDP_ABORTED;
+	packet.run = &lane->run;
+	packet.head = lane->head;
+	lane->run.tagged = lane->tagged;
+	lane->run.wire_len = bpf_xdp_get_buff_len(ctx) + (lane->tagged ? WL_VLAN_TAG : 0);
+	lane->run.direction = lane->outgoing ? WL_FILTER_GONE_OUT : 0;
+	return wl_filter_judge(filter, &packet) ? XDP_PASS : XDP_DROP;
+}

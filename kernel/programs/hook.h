@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a hook knows of its packet before anybody has looked at it. */
+#ifndef WL_HOOK_H
+#define WL_HOOK_H
+
+#include "packet/types.h"
+
+/* How a hook hands over its packet; a constant in every caller. */
+enum wl_hook {
+	WL_HOOK_XDP, /* struct xdp_md */
+	WL_HOOK_SKB, /* struct __sk_buff: tc */
+};
+
+/* The packet at hand. */
+struct wl_packet {
+	__u64 ts_ns;
+	__u64 card_ns;	/* the card's clock; 0: the driver has not said */
+	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
+	__u32 lane;
+	__u32 queue;
+	__u32 flags;	/* WL_REC_* */
+	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
+	__u32 hash;	/* of the headers that the group at hand chooses */
+	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
+};
+
+#define WL_MACS	    12 /* bytes before a VLAN tag */
+#define WL_VLAN_TAG 4
+#define WL_PUT_BACK (WL_MACS + WL_VLAN_TAG)
+
+#endif

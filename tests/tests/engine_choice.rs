@@ -1,0 +1,121 @@
+//! Which engine captures: what is asked for or a refusal that names what is in the way, and with `auto` the best that
+//! works, never silently.
+
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
+use wirelane_tests::{ForeignXdp, Lab, require_root};
+
+#[test]
+fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
+    if !require_root("auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why") {
+        return;
+    }
+    let lab = Lab::new(2).unwrap();
+    let binary = wirelane_tests::wirelane_binary().unwrap();
+    let device = lab.receiver().device.clone();
+    let unprivileged = |more: &[&str]| {
+        let words = [
+            &["setpriv", "--bounding-set=-all,+net_raw", "--inh-caps=-all"],
+            &[binary.to_str().unwrap(), "count", "-i", &device, "--json"][..],
+            more,
+        ]
+        .concat();
+        lab.spawn(&lab.receiver().namespace, &words).unwrap()
+    };
+    let child = unprivileged(&["--workers", "2"]);
+    let ready = child.next_json(LIMIT).unwrap().unwrap();
+    assert_eq!((&ready["ready"], &ready["engine"]), (&true.into(), &"packet".into()));
+    assert!(ready["engine_reason"].as_str().unwrap().contains("CAP_BPF"), "{ready}");
+    send(&lab, 1000, &["--rate", "50k"]).unwrap();
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("CAP_BPF") && finished.stderr.lines().count() == 1,
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(column(&finished.last_json().unwrap(), "analysed"), 1000);
+
+    // In a namespace of its own a process seems to have all capabilities, and the kernel refuses BPF all the same.
+    let words =
+        ["unshare", "-Urn", binary.to_str().unwrap(), "count", "-i", "lo", "--duration", "0.2", "--json"];
+    let finished = lab.spawn(&lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(finished.stderr.contains("loading the capture program"), "{}", finished.stderr);
+    assert_eq!(finished.last_json().unwrap()["engine"], "packet");
+
+    // What packet sockets cannot do is not silently left out, and engine ring is not replaced where it is named.
+    for more in [&["--take"][..], &["--hook", "native"], &["--engine", "ring"]] {
+        let finished = unprivileged(more).finish(LIMIT).unwrap();
+        assert_eq!(finished.status.code(), Some(1), "{more:?}");
+        assert!(finished.stderr.contains("missing CAP_BPF"), "{more:?}: {}", finished.stderr);
+    }
+    // Where nothing stands in the way, auto is ring.
+    let child = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    assert_eq!(finish(child).unwrap()["engine"], "ring");
+}
+
+#[test]
+fn what_an_engine_lacks_is_refused() {
+    if !require_root("what_an_engine_lacks_is_refused") {
+        return;
+    }
+    let lab = Lab::new(2).unwrap();
+    let device = lab.receiver().device.clone();
+    let refused = |engine: &str, more: &[&str], status: i32, said: &str| {
+        let words = [&["count", "-i", &device, "--duration", "1", "--engine", engine], more].concat();
+        let finished = wirelane(&lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+        assert_eq!(finished.status.code(), Some(status), "{words:?}: {}", finished.stderr);
+        assert!(finished.stderr.contains(said), "{words:?}: {}", finished.stderr);
+    };
+    refused("packet", &["--take"], 2, "--take");
+    refused("packet", &["--hook", "tc"], 2, "--hook");
+    refused("packet", &["--clock", "batch"], 2, "--clock");
+    refused("packet", &["--clock", "card"], 2, "--clock");
+    refused("packet", &["--inner", "--workers", "2"], 2, "--inner");
+    refused("packet", &["--zero-copy", "auto"], 2, "--zero-copy");
+    refused("ring", &["--zero-copy", "require"], 2, "--zero-copy");
+    refused("auto", &["--busy-poll", "50"], 2, "--busy-poll");
+    refused("xsk", &[], 2, "--take");
+    refused("xsk", &["--take", "--hook", "tc"], 2, "--hook");
+    refused("xsk", &["--take", "--clock", "card"], 2, "--clock");
+    refused("xsk", &["--take", "--direction", "both"], 2, "--direction");
+    refused("xsk", &["--take", "--workers", "2"], 2, "--steering queue");
+    refused("xsk", &["--take", "--workers", "3", "--steering", "queue"], 2, "2 RX queue(s)");
+    refused("xsk", &["--take", "--zero-copy", "require"], 1, "zero copy");
+    refused("file", &[], 2, "-r");
+    refused("xsk", &["-r", "some.pcap"], 2, "the argument");
+
+    // xsk shares with nobody.
+    let child = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    refused("xsk", &["--take"], 2, "being captured by engine ring");
+    finish(child).unwrap();
+    let child = capture(&lab, &["count", "-i", &device, "--json", "--engine", "xsk", "--take"]).unwrap();
+    refused("xsk", &["--take"], 2, "engine xsk");
+    refused("ring", &[], 2, "engine xsk");
+    assert_eq!(column(&finish(child).unwrap(), "lost"), 0);
+    let foreign = ForeignXdp::attach(&lab, lab.receiver(), true).unwrap();
+    refused("xsk", &["--take"], 1, "other_program");
+    assert!(foreign.is_attached().unwrap());
+}
+
+/// Zero copy where the driver has none: `auto` says in the end that the kernel copies.
+#[test]
+fn zero_copy_is_reported_as_it_is() {
+    if !require_root("zero_copy_is_reported_as_it_is") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let device = lab.receiver().device.clone();
+    let words = ["count", "-i", &device, "--json", "--engine", "xsk", "--take", "--zero-copy", "auto"];
+    let mut child =
+        wirelane(&lab, &lab.receiver().namespace, &[&words[..], &["--busy-poll", "20"]].concat()).unwrap();
+    let ready = child.next_json(LIMIT).unwrap().unwrap();
+    assert_eq!(
+        (&ready["ready"], &ready["devices"][0]["zero_copy"]),
+        (&true.into(), &false.into()),
+        "{ready}"
+    );
+    assert!(child.is_running().unwrap());
+    send(&lab, 500, &["--rate", "20k"]).unwrap();
+    assert_eq!(column(&finish(child).unwrap(), "analysed"), 500);
+}
