@@ -9,8 +9,8 @@
  * kernel dies. (CVE-2026-53094 mended only the move for constant blinding.)
  *
  * The verifier puts loops in the place of calls of bpf_loop() before it removes anything. That growth finds
- * no room, and whoever looks afterwards cannot tell: so such a program must not call it with flags that are
- * known to be 0 (verdict.h), and steering programs of users not at all.
+ * no room: so such a program must not call it with flags that are known to be 0 (verdict.h), and steering
+ * programs of users not at all.
  *
  * So such a program brings a block that is never reached: it counts when pages are given out, and is gone
  * before anything grows. engine/ring/room.rs looks at every loaded program whether that was enough.

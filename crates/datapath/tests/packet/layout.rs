@@ -122,6 +122,8 @@ fn rust_and_c_agree_on_every_field() {
             flags,
             publish_every,
             owner_pid,
+            filter,
+            program,
             pad,
             owner,
             joined_ns,
@@ -151,7 +153,6 @@ fn rust_and_c_agree_on_every_field() {
             pad2,
             shed,
             shed_level,
-            shed_ns,
             pad3
         }
     );

@@ -13,13 +13,13 @@ use super::*;
 
 /// A device whose settings are a table. Every look and every change is a point at which a process may die.
 #[derive(Default)]
-struct Fake {
-    values: RefCell<BTreeMap<Setting, String>>,
-    refuses: BTreeMap<Setting, i32>,
+pub(super) struct Fake {
+    pub(super) values: RefCell<BTreeMap<Setting, String>>,
+    pub(super) refuses: BTreeMap<Setting, i32>,
     /// Takes no value while another setting has this one.
-    waits: Option<(Setting, Setting, &'static str)>,
+    pub(super) waits: Option<(Setting, Setting, &'static str)>,
     /// Takes values without effect.
-    deaf: Option<Setting>,
+    pub(super) deaf: Option<Setting>,
 }
 
 impl System for Fake {
@@ -78,14 +78,14 @@ fn changes() -> Vec<Change> {
     ]
 }
 
-struct Place {
+pub(super) struct Place {
     _folder: tempfile::TempDir,
-    path: PathBuf,
-    of: Identity,
+    pub(super) path: PathBuf,
+    pub(super) of: Identity,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(super) fn new() -> Place {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let of = Identity { device: "eth1".into(), ifindex: 2, namespace: 1, boot: "b".into() };
@@ -99,7 +99,7 @@ impl Place {
         steps
     }
 
-    fn restore(&self, fake: &Fake, by: By) -> Vec<Step<Undoing>> {
+    pub(super) fn restore(&self, fake: &Fake, by: By) -> Vec<Step<Undoing>> {
         let Some(mut journal) = Journal::find(&self.path, &self.of).unwrap() else { return Vec::new() };
         let steps = undo(fake, &mut journal, by).unwrap();
         journal.finish().unwrap();
@@ -108,7 +108,7 @@ impl Place {
 }
 
 /// Runs `work`, dying after so many points. True: it came to its end.
-fn dies_after(points: u32, work: impl FnOnce()) -> bool {
+pub(super) fn dies_after(points: u32, work: impl FnOnce()) -> bool {
     crash::after(Some(points));
     let ended = catch_unwind(AssertUnwindSafe(work));
     crash::after(None);

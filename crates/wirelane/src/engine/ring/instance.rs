@@ -332,7 +332,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     if metadata {
         let given = skel.progs.wirelane_xdp_md.insn_cnt();
         let now = attach::instructions(program)?;
-        if room::may_have_moved(given, now) {
+        if room::may_have_moved(program, given)? {
             return Ok(Loaded::Unsafe { given, now });
         }
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);

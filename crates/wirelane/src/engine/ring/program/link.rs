@@ -160,7 +160,7 @@ pub(super) fn load(
         if bound {
             let now = attach::instructions(program)?;
             tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
-            if room::may_have_moved(given, now) {
+            if room::may_have_moved(program, given)? {
                 return Err(new.refusal(&format!(
                     "this kernel made the capture program longer with it than it had room for ({given} instructions, \
                      {now} now), which is not safe while {} is asked for VLAN tags and times: a shorter program, or \

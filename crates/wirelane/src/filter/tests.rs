@@ -1,0 +1,1 @@
+//! The translator and the interpreter against libpcap.
