@@ -53,6 +53,7 @@ mod engine;
 mod error;
 mod file;
 pub mod filter;
+mod forked;
 pub mod groups;
 mod guardian;
 mod interfaces;

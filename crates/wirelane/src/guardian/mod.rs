@@ -12,9 +12,7 @@
 //! ```
 //! A capture has one guardian, or none where it changes nothing that outlives a process: it is forked for the first
 //! duty, or, where one is sure to come, before memory is shared with the kernel, which a forked process would hold.
-//! It is forked and not re-executed, since a library cannot know what its program's file would do. It is a session of
-//! its own, so that Ctrl-C and hang-ups do not reach it, has no descriptors but those it needs, and few rights
-//! (`rights.rs`).
+//! `forked/` says what it keeps of the capturing process.
 //!
 //! Whoever takes the capturing process over can talk to the guardian. So duties are given to it before the first
 //! packet is looked at, and after the seal all that can be said is "undo this now", of the process's own changes. Who
@@ -25,7 +23,6 @@
 
 mod duty;
 mod process;
-mod rights;
 mod wire;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -35,9 +32,9 @@ use std::time::Duration;
 pub(crate) use duty::{Duty, Said};
 
 use crate::device::Selected;
+use crate::forked::Rights;
 use crate::settings::Settings;
 use crate::{Error, Result};
-use rights::Rights;
 
 /// How long the guardian is waited for: the clsact lock's patience, and a driver that sets its queues up anew.
 const LIMIT: Duration = Duration::from_secs(8);

@@ -1,22 +1,16 @@
-//! The guardian's process: how it comes to be, and what it does.
-//!
-//! It allocates, which a process may not that was forked from one with threads, but for C libraries that see to it:
-//! glibc and musl keep their allocator usable over fork(2), and allocators with handlers for it (jemalloc, mimalloc)
-//! do. It takes no other lock that a thread may have held at that moment: it does not log, and prints nothing. Commands
-//! have no threads then anyway.
+//! The guardian's process: what it holds, and what it does (`forked/` has how it comes to be).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::PidfdFlags;
 
 use super::duty::Task;
-use super::rights::Rights;
 use super::wire::{self, Message};
 use crate::engine::ring::clsact::NamespaceLock;
+use crate::forked::{self, Rights};
 
 /// How long it is tried again to undo what a killed process has left: others who end at the same time, or not all of
 /// its descriptors are closed yet.
@@ -39,114 +33,11 @@ pub(super) fn start(rights: Rights) -> io::Result<OwnedFd> {
     let (ours, control) = wire::pair()?;
     let lock = NamespaceLock::open().map_err(io::Error::other)?;
     let parent = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
+    let mut keep = vec![control.as_raw_fd(), lock.as_raw_fd()];
+    keep.extend(parent.as_ref().map(AsRawFd::as_raw_fd));
     let inside = Inside { control, lock, parent };
-    // SAFETY: the child never returns: it catches panics, and ends by _exit. It uses nothing that is locked by threads
-    // that it does not have, as the head of this file says.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => detach(inside, rights),
-        child => {
-            wait_for(child)?;
-            Ok(ours)
-        }
-    }
-}
-
-/// Waits for the child between us and the guardian, which ends at once.
-fn wait_for(child: libc::pid_t) -> io::Result<()> {
-    let mut status = 0;
-    loop {
-        // SAFETY: a live integer to write to.
-        if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
-            let forked = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-            return if forked { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            // The program around us waits for all children, or ignores their ends.
-            Some(libc::ECHILD) => return Ok(()),
-            _ => return Err(error),
-        }
-    }
-}
-
-/// The child: makes the guardian a child of init, so that nobody has to wait for it, and ends.
-fn detach(inside: Inside, rights: Rights) -> ! {
-    // SAFETY: system calls without pointers; _exit runs nothing of the program that was forked.
-    unsafe {
-        libc::setsid();
-        match libc::fork() {
-            -1 => libc::_exit(1),
-            0 => {}
-            _ => libc::_exit(0),
-        }
-    }
-    // A panic must not unwind into the program that was forked. What it leaves, the next Wirelane heals.
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        // With more rights than it should have it does not serve: the capturing process finds its socket closed.
-        if rights.assume().is_ok() {
-            leave_behind(&inside);
-            inside.serve();
-        }
-    }));
-    // SAFETY: ends this process and runs nothing of the program that was forked.
-    unsafe { libc::_exit(i32::from(ended.is_err())) }
-}
-
-/// Leaves behind what belongs to the program that was forked: its terminal, files, signals, folder.
-fn leave_behind(inside: &Inside) {
-    let [control, lock] = [inside.control.as_raw_fd(), inside.lock.as_raw_fd()];
-    let parent = inside.parent.as_ref().map_or(control, AsRawFd::as_raw_fd);
-    // SAFETY: sigset_t is an array of integers; all zero is a valid value, and the call below makes it the empty set.
-    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: descriptors of this forked process only; signal numbers and dispositions without handlers, a live set,
-    // and strings that are static and end with a zero.
-    unsafe {
-        libc::prctl(libc::PR_SET_NAME, c"wl-guardian".as_ptr());
-        // Handlers of the program would write to descriptors that are other files here.
-        for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        for signal in [
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGQUIT,
-            libc::SIGUSR1,
-            libc::SIGUSR2,
-            libc::SIGPIPE,
-        ] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        libc::chdir(c"/".as_ptr());
-        // Whatever writes to standard output or error writes to a file that cannot be written, and to no other.
-        for standard in 0..3 {
-            if ![control, lock, parent].contains(&standard) {
-                libc::dup2(lock, standard);
-            }
-        }
-    }
-    close_all_but([control, lock, parent]);
-}
-
-/// Closes every descriptor but these and the first three: nobody waits for a pipe or file because a guardian has it open.
-fn close_all_but(mut keep: [RawFd; 3]) {
-    keep.sort_unstable();
-    let mut first = 3;
-    for fd in keep.map(|fd| fd as u32).into_iter().chain([u32::MAX]) {
-        // SAFETY: descriptors of this forked process only; those of the values in use are kept.
-        if fd > first && unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) } != 0 {
-            // Refused in some containers.
-            for each in first..fd.min(1 << 16) {
-                // SAFETY: as above.
-                unsafe { libc::close(each as RawFd) };
-            }
-        }
-        first = first.max(fd.saturating_add(1));
-    }
+    forked::start(c"wl-guardian", rights, &keep, move || inside.serve())?;
+    Ok(ours)
 }
 
 impl Inside {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::change::{Advance, Standing};
 use super::message::{Answer, EntryMove, REQUEST, check, read_request};
-use super::process;
+use super::stream;
 use crate::device::netlink::Client;
 use crate::device::{Device, Link};
 use crate::tune::apply::{self, Undoing};
@@ -36,7 +36,7 @@ pub(super) struct Task {
 
 /// Serves until the capture ends.
 pub(super) fn serve(task: &Task, mut socket: UnixStream) {
-    let answer = |socket: &UnixStream, number, answer: Answer| process::send(socket, &answer.bytes(number));
+    let answer = |socket: &UnixStream, number, answer: Answer| stream::send(socket, &answer.bytes(number));
     if answer(&socket, 0, Answer::Ready(std::process::id())).is_err() {
         return;
     }

@@ -12,9 +12,10 @@
 mod change;
 mod helper;
 mod message;
-mod process;
+mod stream;
 
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use super::setting::{Setting, table_of};
 use super::system::{LiveSystem, System as _};
 use crate::device::Device;
 use crate::device::ethtool_set::EthtoolSet;
+use crate::forked::{self, Rights};
 use crate::privilege::{self, Capability};
 use crate::{Error, Result};
 
@@ -86,7 +88,7 @@ impl TableHold {
     pub(crate) fn ask(&mut self, moves: &[EntryMove]) -> io::Result<()> {
         // Not u32::MAX, which is the last answer's.
         self.number = (self.number + 1) % u32::MAX;
-        process::send(&self.socket, &message::request(self.number, moves))
+        stream::send(&self.socket, &message::request(self.number, moves))
     }
 
     /// The answer, if it has come.
@@ -96,7 +98,7 @@ impl TableHold {
     pub(crate) fn answer(&mut self) -> io::Result<Option<Answer>> {
         let mut buffer = [0; message::ANSWER];
         let missing = message::ANSWER - self.partial.len();
-        match process::receive(&self.socket, &mut buffer[..missing]) {
+        match stream::receive(&self.socket, &mut buffer[..missing]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(got) => self.partial.extend_from_slice(&buffer[..got]),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -153,7 +155,10 @@ fn hold(
         table: table.to_vec(),
         original,
     };
-    let mut socket = process::start(c"wl-rss", move |socket| helper::serve(&task, socket)).map_err(failed)?;
+    let rights = Rights::for_table_of(&device.name)?;
+    let (mut socket, its) = UnixStream::pair().map_err(failed)?;
+    let keep = [its.as_raw_fd()];
+    forked::start(c"wl-rss", rights, &keep, move || helper::serve(&task, its)).map_err(failed)?;
     // Now, while this is allowed.
     socket.set_read_timeout(Some(LIMIT)).map_err(failed)?;
     let mut hello = [0; message::ANSWER];

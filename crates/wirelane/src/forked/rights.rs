@@ -1,9 +1,9 @@
-//! The rights of a guardian: as few as what it may have to undo takes.
+//! The rights of processes beside the capture: as few as what they may have to do takes.
 //!
 //! | right | for |
 //! | --- | --- |
 //! | CAP_NET_ADMIN | filters, ethtool, and sysfs, which asks for it beside the file's permissions |
-//! | CAP_SYS_NICE, where settings are changed | putting polling threads back on their CPUs: the kernel asks it of whoever has fewer capabilities than a kernel thread, which is everybody else |
+//! | CAP_SYS_NICE, where polling threads are bound | putting polling threads back on their CPUs: the kernel asks it of whoever has fewer capabilities than a kernel thread, which is everybody else |
 //! | the user, where settings are changed | `/proc/irq`, sysfs and the journal are files of root's, and root needs no CAP_DAC_OVERRIDE for its own |
 //! | writing below these folders (Landlock) | `/proc/irq`, the folders of network devices in sysfs, and the journals |
 //! | reading `/proc` and `/sys` (Landlock) | what the settings are now, and which captures run |
@@ -28,28 +28,34 @@ use crate::{Error, Result};
 /// The newest rules that were thought through here, as in `confine/files.rs`.
 const RULES: ABI = ABI::V6;
 
-/// What a guardian may do. Made before the fork, in force after it.
-pub(super) struct Rights {
+/// What a process may do. Made before the fork, in force after it.
+pub(crate) struct Rights {
     capabilities: u64,
     files: RulesetCreated,
 }
 
 impl Rights {
     /// For undoing settings of these devices, if any, and removing filters.
-    pub(super) fn for_settings_of(devices: &[String]) -> Result<Rights> {
-        let settings = !devices.is_empty();
+    pub(crate) fn for_settings_of(devices: &[String]) -> Result<Rights> {
+        match devices {
+            [] => Rights::of(&[Capability::CAP_NET_ADMIN], &[]),
+            _ => Rights::of(&[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE], &places(devices)?),
+        }
+    }
+
+    /// For setting the RSS table of this device, and putting it back.
+    pub(crate) fn for_table_of(device: &str) -> Result<Rights> {
+        Rights::of(&[Capability::CAP_NET_ADMIN], &places(&[device.to_owned()])?)
+    }
+
+    fn of(wanted: &[Capability], places: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<Rights> {
         let permitted = caps::read(None, CapSet::Permitted)
             .map_err(|e| Error::kernel("reading this process's capabilities", io::Error::other(e)))?;
-        let wanted: &[Capability] = match settings {
-            true => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE],
-            false => &[Capability::CAP_NET_ADMIN],
-        };
         // In a container, some may be missing: what needs them is refused to the capture too.
         let had = wanted.iter().filter(|one| permitted.contains(one));
         let capabilities = had.fold(0, |sum, one| sum | 1u64 << one.index());
-        let places = if settings { places(devices)? } else { Vec::new() };
-        let failed = |e| Error::kernel("restricting the guardian's files by Landlock", io::Error::other(e));
-        Ok(Rights { capabilities, files: rules(&places).map_err(failed)? })
+        let failed = |e| Error::kernel("restricting a process's files by Landlock", io::Error::other(e));
+        Ok(Rights { capabilities, files: rules(places).map_err(failed)? })
     }
 
     /// Gives up all others, in a process that has just been forked.

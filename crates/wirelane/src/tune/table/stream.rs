@@ -1,0 +1,29 @@
+//! The stream between the capture and the process that sets the RSS table, neither of which waits for the other where it
+//! need not.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+
+/// Sends all of a message, which is short enough for the socket's buffer; no signal where nobody listens.
+pub(super) fn send(socket: &UnixStream, message: &[u8]) -> io::Result<()> {
+    // SAFETY: a live buffer of this length, only read.
+    let sent = unsafe {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::send(socket.as_raw_fd(), message.as_ptr().cast(), message.len(), flags)
+    };
+    match usize::try_from(sent) {
+        Ok(sent) if sent == message.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads what is there without waiting: `WouldBlock` where nothing is, 0 at the end of the stream.
+pub(super) fn receive(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: a live buffer of this length, exclusively borrowed.
+    let got = unsafe {
+        libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+    };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
