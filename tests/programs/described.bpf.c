@@ -23,8 +23,9 @@ STEERING_PROGRAM(packet)
 		return 1;
 	if (packet->inner.l3 != STEER_L3_NONE)
 		return 1;
-	/* What is not described: the magic before the number, and zeros behind it up to the last byte. */
-	if (steer_32_at(packet, 54) != 0x574c6e31)
+	/* What is not described: the magic, a number below 256, and zeros behind it up to the last byte. */
+	if (steer_32_at(packet, 54) != 0x574c6e31 || steer_32_at(packet, 58) || steer_16_at(packet, 62) ||
+	    steer_byte(packet, 64))
 		return 1;
 	for (at = 66; at < STEER_BYTES; at++) {
 		if (steer_byte(packet, at))

@@ -68,6 +68,9 @@ fn check(bytes: &[u8]) -> std::result::Result<(), String> {
     if file.architecture() != Architecture::Bpf || file.kind() != ObjectKind::Relocatable {
         return Err(format!("an object file, but not of BPF: {COMPILE}"));
     }
+    if file.is_little_endian() != cfg!(target_endian = "little") {
+        return Err(format!("made for machines of the other byte order: {COMPILE}"));
+    }
     let mut types = false;
     for section in file.sections() {
         let name = section.name().map_err(|e| format!("a section without a name ({e})"))?;
