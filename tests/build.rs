@@ -57,7 +57,8 @@ fn main() {
     let mut list = String::from("&[\n");
     for name in &names {
         let object = out.join(format!("{name}.bpf.o"));
-        writeln!(list, "    ({name:?}, include_bytes!({object:?})),").expect("writing to a String does not fail");
+        writeln!(list, "    ({name:?}, include_bytes!({object:?})),")
+            .expect("writing to a String does not fail");
     }
     list.push(']');
     fs::write(out.join("programs.rs"), list).expect("OUT_DIR is writable");
@@ -83,5 +84,9 @@ fn find_clang() -> PathBuf {
     let runs = |clang: &PathBuf| {
         Command::new(clang).arg("--version").output().is_ok_and(|output| output.status.success())
     };
-    ["clang-19", "clang"].iter().map(PathBuf::from).find(runs).expect("clang (install Debian's package clang-19)")
+    ["clang-19", "clang"]
+        .iter()
+        .map(PathBuf::from)
+        .find(runs)
+        .expect("clang (install Debian's package clang-19)")
 }

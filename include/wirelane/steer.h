@@ -17,7 +17,7 @@
  * The file needs nothing else: this header includes no other.
  *
  * What it returns
- *   0 or more        the worker; it counts modulo packet->workers, so that packet->hash can be returned as it is
+ *   0 or more        the worker; it counts modulo packet->workers: packet->hash can be returned as it is
  *   STEER_NOT_MINE   (or anything below 0) the group does not want the packet: `filtered` in its ledger, and
  *                    with --take it goes on to the host
  *

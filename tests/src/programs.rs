@@ -28,7 +28,10 @@ pub fn steering_object(name: &str) -> Result<&'static [u8]> {
 /// Where there is no such program, or it cannot be written.
 pub fn steering_file(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.bpf.o"));
-    fs::write(&path, steering_object(name)?).with_context(|| path.display().to_string())?;
+    // Not written anew while somebody reads it.
+    if !path.exists() {
+        fs::write(&path, steering_object(name)?).with_context(|| path.display().to_string())?;
+    }
     Ok(path)
 }
 
@@ -43,8 +46,12 @@ pub fn tag_beside(lab: &Lab) -> Result<()> {
         let object = ObjectBuilder::default().open_memory(steering_object("push_tag")?)?.load()?;
         let program = object.progs().next().context("the object has a program")?;
         let ifindex = Device::open(&end.device)?.ifindex as i32;
-        let mut hook =
-            TcHookBuilder::new(program.as_fd()).ifindex(ifindex).replace(true).handle(1).priority(1).hook(TC_EGRESS);
+        let mut hook = TcHookBuilder::new(program.as_fd())
+            .ifindex(ifindex)
+            .replace(true)
+            .handle(1)
+            .priority(1)
+            .hook(TC_EGRESS);
         hook.create().context("making a clsact qdisc")?;
         hook.attach().context("attaching a filter")?;
         Ok(())

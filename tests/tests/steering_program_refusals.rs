@@ -4,8 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use object::{Object as _, ObjectSection as _};
 use wirelane_tests::numbers::{column, last_of, send, wirelane};
-use wirelane_tests::{Child, Lab, LabOptions, require_root, settled_bpf_objects, steering_file, steering_object};
+use wirelane_tests::{
+    Child, Lab, LabOptions, require_root, settled_bpf_objects, steering_file, steering_object,
+};
 use wirelane_tests::{Finished, wait_for_bpf_objects};
 
 /// An emulated machine's verifier takes a hundred times as long as a real one's.
@@ -95,13 +98,19 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
         ("version", &["version 2 of <wirelane/steer.h>", "this Wirelane has 1"]),
         ("visible", &["'helper' is visible", "make it static"]),
         ("loop", &["calls bpf_loop()"]),
-        ("undefined", &["cannot be linked", "elsewhere"]),
+        ("signature", &["cannot be linked", "wirelane_steer_v1_0"]),
+        ("undefined", &["uses 'elsewhere'", "not in it"]),
         ("without_types", &["no type information", compile, "-g"]),
         ("other_byte_order", &["byte order", compile]),
         ("other_machine", &["not of BPF", compile]),
     ] {
         let path = steering_file(folder, name).unwrap();
-        let said = assert_refused(&lab, &path, &[], &[&["--steering-program", path.to_str().unwrap()], parts].concat());
+        let said = assert_refused(
+            &lab,
+            &path,
+            &[],
+            &[&["--steering-program", path.to_str().unwrap()], parts].concat(),
+        );
         assert!(said.lines().count() == 1, "{name}: {said}");
     }
 
@@ -114,8 +123,12 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
     assert_refused(&lab, &large, &[], &["more than 1024 KiB"]);
     assert_refused(&lab, &folder.join("nowhere.bpf.o"), &[], &["nowhere.bpf.o", "No such file"]);
     assert_refused(&lab, folder, &[], &[folder.to_str().unwrap(), "directory"]);
-    // Cut anywhere, it is refused or, where only a table at its end is missing that nobody needs, works: never anything
-    // else.
+    let types = object::File::parse(object).unwrap().section_by_name(".BTF").unwrap().file_range().unwrap();
+    let mut torn = object.to_vec();
+    torn[types.0 as usize..][..2].fill(0);
+    let torn = write(folder, "torn.bpf.o", &torn);
+    assert_refused(&lab, &torn, &[], &["torn.bpf.o", "cannot be linked", "BTF"]);
+    // Cut anywhere: an object's table of sections is at its end.
     for part in 1..16 {
         let cut = write(folder, "cut.bpf.o", &object[..object.len() * part / 16]);
         assert_refused(&lab, &cut, &[], &["cut.bpf.o"]);
@@ -146,7 +159,10 @@ fn what_the_verifier_refuses_is_said_with_its_words() {
         let parts = [path.to_str().unwrap(), "the kernel's verifier refuses it", "WIRELANE_LOG=debug"];
         let said = assert_refused(&lab, &path, &[], &parts);
         let log: Vec<&str> = said.lines().skip(1).collect();
-        assert!((1..=10).contains(&log.len()) && log.iter().all(|line| line.starts_with("  ")), "{name}: {said}");
+        assert!(
+            (1..=10).contains(&log.len()) && log.iter().all(|line| line.starts_with("  ")),
+            "{name}: {said}"
+        );
         assert!(words.iter().any(|word| log.iter().any(|line| line.contains(word))), "{name}: {said}");
     }
     assert_eq!(attached(&lab), before, "the program on the device was replaced");
@@ -163,7 +179,9 @@ fn a_refused_program_leaves_nothing_behind() {
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let before = settled_bpf_objects();
-    for (name, reason) in [("endless", "verifier refuses it"), ("undefined", "elsewhere"), ("map", "has maps")] {
+    for (name, reason) in
+        [("endless", "verifier refuses it"), ("undefined", "elsewhere"), ("map", "has maps")]
+    {
         let path = steering_file(folder.path(), name).unwrap();
         for hook in ["native", "generic", "tc", "clsact"] {
             assert_refused(&lab, &path, &["--hook", hook], &[reason]);
@@ -183,7 +201,8 @@ fn names_are_written_out_and_not_acted_on() {
     // A section whose name is a terminal's command.
     let (from, to) = (b"_[31mxdp", b"\x1b[31mxdp");
     let mut object = steering_object("section").unwrap().to_vec();
-    let places: Vec<usize> = (0..object.len() - from.len()).filter(|at| object[*at..].starts_with(from)).collect();
+    let places: Vec<usize> =
+        (0..object.len() - from.len()).filter(|at| object[*at..].starts_with(from)).collect();
     assert!(!places.is_empty());
     for at in places {
         object[at..at + to.len()].copy_from_slice(to);
@@ -192,7 +211,7 @@ fn names_are_written_out_and_not_acted_on() {
     let name = format!("{}/\\u{{1b}}[2Jclear\\n.bpf.o", folder.path().display());
     let said = assert_refused(&lab, &path, &[], &[&name, "\\u{1b}[31mxdp", "a program of its own"]);
     assert_eq!(said.lines().count(), 1, "{said}");
-    // And in what libbpf's linker says: the name of the function that is nowhere.
+    // And the name of a function that is nowhere.
     let mut object = steering_object("undefined").unwrap().to_vec();
     let from = b"elsewhere\0";
     for at in 0..object.len() - from.len() {
@@ -201,7 +220,7 @@ fn names_are_written_out_and_not_acted_on() {
         }
     }
     let path = write(folder.path(), "undefined.bpf.o", &object);
-    assert_refused(&lab, &path, &[], &["cannot be linked"]);
+    assert_refused(&lab, &path, &[], &["uses '\\u{1b}[2Jwhere'"]);
     for path in [path, folder.path().join("\x1b[2Jclear\n.bpf.o"), folder.path().join("\x1b[2Jnowhere")] {
         let said = start(&lab, &path, &[]).finish(LIMIT).unwrap().stderr;
         // Colour of our own is not used where standard error is no terminal.
@@ -217,9 +236,9 @@ fn other_engines_and_other_steering_refuse_a_program() {
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = steering_file(folder.path(), "number").unwrap();
-    for engine in ["packet", "xsk"] {
-        let parts = ["--steering-program", &format!("engine {engine}"), "--engine ring"];
-        assert_refused(&lab, &program, &["--engine", engine], &parts);
+    for options in [["--engine", "packet"].as_slice(), &["--engine", "xsk", "--take"]] {
+        let parts = ["--steering-program", &format!("engine {}", options[1]), "--engine ring"];
+        assert_refused(&lab, &program, options, &parts);
     }
     assert_refused(&lab, &program, &["--workers", "2", "--balance", "adaptive"], &["--balance", "'static'"]);
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -40,7 +40,8 @@ impl Bench {
 
     fn spawn(&self, options: &[&str]) -> Child {
         let end = self.lab.receiver();
-        wirelane(&self.lab, &end.namespace, &[&["count", "-i", &end.device, "--json"], options].concat()).unwrap()
+        wirelane(&self.lab, &end.namespace, &[&["count", "-i", &end.device, "--json"], options].concat())
+            .unwrap()
     }
 
     /// Starts `wirelane count` with a program and waits until it captures.
@@ -183,7 +184,8 @@ fn a_program_sees_headers_and_the_first_bytes() {
     let bench = Bench::new(LabOptions::default());
     for hook in HOOKS {
         let described = bench.count("described", &["--hook", hook, "--workers", "2"]);
-        let words = ["--proto", "tcp", "--size", "300", "--dst", "10.77.0.2", "--flows", "1", "--dst-port", "4000"];
+        let words =
+            ["--proto", "tcp", "--size", "300", "--dst", "10.77.0.2", "--flows", "1", "--dst-port", "4000"];
         bench.send(256, &words);
         // Numbers above 255 are not as the program expects them.
         bench.send(300, &words);
@@ -219,7 +221,8 @@ fn a_program_sees_vlan_tags() {
         let child = bench.count("tagged", &["--hook", hook, "--workers", "4"]);
         // The generator goes past tc.
         let (from, to) = (bench.lab.sender(), bench.lab.receiver().address);
-        let socket = bench.lab.enter(&from.namespace, || UdpSocket::bind((from.address, 0)).unwrap()).unwrap();
+        let socket =
+            bench.lab.enter(&from.namespace, || UdpSocket::bind((from.address, 0)).unwrap()).unwrap();
         for _ in 0..100 {
             assert_eq!(socket.send_to(b"tagged", (to, 4000)).unwrap(), 6);
         }
@@ -270,7 +273,8 @@ fn a_fifth_program_is_refused_until_an_owner_is_killed() {
         let mut children: Vec<Child> =
             (0..4).map(|worker| bench.count(&format!("constant_{worker}"), &options)).collect();
         let path = bench.path("constant_4");
-        let refused = bench.spawn(&[&["--steering-program", &path], &options[..]].concat()).finish(LIMIT).unwrap();
+        let refused =
+            bench.spawn(&[&["--steering-program", &path], &options[..]].concat()).finish(LIMIT).unwrap();
         assert_eq!(refused.status.code(), Some(2), "{hook}: {}", refused.stderr);
         let device = &bench.lab.receiver().device;
         for part in ["constant_4.bpf.o", device, "4 other programs", "wirelane groups"] {
@@ -319,6 +323,79 @@ fn joining_with_a_program_loses_nobody_a_packet() {
         assert_got(hook, by_number, sent, 0, &[sent.div_ceil(2), sent / 2]);
         assert_got(hook, none, sent, 0, &[sent]);
     }
+}
+
+/// Those who come at once link and replace one after the other, and each finds what the others have done.
+#[test]
+fn many_come_with_programs_at_once() {
+    if !require_root("many_come_with_programs_at_once") {
+        return;
+    }
+    let bench = Bench::new(LabOptions::default());
+    for hook in HOOKS {
+        let start = |group: usize| {
+            let program = bench.path(&format!("constant_{}", group % 4));
+            bench.spawn(&[
+                "--hook",
+                hook,
+                "--workers",
+                "4",
+                "--ring-size",
+                "1",
+                "--steering-program",
+                &program,
+            ])
+        };
+        let mut children: Vec<Child> = (0..8).map(start).collect();
+        for child in &mut children {
+            child.wait_ready(LIMIT).unwrap();
+        }
+        bench.send(200, &[]);
+        for (group, child) in children.into_iter().enumerate() {
+            let mut workers = [0; 4];
+            workers[group % 4] = 200;
+            assert_got(&format!("{hook}, group {group}"), child, 200, 0, &workers);
+        }
+    }
+}
+
+/// Whoever is killed on the way leaves nothing that others stumble over: they run on, and all places can be taken.
+#[test]
+fn killed_at_any_moment_of_joining() {
+    if !require_root("killed_at_any_moment_of_joining") {
+        return;
+    }
+    const KILLED: u32 = 12;
+    let bench = Bench::new(LabOptions { alone: true, ..LabOptions::default() });
+    let before = settled_bpf_objects();
+    for hook in ["native", "clsact"] {
+        let options = ["--hook", hook, "--workers", "4", "--ring-size", "1"];
+        let stays = bench.count("constant_0", &options);
+        let path = bench.path("constant_1");
+        let words = [&options[..], &["--steering-program", &path]].concat();
+        let start = Instant::now();
+        let mut whole = bench.spawn(&words);
+        whole.wait_ready(LIMIT).unwrap();
+        let took = start.elapsed();
+        end(whole);
+        for moment in 0..KILLED {
+            let killed = bench.spawn(&words);
+            std::thread::sleep(took * moment / KILLED);
+            killed.signal(Signal::Kill).unwrap();
+            bench.send(100, &[]);
+            assert!(!killed.finish(LIMIT).unwrap().status.success());
+        }
+        let others: Vec<Child> =
+            (1..4).map(|worker| bench.count(&format!("constant_{worker}"), &options)).collect();
+        bench.send(100, &[]);
+        assert_got(hook, stays, u64::from(KILLED + 1) * 100, 0, &[u64::from(KILLED + 1) * 100, 0, 0, 0]);
+        for (child, worker) in others.into_iter().zip(1..) {
+            let mut workers = [0; 4];
+            workers[worker] = 100;
+            assert_got(hook, child, 100, 0, &workers);
+        }
+    }
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(10)), before);
 }
 
 /// A filter is asked first. Short ones and long ones are walked differently, and where the program is bound to its

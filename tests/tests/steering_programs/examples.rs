@@ -150,8 +150,12 @@ fn the_examples_are_compiled_as_their_readme_says() {
     for (command, name) in commands.into_iter().zip(["tenant", "client"]) {
         let source = fs::read_to_string(root.join(format!("examples/steering/{name}.bpf.c"))).unwrap();
         assert!(source.contains(&format!(" *\t{command}\n")), "{name}.bpf.c does not say '{command}'");
-        let output =
-            Command::new("sh").args(["-c", command]).current_dir(&folder).env("PATH", &path).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", command])
+            .current_dir(&folder)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         let made = fs::read(folder.path().join(format!("{name}.bpf.o"))).unwrap();
         let (made, tested) = (code(&made), code(steering_object(name).unwrap()));

@@ -42,16 +42,17 @@ fn link(programs: &[(u32, Vec<u8>)], new: &SteeringProgram) -> Result<Vec<u8>> {
         }
         linker.link()
     });
-    linked.map_err(|e| {
-        let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
-        new.refusal(&format!(
-            "cannot be linked with the capture program ({e}): {}",
-            log::printable(&said.join("; "))
-        ))
-    })?;
+    linked.map_err(|e| unlinkable(new, &e, &heard))?;
     let mut object = Vec::new();
     output.read_to_end(&mut object).map_err(failed)?;
     Ok(object)
+}
+
+/// What libbpf said when it could not link a program.
+fn unlinkable(new: &SteeringProgram, error: &libbpf_rs::Error, heard: &[String]) -> Error {
+    let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
+    let said = log::printable(&said.join("; "));
+    new.refusal(&format!("cannot be linked with the capture program ({error}): {said}"))
 }
 
 /// A capture program that has been loaded.
@@ -92,11 +93,10 @@ pub(super) fn load(
         maps.push(MapHandle::from_map_id(id).map_err(|e| Error::bpf(doing("opening the maps"), e))?);
     }
     let linked = link(programs, new)?;
-    let opening = |e| Error::bpf(doing("opening the capture program with a steering program"), e);
-    let mut open = ObjectBuilder::default()
-        .name(OBJECT)
-        .and_then(|builder| builder.open_memory(&linked))
-        .map_err(opening)?;
+    let (open, heard) = log::listening(|| {
+        ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
+    });
+    let mut open = open.map_err(|e| unlinkable(new, &e, &heard))?;
     let mut owners = None;
     let mut objects = None;
     for mut map in open.maps_mut() {

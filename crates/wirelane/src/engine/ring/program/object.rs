@@ -118,8 +118,14 @@ fn check_symbols(file: &object::File<'_>) -> std::result::Result<(), String> {
     let mut found = false;
     let mut version = None;
     let mut other = None;
-    for symbol in file.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition()) {
+    for symbol in file.symbols().filter(|symbol| symbol.is_global()) {
         let name = symbol.name().map_err(|e| format!("a symbol without a name ({e})"))?;
+        if !symbol.is_definition() {
+            return Err(format!(
+                "uses '{}', which is not in it; a steering program is one source with its headers",
+                printable(name)
+            ));
+        }
         match name.strip_prefix(FUNCTION) {
             _ if name == AT_FIRST => found = true,
             Some(rest) => version = rest.split('_').next().and_then(|version| version.parse::<u32>().ok()),
