@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, SectionKind};
@@ -33,12 +33,12 @@ impl SteeringProgram {
     /// # Errors
     /// [`Error::Io`], or [`Error::BadOption`] with what is wrong.
     pub(crate) fn read(path: &Path) -> Result<SteeringProgram> {
-        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let name: Arc<str> = printable(&path.to_string_lossy()).into();
+        let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MOST as u64 + 1).read_to_end(&mut bytes))
             .map_err(failed)?;
-        let name: Arc<str> = printable(&path.to_string_lossy()).into();
         check(&bytes).map_err(|reason| refusal(&name, &reason))?;
         Ok(SteeringProgram { name, bytes: bytes.into() })
     }
