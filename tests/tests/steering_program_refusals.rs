@@ -39,7 +39,7 @@ fn assert_refused(lab: &Lab, program: &Path, options: &[&str], parts: &[&str]) -
     let Finished { status, stderr, .. } = start(lab, program, options).finish(LIMIT).unwrap();
     let name = program.display();
     // A file that cannot be read is a failure, everything else is wrong usage.
-    let code = if stderr.contains("(os error") { 1 } else { 2 };
+    let code = if stderr.contains("--steering-program: ") { 2 } else { 1 };
     assert_eq!(status.code(), Some(code), "{name}: {stderr}");
     for part in parts {
         assert!(stderr.contains(part), "{name}: no '{part}' in: {stderr}");
@@ -98,7 +98,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
         ("version", &["version 2 of <wirelane/steer.h>", "this Wirelane has 1"]),
         ("visible", &["'helper' is visible", "make it static"]),
         ("loop", &["calls bpf_loop()"]),
-        ("signature", &["cannot be linked", "wirelane_steer_v1_0"]),
+        ("signature", &["cannot be linked", "incompatible number of func_proto params"]),
         ("undefined", &["uses 'elsewhere'", "not in it"]),
         ("without_types", &["no type information", compile, "-g"]),
         ("other_byte_order", &["byte order", compile]),
