@@ -17,7 +17,7 @@
  * The file needs nothing else: this header includes no other.
  *
  * What it returns
- *   0 or more        the worker; it counts modulo packet->workers, so that a hash can be returned as it is
+ *   0 or more        the worker; it counts modulo packet->workers: packet->hash can be returned as it is
  *   STEER_NOT_MINE   (or anything below 0) the group does not want the packet: `filtered` in its ledger, and
  *                    with --take it goes on to the host
  *
@@ -126,9 +126,9 @@ struct steer_headers {
 /* A packet. What is not there is 0. */
 struct steer_packet {
 	steer_u32 workers;     /* of the group */
-	steer_u32 hash;	       /* symmetric flow hash, of the inner headers with --inner; equal for both
-				* directions and all fragments, its seed new for every start of a device's
-				* capture
+	steer_u32 hash;	       /* symmetric flow hash of 31 bits, of the inner headers with --inner; equal for
+				* both directions and all fragments, its seed new for every start of a
+				* device's capture
 				*/
 	steer_u32 wire_len;    /* bytes of the packet, without FCS */
 	steer_u32 queue;       /* RX queue */

@@ -115,7 +115,8 @@ static __always_inline int wl_ask(void *ctx, enum wl_hook hook, const struct wl_
 		return STEER_NOT_MINE;
 	to = &lane->steer;
 	to->workers = group->workers;
-	to->hash = packet->hash;
+	/* As it is returned: none of it means "not mine". */
+	to->hash = packet->hash & 0x7fffffff;
 	to->wire_len = packet->wire_len;
 	to->queue = packet->queue;
 	to->tunnel_id = parsed->tunnel_id;

@@ -9,6 +9,7 @@
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
+//! programs   steering programs, compiled
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
 //!
@@ -23,6 +24,7 @@ mod lab;
 pub mod numbers;
 mod paths;
 mod process;
+mod programs;
 pub mod recordings;
 mod sys;
 
@@ -33,6 +35,7 @@ pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, open_descriptors, resident_bytes};
+pub use programs::{steering_file, steering_object, tag_beside};
 pub use sys::{Signal, detach_link, set_guest_clock, test_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.

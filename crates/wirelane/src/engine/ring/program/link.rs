@@ -34,24 +34,43 @@ fn link(programs: &[(u32, Vec<u8>)], new: &SteeringProgram) -> Result<Vec<u8>> {
     }
     // SAFETY: just made, owned by nobody else.
     let mut output = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))
+        .map_err(|e| Error::bpf("preparing to link a steering program", e))?;
     let (linked, heard) = log::listening(|| {
-        let mut linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))?;
-        linker.add_buf(CAPTURE_OBJECT)?;
+        add(&linker, CAPTURE_OBJECT)?;
         for (place, bytes) in programs {
-            linker.add_buf(&at_place(bytes, *place))?;
+            add(&linker, &at_place(bytes, *place))?;
         }
-        linker.link()
+        // SAFETY: a live linker.
+        said(unsafe { sys::bpf_linker__finalize(linker.as_libbpf_object().as_ptr()) })
     });
-    linked.map_err(|e| {
-        let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
-        new.refusal(&format!(
-            "cannot be linked with the capture program ({e}): {}",
-            log::printable(&said.join("; "))
-        ))
-    })?;
+    linked.map_err(|e| unlinkable(new, &e, &heard))?;
     let mut object = Vec::new();
     output.read_to_end(&mut object).map_err(failed)?;
     Ok(object)
+}
+
+/// Adds an object to those that are linked. Not by [`Linker::add_buf`], which takes libbpf's negative numbers of errors
+/// for positive ones, and panics where that is looked at (libbpf-rs 0.27).
+fn add(linker: &Linker, object: &[u8]) -> std::io::Result<()> {
+    let (start, len) = (object.as_ptr().cast_mut().cast(), object.len() as u64);
+    // SAFETY: a live linker and a live buffer of this length, which is only read; libbpf takes a null pointer for no
+    // options.
+    said(unsafe {
+        sys::bpf_linker__add_buf(linker.as_libbpf_object().as_ptr(), start, len, std::ptr::null())
+    })
+}
+
+/// A result of libbpf's: 0, or the negative number of an error.
+fn said(status: i32) -> std::io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(-status)) }
+}
+
+/// What libbpf said when it could not link a program.
+fn unlinkable(new: &SteeringProgram, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
+    let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
+    let said = log::printable(&said.join("; "));
+    new.refusal(&format!("cannot be linked with the capture program ({error}): {said}"))
 }
 
 /// A capture program that has been loaded.
@@ -92,11 +111,10 @@ pub(super) fn load(
         maps.push(MapHandle::from_map_id(id).map_err(|e| Error::bpf(doing("opening the maps"), e))?);
     }
     let linked = link(programs, new)?;
-    let opening = |e| Error::bpf(doing("opening the capture program with a steering program"), e);
-    let mut open = ObjectBuilder::default()
-        .name(OBJECT)
-        .and_then(|builder| builder.open_memory(&linked))
-        .map_err(opening)?;
+    let (open, heard) = log::listening(|| {
+        ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
+    });
+    let mut open = open.map_err(|e| unlinkable(new, &e, &heard))?;
     let mut owners = None;
     let mut objects = None;
     for mut map in open.maps_mut() {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, SectionKind};
@@ -33,12 +33,12 @@ impl SteeringProgram {
     /// # Errors
     /// [`Error::Io`], or [`Error::BadOption`] with what is wrong.
     pub(crate) fn read(path: &Path) -> Result<SteeringProgram> {
-        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let name: Arc<str> = printable(&path.to_string_lossy()).into();
+        let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MOST as u64 + 1).read_to_end(&mut bytes))
             .map_err(failed)?;
-        let name: Arc<str> = printable(&path.to_string_lossy()).into();
         check(&bytes).map_err(|reason| refusal(&name, &reason))?;
         Ok(SteeringProgram { name, bytes: bytes.into() })
     }
@@ -67,6 +67,9 @@ fn check(bytes: &[u8]) -> std::result::Result<(), String> {
     let file = object::File::parse(bytes).map_err(|e| format!("not a BPF object file ({e}): {COMPILE}"))?;
     if file.architecture() != Architecture::Bpf || file.kind() != ObjectKind::Relocatable {
         return Err(format!("an object file, but not of BPF: {COMPILE}"));
+    }
+    if file.is_little_endian() != cfg!(target_endian = "little") {
+        return Err(format!("made for machines of the other byte order: {COMPILE}"));
     }
     let mut types = false;
     for section in file.sections() {
@@ -115,8 +118,14 @@ fn check_symbols(file: &object::File<'_>) -> std::result::Result<(), String> {
     let mut found = false;
     let mut version = None;
     let mut other = None;
-    for symbol in file.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition()) {
+    for symbol in file.symbols().filter(|symbol| symbol.is_global()) {
         let name = symbol.name().map_err(|e| format!("a symbol without a name ({e})"))?;
+        if !symbol.is_definition() {
+            return Err(format!(
+                "uses '{}', which is not in it; a steering program is one source with its headers",
+                printable(name)
+            ));
+        }
         match name.strip_prefix(FUNCTION) {
             _ if name == AT_FIRST => found = true,
             Some(rest) => version = rest.split('_').next().and_then(|version| version.parse::<u32>().ok()),

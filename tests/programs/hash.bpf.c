@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* By the flow hash as it is. */
+#include <wirelane/steer.h>
+
+STEERING_PROGRAM(packet)
+{
+	return packet->hash;
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Made with a header of the future. */
+#include <wirelane/steer.h>
+#undef STEER_FUNCTION
+#define STEER_FUNCTION wirelane_steer_v2_0
+
+STEERING_PROGRAM(packet)
+{
+	return 0;
+}
