@@ -16,6 +16,7 @@ mod bed;
 mod chart;
 mod cost;
 mod csv;
+mod flows;
 mod generate;
 mod machine;
 mod options;
@@ -61,6 +62,9 @@ enum Command {
     /// The generator of socket buffers inside the kernel
     #[command(hide = true)]
     Generate(generate::Args),
+    /// The generator of flows that differ in size, or that end
+    #[command(hide = true)]
+    Flows(flows::Args),
 }
 
 fn main() -> Result<()> {
@@ -68,6 +72,7 @@ fn main() -> Result<()> {
     match &cli.command {
         Some(Command::Receive(args)) => return receive::run(args),
         Some(Command::Generate(args)) => return generate::run(args),
+        Some(Command::Flows(args)) => return flows::run(args),
         None => {}
     }
     let options = cli.options.check()?;
