@@ -138,9 +138,10 @@ pub fn run(args: &Args) -> Result<()> {
 
     let before = Counters::read(&args.device)?;
     let wait = START + Duration::from_secs_f64(args.duration);
-    sys::alarm_after(wait, Duration::from_millis(20)).context("setting a timer")?;
     let give_up = Instant::now() + wait * 3 + Duration::from_secs(5);
     let end = loop {
+        // Anew for each call, since each takes its time to begin.
+        sys::alarm_after(wait, Duration::from_millis(20)).context("setting a timer")?;
         let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
         let input =
             ProgramInput { data_in: Some(&frame), repeat: i32::MAX as u32, flags, ..ProgramInput::default() };
