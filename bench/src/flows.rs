@@ -29,7 +29,7 @@ pub const FLOWS_AT_ONCE: u64 = 256;
 pub const PACKETS_OF_A_FLOW: u64 = 16;
 
 /// Packets after which all flows have ended, and others begin: WHOLE in the program.
-const WHOLE: u64 = FLOWS_AT_ONCE * PACKETS_OF_A_FLOW;
+pub const WHOLE: u64 = FLOWS_AT_ONCE * PACKETS_OF_A_FLOW;
 
 /// What the frame is made of up to the number; CHECKSUM and DESTINATION in the program.
 const IPV4: std::ops::Range<usize> = 14..34;

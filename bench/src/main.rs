@@ -82,7 +82,7 @@ fn main() -> Result<()> {
     let machine = Machine::describe();
     let measured = run::run(&options, &tools)?;
     let lines = summary::summarise(&measured.trials);
-    let studies = study::summary::summarise(&measured.studied.points);
+    let studies = study::summary::summarise(&measured.studied.points, options.disturbed);
     let page = report::page(&options, &machine, &measured, &lines)
         + &study::report::page(&options, &machine, &studies, &measured.studied);
     let mut out = stdout().lock();
@@ -159,11 +159,22 @@ fn write(
         chart::write(&folder.join(file), lines, load, &caption)?;
     }
     if !measured.studied.points.is_empty() {
-        let path = folder.join("studies.csv");
-        fs::write(&path, study::csv::points(&measured.studied.points))
-            .with_context(|| path.display().to_string())?;
+        for (file, text) in [
+            ("studies.csv", study::csv::points(&measured.studied.points)),
+            ("studies-summary.csv", study::csv::summary(studies)),
+        ] {
+            let path = folder.join(file);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
     }
-    let on = format!("{}, {} cores, Linux {}, {}", machine.cpu, machine.cores, machine.kernel, machine.date);
+    let on = format!(
+        "{}, {} cores, Linux {}, {}{}",
+        machine.cpu,
+        machine.cores,
+        machine.kernel,
+        machine.date,
+        if options.disturbed { "; disturbed trials count too" } else { "" }
+    );
     for one in study::Study::ALL {
         study::chart::write(&folder.join(study::chart::file_name(one)), one, studies, &on)?;
     }

@@ -75,6 +75,11 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
+    /// Studies: where no trial of a round counts, let one stand that something else disturbed. Accounts are as exact, rates
+    /// and ratios say little
+    #[arg(long)]
+    pub disturbed: bool,
+
     /// Also put a table and the charts into the project's README.md
     #[arg(long)]
     pub readme: bool,

@@ -89,10 +89,10 @@ pub struct Analysis {
     pub steered_late: Vec<u64>,
     /// Buckets that adaptive balance has moved.
     pub moves: u64,
-    /// Flows of which a packet was analysed, where flows end.
-    pub flows_touched: u64,
-    /// Of these, those of which all packets were.
-    pub flows_whole: u64,
+    /// Where flows end, for each set of flows that are there at the same time: those of which a packet was analysed, and
+    /// of these, those of which all packets were.
+    #[serde(default)]
+    pub flows: Vec<(u64, u64)>,
 }
 
 /// How long nothing may come after the signal before a receiver ends.

@@ -247,7 +247,7 @@ mod tests {
             point(Study::Workers, Series::Fanout, 1, 0, 700),
         ];
         let path = std::env::temp_dir().join(format!("wirelane-bench-chart-{}.svg", std::process::id()));
-        assert!(write(&path, Study::Workers, &summarise(&points), "a processor, 2 cores").unwrap());
+        assert!(write(&path, Study::Workers, &summarise(&points, false), "a processor, 2 cores").unwrap());
         let svg = std::fs::read_to_string(&path).unwrap();
         for words in
             ["One RX queue", "workers", "Mpps", "Wirelane, one capture", "PACKET_FANOUT", "a processor"]
@@ -255,7 +255,7 @@ mod tests {
             assert!(svg.contains(words), "{words}: {svg}");
         }
         assert!(svg.contains("\n0.00\n"), "{svg}");
-        assert!(!write(&path, Study::Queues, &summarise(&points), "").unwrap());
+        assert!(!write(&path, Study::Queues, &summarise(&points, false), "").unwrap());
         std::fs::remove_file(path).unwrap();
     }
 }

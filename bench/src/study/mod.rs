@@ -21,6 +21,7 @@ pub mod trial;
 use serde::Serialize;
 
 use crate::bed::Setup;
+use crate::flows::WHOLE;
 use crate::options::Part;
 
 /// A study.
@@ -221,10 +222,19 @@ impl Point {
         self.unaccounted == 0
     }
 
-    /// Of the flows of which anything was analysed, the part that was analysed whole; none where flows do not end.
+    /// Flows of the second half of the packets, when the ring has had time to fill: those of which anything was analysed,
+    /// and those that were analysed whole. None where flows do not end.
+    pub fn late_flows(&self) -> Option<(u64, u64)> {
+        let flows = &self.analysis.as_ref().filter(|analysis| !analysis.flows.is_empty())?.flows;
+        let sets = (self.offered / WHOLE) as usize;
+        let late = flows.iter().take(sets).skip(sets / 2);
+        Some(late.fold((0, 0), |sum, set| (sum.0 + set.0, sum.1 + set.1)))
+    }
+
+    /// Of the flows of which anything was analysed, the part that was analysed whole.
     pub fn whole_flows(&self) -> Option<f64> {
-        let analysis = self.analysis.as_ref().filter(|analysis| analysis.flows_touched > 0)?;
-        Some(analysis.flows_whole as f64 / analysis.flows_touched as f64)
+        let (touched, whole) = self.late_flows()?;
+        (touched > 0).then(|| whole as f64 / touched as f64)
     }
 }
 

@@ -9,6 +9,9 @@ use crate::options::Options;
 use crate::report::table;
 use crate::summary::Spread;
 
+const DISTURBED: &str = "\n**Trials count here that other programs or the hypervisor disturbed (--disturbed): rates \
+                         and ratios say little.**\n";
+
 /// Who has which cores, and what that leaves out.
 pub fn cores(options: &Options, machine: &Machine) -> String {
     let workers = options.worker_cores();
@@ -37,10 +40,11 @@ pub fn page(options: &Options, machine: &Machine, lines: &[Line], studied: &Stud
         return text;
     }
     text += &format!(
-        "\n## Studies of parallelism\n\n{}\n{} rounds; medians, and ratios within the same round. Every trial accounts \
-         for every packet: offered = dropped by the device's queue + received + lost + shed.\n",
+        "\n## Studies of parallelism\n\n{}\nRounds: {}. Medians, and ratios within the same round. Every trial accounts \
+         for every packet: offered = dropped by the device's queue + received + lost + shed.\n{}",
         cores(options, machine),
-        options.rounds
+        options.rounds,
+        if options.disturbed { DISTURBED } else { "" }
     );
     for study in Study::ALL {
         let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
@@ -71,7 +75,9 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
                 "A worker that spins {} loops a packet, offered parts of what it can analyse with a core of its own; flows \
                  of 16 packets, 256 at a time. `analysed`: packets per second of analysis, until the ring is empty. \
                  `of most`: of the highest rate of that setup and round, with or without control. `whole flows`: of the \
-                 flows of which anything was analysed, those of which all was. Targets at overload: 0.95 and 95 %.",
+                 flows of which anything was analysed, those of which all was, in the second half of a trial, \
+                 when the ring has filled; where the device's queue drops packets nobody has whole flows. Targets at \
+                 overload: 0.95 and 95 %.",
                 options.load
             ),
         ),

@@ -66,10 +66,12 @@ fn rate(point: &Point) -> f64 {
     }
 }
 
-/// Summarises the trials that count.
-pub fn summarise(points: &[Point]) -> Vec<Line> {
+/// Summarises the trials that count; `disturbed`: also those that something else than the receiver decided, where a
+/// round has no other.
+pub fn summarise(points: &[Point], disturbed: bool) -> Vec<Line> {
     let mut cells: BTreeMap<Cell, BTreeMap<usize, &Point>> = BTreeMap::new();
-    for point in points.iter().filter(|point| point.invalid.is_none()) {
+    // The last one of a round stands, and one that counts is the last of its round.
+    for point in points.iter().filter(|point| disturbed || point.invalid.is_none()) {
         let cell = (point.study, point.setup, point.x, point.series);
         cells.entry(cell).or_default().insert(point.round, point);
     }
@@ -150,6 +152,7 @@ fn kernel_ns(point: &Point) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::flows::WHOLE;
     use crate::receive::Analysis;
     use crate::study::FULL_SPEED;
 
@@ -199,21 +202,24 @@ pub(super) mod tests {
             of(Series::Drop, 2, 1, 500),
             Point { invalid: Some("steal"), ..of(Series::Ring, 2, 2, 1) },
         ];
-        let lines = summarise(&points);
+        let lines = summarise(&points, false);
         let two = find(&lines, 2, Series::Ring);
         assert_eq!((two.of_limit, two.of_one.map(|spread| spread.median)), (Some(0.8), Some(2.0)));
         assert_eq!((two.trials, two.pps.low, two.pps.high), (2, 400.0, 800.0));
+        // Unless asked for, a trial that was disturbed does not count.
+        assert_eq!(find(&summarise(&points, true), 2, Series::Ring).trials, 3);
         assert_eq!(find(&lines, 1, Series::Ring).of_limit, None);
         assert!((two.lost_share - 0.4).abs() < 1e-9);
     }
 
     #[test]
     fn analysis_is_held_against_the_most_of_its_round_and_takes_until_the_rings_are_empty() {
-        let flows =
-            |touched, whole| Analysis { flows_touched: touched, flows_whole: whole, ..Analysis::default() };
+        let flows = |sets: &[(u64, u64)]| Analysis { flows: sets.to_vec(), ..Analysis::default() };
         let of = |series, x, received, span| Point {
             span_s: Some(span),
-            analysis: Some(flows(100, received / 10)),
+            // The first half, in which the ring fills, does not count.
+            offered: 3 * WHOLE,
+            analysis: Some(flows(&[(256, 256), (50, 40), (50, 50)])),
             ..point(Study::Congestion, series, x, 0, received)
         };
         let points = [
@@ -221,7 +227,7 @@ pub(super) mod tests {
             // 900 packets in 1.25 seconds.
             of(Series::Controlled, FULL_SPEED, 900, 1.25),
         ];
-        let lines = summarise(&points);
+        let lines = summarise(&points, false);
         let line = find(&lines, FULL_SPEED, Series::Controlled);
         assert!((line.of_most.unwrap().median - 0.72).abs() < 1e-9);
         assert!((line.whole_flows.unwrap().median - 0.9).abs() < 1e-9);
@@ -238,7 +244,7 @@ pub(super) mod tests {
             ..point(Study::Sharing, Series::RingGroups, x, 0, 0)
         };
         // 100, 125 and 175 ns a packet.
-        let lines = summarise(&[of(1, 10_000_000), of(2, 8_000_000), of(4, 5_714_286)]);
+        let lines = summarise(&[of(1, 10_000_000), of(2, 8_000_000), of(4, 5_714_286)], false);
         let further = |x| find(&lines, x, Series::RingGroups).further_ns;
         assert_eq!(further(1), None);
         assert!((further(2).unwrap() - 25.0).abs() < 0.01 && (further(4).unwrap() - 25.0).abs() < 0.01);
@@ -254,7 +260,7 @@ pub(super) mod tests {
         let mut skewed = point(Study::Skew, Series::Static, 2, 0, 1000);
         skewed.analysis =
             Some(Analysis { steered: vec![400, 600], steered_late: vec![100, 300], ..Analysis::default() });
-        let lines = summarise(&[skewed]);
+        let lines = summarise(&[skewed], false);
         assert_eq!((lines[0].imbalance, lines[0].imbalance_late), (Some(1.2), Some(1.5)));
         assert_eq!(lines[0].shares_late, [0.75, 0.25]);
     }
