@@ -75,8 +75,8 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
-    /// Studies: where no trial of a round counts, let one stand that something else disturbed. Accounts are as exact, rates
-    /// and ratios say little
+    /// Studies: count trials that something else disturbed, instead of trying them again. Accounts are as exact, rates and
+    /// ratios say little
     #[arg(long)]
     pub disturbed: bool,
 

@@ -212,7 +212,11 @@ impl Runner<'_> {
 
     /// One trial; again where it does not count.
     fn try_out(&mut self, bed: &mut Bed, ask: &Ask) -> Result<()> {
-        let tries = if self.options.quick { QUICK_TRIES } else { TRIES };
+        let tries = match (self.options.disturbed, self.options.quick) {
+            (true, _) => 1,
+            (false, true) => QUICK_TRIES,
+            (false, false) => TRIES,
+        };
         for _ in 0..tries {
             self.check_stop()?;
             match trial::run(bed, self.tools, ask) {

@@ -66,8 +66,7 @@ fn rate(point: &Point) -> f64 {
     }
 }
 
-/// Summarises the trials that count; `disturbed`: also those that something else than the receiver decided, where a
-/// round has no other.
+/// Summarises the trials that count; `disturbed`: also those that something else than the receiver decided.
 pub fn summarise(points: &[Point], disturbed: bool) -> Vec<Line> {
     let mut cells: BTreeMap<Cell, BTreeMap<usize, &Point>> = BTreeMap::new();
     // The last one of a round stands, and one that counts is the last of its round.
