@@ -110,10 +110,12 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
             Study::Queues => panel("Packets received", "Mpps", "RX queues", None, &mpps),
             Study::Workers => {
                 panel("Packets received", "Mpps", "workers", None, &mpps);
-                panel("The same, of one worker", "ratio to one", "workers", Some(0.9), &|line| line.of_one);
+                let x_name = "workers; dashed: the target for 8, where each has a core";
+                panel("The same, of one worker", "ratio to one", x_name, Some(0.9), &|line| line.of_one);
             }
             Study::Congestion => {
-                let x_name = "offered, of what the worker can analyse with a core of its own";
+                let x_name =
+                    "offered, of what the worker can analyse with a core of its own; dashed: the target";
                 panel("Packets analysed", "of the most", x_name, Some(0.95), &|line| line.of_most);
                 panel("Flows analysed whole", "% of those begun", x_name, Some(95.0), &|line| {
                     line.whole_flows.map(|whole| scaled(whole, 100.0))
@@ -173,6 +175,7 @@ fn draw<'a>(
     let count = panel.x_labels.len().max(1) as f64;
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.heading, ("sans-serif", 15))
+        .margin_top(4)
         .margin_right(RIGHT)
         .x_label_area_size(BELOW)
         .y_label_area_size(LEFT)
@@ -183,7 +186,6 @@ fn draw<'a>(
         .light_line_style(TRANSPARENT)
         .x_labels(0)
         .y_labels(6)
-        .y_desc(panel.y_name)
         .y_label_formatter(&|value| if most < 3.0 { format!("{value:.2}") } else { format!("{value:.0}") })
         .label_style(("sans-serif", 13))
         .draw()?;
@@ -223,6 +225,7 @@ fn draw<'a>(
     let (left, bottom) = place(-0.4, 0.0);
     area.draw(&Text::new(panel.x_name, (left, bottom + 28), text(13)))?;
     let (right, top) = place(count - 0.6, most);
+    area.draw(&Text::new(panel.y_name, (12, top - 18), text(13)))?;
     for (number, (series, _)) in panel.lines.iter().enumerate() {
         let y = top + 12 + 22 * number as i32;
         let colour = colour(*series);
