@@ -19,9 +19,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define GAP_SHIFT 12
 
 struct clone_config {
-	__u32 ifindex;		/* the device to send from */
-	__u32 size;		/* bytes of a frame */
-	__u32 queues;		/* TX queues that runs take in turn; 0: the kernel chooses */
+	__u32 ifindex; /* the device to send from */
+	__u32 size;    /* bytes of a frame */
+	__u32 queues;  /* TX queues that runs take in turn; 0: the kernel chooses */
 	__u32 pad;
 	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
 	__u64 duration_ns;	/* from the first packet to the end */
@@ -90,8 +90,8 @@ int bench_clone(struct __sk_buff *skb)
 	if (!count)
 		return 0;
 	/*
-	 * As the mark of an RX queue, one more than its number: netdev_pick_tx() takes the TX queue of the same
-	 * number then, and a veth has the peer's RX queue follow.
+	 * As the mark of an RX queue, one more than its number: netdev_pick_tx() takes the TX queue of the
+	 * same number then, and a veth has the peer's RX queue follow.
 	 */
 	if (config.queues)
 		skb->queue_mapping = state.turn++ % config.queues + 1;

@@ -17,9 +17,9 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Where things are in the frame: Ethernet 14, IPv4 20, UDP 8, magic 4, number 8. */
-#define CHECKSUM    24
-#define DESTINATION 30
-#define NUMBER	    46
+#define CHECKSUM     24
+#define DESTINATION  30
+#define NUMBER	     46
 
 #define HEADER_WORDS 6
 #define SEQUENCE     65536
@@ -111,7 +111,8 @@ int bench_flows(struct xdp_md *ctx)
 #pragma unroll
 	for (int word = 0; word < HEADER_WORDS; word++)
 		((__u64 *)data)[word] = config.header[word];
-	value = config.first + (__u32)(number / SEQUENCE) * config.per_turn + sequence[number & (SEQUENCE - 1)];
+	value =
+	    config.first + (__u32)(number / SEQUENCE) * config.per_turn + sequence[number & (SEQUENCE - 1)];
 	sum = config.l3_sum + (value >> 16) + (value & 0xffff);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);

@@ -11,6 +11,9 @@ use crate::trial::{Load, Method};
 /// The largest frame, in bytes, that the generator can make inside the kernel.
 pub const LARGEST_LIVE_FRAME: u32 = 3300;
 
+/// RX queues, workers and applications of a quick run's studies.
+const QUICK_MOST: usize = 2;
+
 /// MTU of the devices for frames up to 1514 bytes.
 pub const USUAL_MTU: u32 = 1500;
 
@@ -71,7 +74,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = -20, allow_hyphen_values = true)]
     pub nice: i32,
 
-    /// A look in under three minutes: 60-byte frames, two rounds, short trials, loss-free rates of few receivers
+    /// A shorter look: 60-byte frames, two rounds, short trials, loss-free rates of few receivers, studies with up to two
+    /// RX queues, workers and applications
     #[arg(long)]
     pub quick: bool,
 
@@ -135,6 +139,7 @@ impl Options {
             self.rounds = self.rounds.min(2);
             self.seconds = self.seconds.min(0.3);
             self.sizes.truncate(1);
+            self.most = self.most.min(QUICK_MOST);
         }
         ensure!(
             self.cores.len() == 2 && self.cores[0] != self.cores[1],

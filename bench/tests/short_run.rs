@@ -98,7 +98,7 @@ fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
     }
     let run = run(
         name,
-        &format!("--parts {name} --setups a --rounds 1 --seconds 0.1 --quick --most 2 --disturbed {options}"),
+        &format!("--parts {name} --setups a --rounds 1 --seconds 0.1 --quick --disturbed {options}"),
     );
     let (lines, column) = run.csv("studies.csv");
     let mut found = BTreeSet::new();

@@ -267,11 +267,11 @@ pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str)
         return String::new();
     }
     let mut text = format!(
-        "\nParallelism, Linux {}, {}. {}\n{}",
+        "\nParallelism, Linux {}, {}. {}{}\n",
         machine.kernel,
         machine.date,
         cores(options, machine),
-        "\n"
+        if options.disturbed { DISTURBED } else { "" }
     );
     text += &table(&["study", "what", "Wirelane", "beside it"], rows.into_iter());
     text.push('\n');
