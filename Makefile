@@ -38,7 +38,7 @@ fuzz: setup ## fuzz packets, files, selectors, filters (FUZZ_SECONDS=60; nightly
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
-bench: setup ## measure ours beside its peers, 40 minutes (QUICK=1: 8; OPTIONS="--readme")
+bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
 	@scripts/setup bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 

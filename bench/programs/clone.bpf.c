@@ -19,8 +19,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define GAP_SHIFT 12
 
 struct clone_config {
-	__u32 ifindex;		/* the device to send from */
-	__u32 size;		/* bytes of a frame */
+	__u32 ifindex; /* the device to send from */
+	__u32 size;    /* bytes of a frame */
+	__u32 queues;  /* TX queues that runs take in turn; 0: the kernel chooses */
+	__u32 pad;
 	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
 	__u64 duration_ns;	/* from the first packet to the end */
 	__u64 most_catch_up_ns; /* what is due for longer is given up */
@@ -37,6 +39,7 @@ struct clone_state {
 	__u64 late_ns;	/* how late a packet was at most */
 	__u64 failed;	/* runs that could not make the frame as long as it shall be */
 	__u64 over;	/* 1: the time is up */
+	__u64 turn;	/* runs that had packets to send */
 };
 
 struct clone_state state = {};
@@ -86,6 +89,12 @@ int bench_clone(struct __sk_buff *skb)
 	count = due_now(now - state.first_ns);
 	if (!count)
 		return 0;
+	/*
+	 * As the mark of an RX queue, one more than its number: netdev_pick_tx() takes the TX queue of the
+	 * same number then, and a veth has the peer's RX queue follow.
+	 */
+	if (config.queues)
+		skb->queue_mapping = state.turn++ % config.queues + 1;
 	for (__u32 sent = 0; sent < MOST_BURST && sent < count; sent++) {
 		/* A full queue drops the clone and counts it as the device's drop. */
 		bpf_clone_redirect(skb, config.ifindex, 0);

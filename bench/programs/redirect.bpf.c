@@ -10,7 +10,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1);
+	__uint(max_entries, 64); /* MOST_QUEUES in src/receive/xsk.rs */
 	__type(key, __u32);
 	__type(value, __u32);
 } bench_sockets SEC(".maps");

@@ -38,7 +38,7 @@ impl Setup {
     }
 }
 
-/// The two cores of a measurement, and how eager its processes are.
+/// The cores of a measurement, and how eager its processes are.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
     /// Where the generator runs.
@@ -68,8 +68,10 @@ pub enum Priority {
 pub struct Bed {
     lab: Lab,
     cores: Cores,
-    /// NAPI's kernel thread, in setup B.
-    napi: Option<u32>,
+    /// Where workers run, and NAPI's threads in setup B: the receiver's core, or several in the studies.
+    workers: Vec<usize>,
+    /// NAPI's kernel threads in setup B, one per RX queue.
+    napi: Vec<u32>,
 }
 
 impl Bed {
@@ -78,7 +80,22 @@ impl Bed {
     /// # Errors
     /// Where the kernel refuses, or NAPI has no kernel thread in setup B.
     pub fn new(setup: Setup, mtu: u32, cores: Cores) -> Result<Bed> {
-        let mut lab = Lab::with(&LabOptions { mtu, ..LabOptions::default() })?;
+        Bed::with_queues(setup, mtu, cores, vec![cores.receiver], 1)
+    }
+
+    /// The same with so many RX queues, and workers on these cores in turn, one or more.
+    ///
+    /// # Errors
+    /// As [`Bed::new`].
+    pub fn with_queues(
+        setup: Setup,
+        mtu: u32,
+        cores: Cores,
+        workers: Vec<usize>,
+        queues: u32,
+    ) -> Result<Bed> {
+        ensure!(!workers.is_empty(), "no core for workers");
+        let mut lab = Lab::with(&LabOptions { mtu, queues, ..LabOptions::default() })?;
         let receiver = lab.receiver().clone();
         // Kernel threads are named after the device, and other labs have an rx0 too.
         let device = format!("wlb{}", std::process::id());
@@ -95,10 +112,10 @@ impl Bed {
             let words = ["sh", "-c", &write];
             lab.exec(namespace, &words).context("setup B needs threaded NAPI (Linux 5.12)")?;
         }
-        let mut bed = Bed { lab, cores, napi: None };
+        let mut bed = Bed { lab, cores, workers, napi: Vec::new() };
         bed.wait_for_carrier()?;
         if setup == Setup::B {
-            bed.napi = Some(bed.find_napi_thread()?);
+            bed.napi = bed.find_napi_threads()?;
         }
         Ok(bed)
     }
@@ -110,7 +127,17 @@ impl Bed {
 
     /// A command in the receiver's namespace, on its core. Its pid is the program's.
     pub fn receiver(&self, words: &[String]) -> Command {
-        self.pinned(&self.lab.receiver().namespace, self.cores.receiver, words)
+        self.receiver_on(&[self.cores.receiver], words)
+    }
+
+    /// The same on these cores.
+    pub fn receiver_on(&self, cores: &[usize], words: &[String]) -> Command {
+        self.pinned(&self.lab.receiver().namespace, cores, words)
+    }
+
+    /// The cores of the first so many workers, which they take in turn.
+    pub fn worker_cores(&self, count: usize) -> Vec<usize> {
+        self.workers.iter().copied().cycle().take(count).collect()
     }
 
     /// The device to send from.
@@ -128,14 +155,15 @@ impl Bed {
         let first: &[&str] = if priority == Priority::First { &["chrt", "-f", "1"] } else { &[] };
         let words: Vec<String> =
             first.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect();
-        self.pinned(&self.lab.sender().namespace, self.cores.generator, &words)
+        self.pinned(&self.lab.sender().namespace, &[self.cores.generator], &words)
     }
 
-    fn pinned(&self, namespace: &str, core: usize, words: &[String]) -> Command {
+    fn pinned(&self, namespace: &str, cores: &[usize], words: &[String]) -> Command {
         let mut command = self.lab.command(namespace, "nice");
         // A session of its own, because Linux weighs sessions against each other before processes: see `favour`.
-        let (nice, core) = (self.cores.nice.to_string(), core.to_string());
-        command.args(["-n", &nice, "setsid", "taskset", "-c", &core]).args(words);
+        let cores = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let nice = self.cores.nice.to_string();
+        command.args(["-n", &nice, "setsid", "taskset", "-c", &cores]).args(words);
         command
     }
 
@@ -152,49 +180,58 @@ impl Bed {
         fs::write(&path, self.cores.nice.to_string()).with_context(|| path)
     }
 
-    /// Makes sure that NAPI's thread is on its core and has its priority, since it is a new one where attaching a
-    /// program restarted NAPI. To be called when the receiver is ready.
+    /// Makes sure that NAPI's threads are on their cores and have their priority, since they are new ones where attaching
+    /// a program restarted NAPI. To be called when the receiver is ready.
     ///
     /// # Errors
-    /// Where the thread cannot be found or moved.
+    /// Where they cannot be found or moved.
     pub fn place_napi(&mut self, priority: Priority) -> Result<()> {
-        if self.napi.is_none() {
+        if self.napi.is_empty() {
             return Ok(());
         }
-        let pid = self.find_napi_thread()?;
-        let (core, nice, thread) =
-            (self.cores.receiver.to_string(), self.cores.nice.to_string(), pid.to_string());
-        let policy: &[&str] = match priority {
-            Priority::Fair => &["chrt", "-o", "-p", "0", &thread],
-            Priority::First => &["chrt", "-f", "-p", "1", &thread],
-        };
-        for words in [&["taskset", "-pc", &core, &thread], policy, &["renice", &nice, "-p", &thread]] {
-            let output = Command::new(words[0]).args(&words[1..]).output().context(words[0].to_owned())?;
-            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            ensure!(output.status.success(), "{}: {message}", words.join(" "));
+        self.napi = self.find_napi_threads()?;
+        for (pid, core) in self.napi.iter().zip(self.workers.iter().cycle()) {
+            let (core, nice, thread) = (core.to_string(), self.cores.nice.to_string(), pid.to_string());
+            let policy: &[&str] = match priority {
+                Priority::Fair => &["chrt", "-o", "-p", "0", &thread],
+                Priority::First => &["chrt", "-f", "-p", "1", &thread],
+            };
+            for words in [&["taskset", "-pc", &core, &thread], policy, &["renice", &nice, "-p", &thread]] {
+                let output =
+                    Command::new(words[0]).args(&words[1..]).output().context(words[0].to_owned())?;
+                let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                ensure!(output.status.success(), "{}: {message}", words.join(" "));
+            }
         }
-        self.napi = Some(pid);
         Ok(())
     }
 
-    /// CPU time of NAPI's thread so far; zero in setup A, where NAPI has no thread of its own.
+    /// CPU time of NAPI's threads so far; zero in setup A, where NAPI has none of its own.
     ///
     /// # Errors
-    /// Where the thread has ended.
+    /// Where one has ended.
     pub fn napi_time(&self) -> Result<Duration> {
-        self.napi.map_or(Ok(Duration::ZERO), process::run_time)
+        self.napi.iter().map(|pid| process::run_time(*pid)).sum()
     }
 
-    fn find_napi_thread(&self) -> Result<u32> {
+    /// In the order of the RX queues, in which the kernel starts them.
+    fn find_napi_threads(&self) -> Result<Vec<u32>> {
         let start = format!("napi/{}", self.device());
+        let mut found = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let path: PathBuf = entry.path().join("comm");
             if fs::read_to_string(path).is_ok_and(|name| name.starts_with(&start)) {
-                return Ok(pid);
+                found.push(pid);
             }
         }
-        anyhow::bail!("NAPI of {} has no kernel thread, though threaded NAPI was asked for", self.device())
+        ensure!(
+            !found.is_empty(),
+            "NAPI of {} has no kernel thread, though threaded NAPI was asked for",
+            self.device()
+        );
+        found.sort_unstable();
+        Ok(found)
     }
 
     fn wait_for_carrier(&self) -> Result<()> {

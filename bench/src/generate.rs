@@ -18,15 +18,15 @@ use wirelane::send::{Interface, Template, Traffic};
 use crate::skel::clone::CloneSkelBuilder;
 
 /// Fraction bits of the gap between packets: GAP_SHIFT in the program.
-const GAP_SHIFT: u32 = 12;
+pub(crate) const GAP_SHIFT: u32 = 12;
 
 /// The largest frame that BPF_PROG_TEST_RUN takes as it is: a page without headroom and `skb_shared_info`, rounded
 /// down. The program puts the rest on.
-const LARGEST_INPUT: usize = 3300;
+pub(crate) const LARGEST_INPUT: usize = 3300;
 
 /// How far behind its schedule the generator may be and still catch up. A burst of what is due for longer would
 /// overrun a receiver's device that keeps up with the rate itself: a veth queues 256 packets.
-const MOST_CATCH_UP: Duration = Duration::from_micros(100);
+pub(crate) const MOST_CATCH_UP: Duration = Duration::from_micros(100);
 
 /// Runs of the program in one system call: some tenths of a millisecond, whether there is a gap or not.
 const RUNS_AT_FULL_SPEED: u32 = 16;
@@ -46,6 +46,9 @@ pub struct Args {
     /// Packets per second; as fast as possible where it is left out
     #[arg(long)]
     rate: Option<f64>,
+    /// TX queues that bursts of up to 64 packets take in turn; the kernel chooses where it is left out
+    #[arg(long, default_value_t = 0)]
+    queues: u32,
 }
 
 /// Sends, and prints one JSON object with the names of `wirelane send`.
@@ -64,6 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     let config = &mut open.maps.rodata_data.as_deref_mut().context("the program has constants")?.config;
     config.ifindex = interface.index;
     config.size = u32::from(args.size);
+    config.queues = args.queues;
     config.gap = args.rate.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
     config.duration_ns = Duration::from_secs_f64(args.duration).as_nanos() as u64;
     config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;
@@ -124,14 +128,14 @@ impl State {
 
 /// What a device has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Counters {
-    sent: u64,
-    dropped: u64,
+pub(crate) struct Counters {
+    pub(crate) sent: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Counters {
     /// From sysfs, which shows the network namespace that it was mounted in: `ip netns exec` mounts it anew.
-    fn read(device: &str) -> Result<Counters> {
+    pub(crate) fn read(device: &str) -> Result<Counters> {
         let count = |name: &str| -> Result<u64> {
             let path = format!("/sys/class/net/{device}/statistics/{name}");
             let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -143,15 +147,15 @@ impl Counters {
 
 /// What became of the packets, by the device's own counters.
 #[derive(Debug, PartialEq, Eq)]
-struct Division {
-    sent: u64,
-    dropped: u64,
+pub(crate) struct Division {
+    pub(crate) sent: u64,
+    pub(crate) dropped: u64,
     /// Counted beyond what was made: somebody else sends too.
-    others: u64,
+    pub(crate) others: u64,
 }
 
 /// Waits until the device's counters account for everything, or stand still: a veth counts what its peer has polled.
-fn settle(device: &str, before: Counters, made: u64) -> Result<Division> {
+pub(crate) fn settle(device: &str, before: Counters, made: u64) -> Result<Division> {
     let mut last = Counters::read(device)?;
     let mut moved = Instant::now();
     loop {

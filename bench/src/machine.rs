@@ -59,6 +59,13 @@ impl Machine {
         }
     }
 
+    /// DATE-KERNEL-PROCESSOR, for the name of a folder.
+    pub fn run_name(&self) -> String {
+        let processor = slug(&self.cpu);
+        let processor = if processor.is_empty() { "unknown".to_owned() } else { processor };
+        format!("{}-{}-{processor}", self.date, self.kernel)
+    }
+
     /// As lines for people.
     pub fn text(&self) -> String {
         let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };
@@ -79,6 +86,14 @@ impl Machine {
             list(&self.programs),
         )
     }
+}
+
+/// The words of a processor's model that tell it from others, as part of a file name.
+fn slug(model: &str) -> String {
+    let model = model.to_lowercase().replace("(r)", " ").replace("(tm)", " ");
+    let says_something = |word: &&str| !word.is_empty() && !["cpu", "processor", "core"].contains(word);
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+    words.filter(says_something).collect::<Vec<_>>().join("-")
 }
 
 fn read(path: &str) -> String {
@@ -127,4 +142,18 @@ fn mitigations() -> Vec<String> {
         .collect();
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_make_short_names() {
+        assert_eq!(slug("Intel(R) Xeon(R) Processor"), "intel-xeon");
+        assert_eq!(slug("AMD EPYC 9654 96-Core Processor"), "amd-epyc-9654-96");
+        assert_eq!(slug("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz"), "intel-i7-8550u-1.80ghz");
+        assert_eq!(slug("0xd0c"), "0xd0c");
+        assert_eq!(slug("a/../b"), "a-..-b");
+    }
 }

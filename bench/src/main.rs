@@ -6,7 +6,8 @@
 //!              trial      a receiver's process, the generator's process, and the account of every packet
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
-//!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL/
+//!              study      RX queues, workers, congestion, skew, sharing
+//!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL-PROCESSOR/
 //! ```
 //!
 //! Receivers are processes, ours and others' alike, so that their CPU time is measured in the same way. Those that
@@ -16,6 +17,7 @@ mod bed;
 mod chart;
 mod cost;
 mod csv;
+mod flows;
 mod generate;
 mod machine;
 mod options;
@@ -28,6 +30,7 @@ mod report;
 mod run;
 mod search;
 mod skel;
+mod study;
 mod summary;
 mod trial;
 
@@ -61,6 +64,9 @@ enum Command {
     /// The generator of socket buffers inside the kernel
     #[command(hide = true)]
     Generate(generate::Args),
+    /// The generator of flows that differ in size, or that end
+    #[command(hide = true)]
+    Flows(flows::Args),
 }
 
 fn main() -> Result<()> {
@@ -68,6 +74,7 @@ fn main() -> Result<()> {
     match &cli.command {
         Some(Command::Receive(args)) => return receive::run(args),
         Some(Command::Generate(args)) => return generate::run(args),
+        Some(Command::Flows(args)) => return flows::run(args),
         None => {}
     }
     let options = cli.options.check()?;
@@ -75,15 +82,18 @@ fn main() -> Result<()> {
     let machine = Machine::describe();
     let measured = run::run(&options, &tools)?;
     let lines = summary::summarise(&measured.trials);
-    let page = report::page(&options, &machine, &measured, &lines);
+    let studies = study::summary::summarise(&measured.studied.points, options.disturbed);
+    let page = report::page(&options, &machine, &measured, &lines)
+        + &study::report::page(&options, &machine, &studies, &measured.studied);
     let mut out = stdout().lock();
     out.write_all(page.as_bytes()).context("writing to standard output")?;
-    let folder = write(&options, &machine, &measured, &lines, &page)?;
+    let folder = write(&options, &machine, &measured, &lines, &studies, &page)?;
     writeln!(out, "\nwritten to {}", folder.display()).context("writing to standard output")?;
     if options.readme {
         let readme = wirelane_tests::repository().join("README.md");
-        readme::update(&readme, &folder, &|below| {
-            readme::section(&options, &machine, &lines, &measured.loss_free, below)
+        readme::update(&readme, &folder, &|below| readme::News {
+            receivers: readme::section(&options, &machine, &lines, &measured.loss_free, below),
+            studies: study::report::short(&studies, &options, &machine, below),
         })?;
         writeln!(out, "{} has the new figures", readme.display()).context("writing to standard output")?;
     }
@@ -92,6 +102,7 @@ fn main() -> Result<()> {
         .iter()
         .filter(|(receiver, _)| receiver.is_ours())
         .map(|(_, message)| message.as_str())
+        .chain(measured.studied.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .collect();
     ensure!(ours.is_empty(), "{} trials of ours failed: {}", ours.len(), ours.join("; "));
     Ok(())
@@ -121,10 +132,13 @@ fn write(
     machine: &Machine,
     measured: &Measured,
     lines: &[Line],
+    studies: &[study::summary::Line],
     page: &str,
 ) -> Result<PathBuf> {
-    let name = format!("bench/results/{}-{}", machine.date, machine.kernel);
-    let folder = options.out.clone().unwrap_or_else(|| wirelane_tests::repository().join(name));
+    let folder = options.out.clone().unwrap_or_else(|| {
+        let results = wirelane_tests::repository().join("bench/results");
+        unused(&results, &machine.run_name())
+    });
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let machine_text = serde_json::to_string_pretty(machine)? + "\n";
     let files = [
@@ -144,5 +158,49 @@ fn write(
             format!("{}-byte frames, {}, full speed, {}", load.size, load.method.label(), machine.date);
         chart::write(&folder.join(file), lines, load, &caption)?;
     }
+    if !measured.studied.points.is_empty() {
+        for (file, text) in [
+            ("studies.csv", study::csv::points(&measured.studied.points)),
+            ("studies-summary.csv", study::csv::summary(studies)),
+        ] {
+            let path = folder.join(file);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+    }
+    let on = format!(
+        "{}, {} cores, Linux {}, {}{}",
+        machine.cpu,
+        machine.cores,
+        machine.kernel,
+        machine.date,
+        if options.disturbed { "; disturbed trials count too" } else { "" }
+    );
+    for one in study::Study::ALL {
+        study::chart::write(&folder.join(study::chart::file_name(one)), one, studies, &on)?;
+    }
     Ok(folder)
+}
+
+/// The folder of this name, or the first of NAME-2, NAME-3 and so on that is not there yet: no run takes the place of
+/// another one.
+fn unused(results: &Path, name: &str) -> PathBuf {
+    let numbered = (2..).map(|number| results.join(format!("{name}-{number}")));
+    let free = std::iter::once(results.join(name)).chain(numbered).find(|folder| !folder.exists());
+    free.unwrap_or_else(|| results.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_further_run_has_a_folder_of_its_own() {
+        let results = env::temp_dir().join(format!("wirelane-bench-folders-{}", std::process::id()));
+        assert_eq!(unused(&results, "day"), results.join("day"));
+        fs::create_dir_all(results.join("day")).unwrap();
+        assert_eq!(unused(&results, "day"), results.join("day-2"));
+        fs::create_dir_all(results.join("day-2")).unwrap();
+        assert_eq!(unused(&results, "day"), results.join("day-3"));
+        fs::remove_dir_all(results).unwrap();
+    }
 }

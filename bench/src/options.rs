@@ -11,6 +11,9 @@ use crate::trial::{Load, Method};
 /// The largest frame, in bytes, that the generator can make inside the kernel.
 pub const LARGEST_LIVE_FRAME: u32 = 3300;
 
+/// RX queues, workers and applications of a quick run's studies.
+const QUICK_MOST: usize = 2;
+
 /// MTU of the devices for frames up to 1514 bytes.
 pub const USUAL_MTU: u32 = 1500;
 
@@ -47,10 +50,21 @@ pub struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 4)]
     pub buffer: u32,
 
-    /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',',
-        default_values_t = [Part::Throughput, Part::LossFree, Part::Cost])]
+    /// What to measure; everything where it is left out
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     pub parts: Vec<Part>,
+
+    /// Studies: RX queues, workers and applications are 1, 2, 4 and 8, up to this
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub most: usize,
+
+    /// Study of congestion: loops that a worker spins for each packet, as if it were analysed
+    #[arg(long, value_name = "LOOPS", default_value_t = 25_000)]
+    pub load: u32,
+
+    /// Studies: cores that workers take in turn; all but the generator's where it is left out
+    #[arg(long = "worker-cores", value_name = "LIST", value_delimiter = ',')]
+    pub workers: Vec<usize>,
 
     /// Cores of generator and receiver
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 1])]
@@ -60,15 +74,21 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = -20, allow_hyphen_values = true)]
     pub nice: i32,
 
-    /// A look in under three minutes: 60-byte frames, two rounds, short trials, loss-free rates of few receivers
+    /// A shorter look: 60-byte frames, two rounds, short trials, loss-free rates of few receivers, studies with up to two
+    /// RX queues, workers and applications
     #[arg(long)]
     pub quick: bool,
+
+    /// Studies: count trials that something else disturbed, instead of trying them again. Accounts are as exact, rates and
+    /// ratios say little
+    #[arg(long)]
+    pub disturbed: bool,
 
     /// Also put a table and the charts into the project's README.md
     #[arg(long)]
     pub readme: bool,
 
-    /// Folder for the results; bench/results/DATE-KERNEL where it is left out
+    /// Folder for the results; bench/results/DATE-KERNEL-PROCESSOR where it is left out, with a number for a further run
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
@@ -83,6 +103,30 @@ pub enum Part {
     LossFree,
     /// What the parts of a kernel program cost
     Cost,
+    /// Study: 1 to 8 RX queues, each to a worker of its own
+    Queues,
+    /// Study: one RX queue to 1 to 8 workers
+    Workers,
+    /// Study: overload of the analysis, with and without congestion control
+    Congestion,
+    /// Study: skewed flows over workers, static and with adaptive balance
+    Skew,
+    /// Study: 1 to 4 applications on one device
+    Sharing,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 8] = [
+        Part::Throughput,
+        Part::LossFree,
+        Part::Cost,
+        Part::Queues,
+        Part::Workers,
+        Part::Congestion,
+        Part::Skew,
+        Part::Sharing,
+    ];
 }
 
 impl Options {
@@ -95,6 +139,7 @@ impl Options {
             self.rounds = self.rounds.min(2);
             self.seconds = self.seconds.min(0.3);
             self.sizes.truncate(1);
+            self.most = self.most.min(QUICK_MOST);
         }
         ensure!(
             self.cores.len() == 2 && self.cores[0] != self.cores[1],
@@ -112,11 +157,27 @@ impl Options {
             "--sizes: frames have 60 to 9014 bytes here"
         );
         ensure!((-20..20).contains(&self.nice), "--nice: give -20 to 19");
+        ensure!((1..=64).contains(&self.most), "--most: give 1 to 64");
+        ensure!((1..=10_000_000).contains(&self.load), "--load: give 1 to 10000000");
+        ensure!(
+            !self.worker_cores().contains(&self.cores[0]),
+            "--worker-cores: core {} is the generator's: see --cores",
+            self.cores[0]
+        );
         ensure!(
             !self.loads().is_empty(),
             "--methods kernel: makes frames of up to {LARGEST_LIVE_FRAME} bytes"
         );
         Ok(self)
+    }
+
+    /// The cores of the studies' workers, the receiver's first.
+    pub fn worker_cores(&self) -> Vec<usize> {
+        if !self.workers.is_empty() {
+            return self.workers.clone();
+        }
+        let others = wirelane::send::allowed_cpus().into_iter().filter(|core| !self.cores.contains(core));
+        std::iter::once(self.cores[1]).chain(others).collect()
     }
 
     /// The traffic of the throughput measurement.
@@ -189,9 +250,28 @@ mod tests {
             "bench --sizes 59",
             "bench --seconds 0.01",
             "bench --sizes 9000 --methods kernel",
+            "bench --most 0",
+            "bench --load 0",
+            "bench --worker-cores 1,0",
         ] {
             assert!(options(line).check().is_err(), "{line}");
         }
         assert!(options("bench --nice -5 --setups a").check().is_ok());
+    }
+
+    #[test]
+    fn parts_are_all_unless_chosen_and_an_unknown_one_is_told_the_others() {
+        assert_eq!(options("bench").parts, Part::ALL);
+        assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
+        let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
+        let known = "throughput, loss-free, cost, queues, workers, congestion, skew, sharing".split(", ");
+        assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
+    }
+
+    #[test]
+    fn workers_have_the_receivers_core_first_and_never_the_generators() {
+        assert_eq!(options("bench --cores 1,0").worker_cores()[0], 0);
+        assert!(!options("bench --cores 1,0").worker_cores().contains(&1));
+        assert_eq!(options("bench --worker-cores 3,5").worker_cores(), [3, 5]);
     }
 }

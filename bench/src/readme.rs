@@ -18,13 +18,23 @@ use crate::trial::Load;
 
 const BEGIN: &str = "<!-- bench: begin (written by 'make bench') -->\n";
 const END: &str = "<!-- bench: end -->";
+/// Before the studies, within the section; a run of other parts leaves what is behind it.
+const STUDIES: &str = "<!-- bench: studies -->\n";
+
+/// What a run has for the section; empty where it did not measure it, and what was there stays.
+pub struct News {
+    /// Receivers beside each other.
+    pub receivers: String,
+    /// The studies of parallelism.
+    pub studies: String,
+}
 
 /// Puts the section into the README at `path`; `folder` is that of the results, which must lie beside the README or
 /// below.
 ///
 /// # Errors
 /// Where the file has no marks or cannot be written, or the results lie elsewhere.
-pub fn update(path: &Path, folder: &Path, section: &dyn Fn(&str) -> String) -> Result<()> {
+pub fn update(path: &Path, folder: &Path, news: &dyn Fn(&str) -> News) -> Result<()> {
     let home = path.parent().context("a file has a folder")?.canonicalize()?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
     let below = folder.strip_prefix(&home).with_context(|| {
@@ -32,20 +42,25 @@ pub fn update(path: &Path, folder: &Path, section: &dyn Fn(&str) -> String) -> R
     })?;
     let below = below.to_str().context("--readme: the folder's name is not UTF-8")?;
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let text = insert(&text, &section(below)).with_context(|| path.display().to_string())?;
+    let text = insert(&text, &news(below)).with_context(|| path.display().to_string())?;
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-/// The text with what is between the marks replaced.
-fn insert(text: &str, section: &str) -> Result<String> {
+/// The text with what is between the marks replaced, as far as there is news.
+fn insert(text: &str, news: &News) -> Result<String> {
     let (before, rest) = text.split_once(BEGIN).with_context(|| format!("no line {}", BEGIN.trim_end()))?;
-    let (_, after) =
+    let (old, after) =
         rest.split_once(END).with_context(|| format!("no line {END} after {}", BEGIN.trim_end()))?;
     ensure!(!after.contains(BEGIN), "the line {} is there twice", BEGIN.trim_end());
-    Ok(format!("{before}{BEGIN}{section}{END}{after}"))
+    let (old_receivers, old_studies) = old.split_once(STUDIES).unwrap_or((old, ""));
+    let new = |news: &str, old: &str| if news.is_empty() { old.to_owned() } else { news.to_owned() };
+    let receivers = new(&news.receivers, old_receivers);
+    let studies = new(&news.studies, old_studies);
+    let mark = if studies.is_empty() { "" } else { STUDIES };
+    Ok(format!("{before}{BEGIN}{receivers}{mark}{studies}{END}{after}"))
 }
 
-/// The section; `folder`: the results as seen from the README.
+/// The table of receivers and its charts, empty where none were measured; `folder`: the results as seen from the README.
 pub fn section(
     options: &Options,
     machine: &Machine,
@@ -53,6 +68,9 @@ pub fn section(
     loss_free: &[LossFree],
     folder: &str,
 ) -> String {
+    if lines.is_empty() && loss_free.is_empty() {
+        return String::new();
+    }
     let loads: Vec<Load> =
         options.loads().into_iter().filter(|load| Some(&load.size) == options.sizes.first()).collect();
     let cells: Vec<(Setup, Load)> =
@@ -118,18 +136,29 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
+        let news = |receivers: &str, studies: &str| News {
+            receivers: receivers.to_owned(),
+            studies: studies.to_owned(),
+        };
         let text = format!("a\n{BEGIN}old\n{END}\nb\n");
-        let new = insert(&text, "new\n").unwrap();
+        let new = insert(&text, &news("new\n", "")).unwrap();
         assert_eq!(new, format!("a\n{BEGIN}new\n{END}\nb\n"));
-        assert_eq!(insert(&new, "new\n").unwrap(), new);
-        assert!(insert("no marks", "x").is_err());
-        assert!(insert(BEGIN, "x").is_err());
-        assert!(insert(&format!("{BEGIN}{END}{BEGIN}{END}"), "x").is_err());
+        assert_eq!(insert(&new, &news("new\n", "")).unwrap(), new);
+        // What a run has not measured stays.
+        let both = insert(&new, &news("", "studies\n")).unwrap();
+        assert_eq!(both, format!("a\n{BEGIN}new\n{STUDIES}studies\n{END}\nb\n"));
+        let newer = insert(&both, &news("newer\n", "")).unwrap();
+        assert_eq!(newer, format!("a\n{BEGIN}newer\n{STUDIES}studies\n{END}\nb\n"));
+        assert_eq!(insert(&newer, &news("", "")).unwrap(), newer);
+        assert!(insert("no marks", &news("x", "")).is_err());
+        assert!(insert(BEGIN, &news("x", "")).is_err());
+        assert!(insert(&format!("{BEGIN}{END}{BEGIN}{END}"), &news("x", "")).is_err());
     }
 
     #[test]
     fn the_readme_of_the_project_has_the_marks() {
         let text = fs::read_to_string(wirelane_tests::repository().join("README.md")).unwrap();
-        assert!(insert(&text, "").is_ok());
+        let nothing = News { receivers: String::new(), studies: String::new() };
+        assert_eq!(insert(&text, &nothing).unwrap(), text);
     }
 }

@@ -189,6 +189,9 @@ fn faults(measured: &Measured, lines: &[Line]) -> String {
     {
         notes.push(format!("not exact at twice its rate: {}", one.receiver.label()));
     }
+    if notes.is_empty() && measured.trials.is_empty() && measured.loss_free.is_empty() {
+        return String::new();
+    }
     if notes.is_empty() {
         return "\nEvery packet of every trial is accounted for, by every receiver.\n".into();
     }

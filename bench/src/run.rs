@@ -14,6 +14,7 @@ use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
 use crate::receiver::Receiver;
 use crate::search::{Bound, Length, Outcome, search};
+use crate::study::run::{self as study, Studied};
 use crate::summary::LossFree;
 use crate::trial::{self, Load, Tools, Trial};
 
@@ -47,6 +48,8 @@ pub struct Measured {
     pub loss_free: Vec<LossFree>,
     /// What the parts of a kernel program cost.
     pub costs: Vec<Cost>,
+    /// What the studies of parallelism measured.
+    pub studied: Studied,
     /// Receivers that were left out, and why.
     pub left_out: Vec<(Receiver, String)>,
     /// Cells in which a receiver could not be measured, and why.
@@ -104,7 +107,7 @@ impl Runner<'_> {
         if self.options.parts.contains(&Part::LossFree) {
             self.loss_free()?;
         }
-        Ok(())
+        study::run(self.options, self.tools, &self.stop, self.start, &mut self.measured.studied)
     }
 
     /// Leaves out what is not installed.
@@ -280,7 +283,8 @@ impl Runner<'_> {
     }
 }
 
-fn is_installed(program: &str) -> bool {
+/// Whether a program is in the path.
+pub fn is_installed(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(program).exists())
 }

@@ -119,7 +119,7 @@ const MOST_STEAL: f64 = 0.02;
 const LEAST_GENERATOR: f64 = 0.9;
 
 /// Longer than any trial.
-const NO_INTERVALS: f64 = 60.0;
+pub const NO_INTERVALS: f64 = 60.0;
 
 /// Why a paced trial is invalid in which the generator was too slow.
 pub const NOT_REACHED: &str = "rate not reached";
@@ -150,8 +150,33 @@ impl Trial {
 
     /// Whether something else than the receiver decided this trial of `seconds`.
     fn disturbance(&self, seconds: f64) -> Option<&'static str> {
-        let reached = |asked: f64| self.offered as f64 >= LEAST_OFFERED * asked * seconds;
-        if self.asked_pps.is_some_and(|asked| !reached(asked)) {
+        Signs {
+            reached: self.asked_pps.map(|asked| self.offered as f64 / (asked * seconds)),
+            steal_share: self.steal_share,
+            others_share: self.others_share,
+            generator_share: self.generator_cpu_s / self.duration_s,
+        }
+        .disturbance()
+    }
+}
+
+/// What tells whether something else than the receiver decided a trial.
+#[derive(Clone, Copy, Debug)]
+pub struct Signs {
+    /// The part of the rate that was asked for that the generator made; none: it was to go as fast as it can.
+    pub reached: Option<f64>,
+    /// The hypervisor's share of a core.
+    pub steal_share: f64,
+    /// Other programs' share.
+    pub others_share: f64,
+    /// The generator's.
+    pub generator_share: f64,
+}
+
+impl Signs {
+    /// Why the trial does not count; none: it does.
+    pub fn disturbance(self) -> Option<&'static str> {
+        if self.reached.is_some_and(|part| part < LEAST_OFFERED) {
             return Some(NOT_REACHED);
         }
         if self.steal_share > MOST_STEAL {
@@ -160,8 +185,7 @@ impl Trial {
         if self.others_share > MOST_OTHERS {
             return Some("other programs");
         }
-        let starved = self.generator_cpu_s < LEAST_GENERATOR * self.duration_s;
-        (self.asked_pps.is_none() && starved).then_some("generator starved")
+        (self.reached.is_none() && self.generator_share < LEAST_GENERATOR).then_some("generator starved")
     }
 }
 

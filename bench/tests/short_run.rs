@@ -1,29 +1,75 @@
-//! A short run of the whole bench, so that it works on the day that it is needed.
+//! Short runs of the whole bench, so that it works on the day that it is needed.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use wirelane_tests::{require_root, wirelane_binary};
+
+/// What a run printed and left.
+struct Run {
+    page: String,
+    folder: PathBuf,
+}
+
+impl Run {
+    /// A file of the results.
+    fn file(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The lines of a CSV file, and a function that finds a column by its name.
+    fn csv(&self, name: &str) -> (Vec<Vec<String>>, impl Fn(&str) -> usize + use<>) {
+        let text = self.file(name);
+        let split = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let mut lines = text.lines().map(split);
+        let heads = lines.next().unwrap();
+        let lines: Vec<Vec<String>> = lines.collect();
+        assert!(lines.iter().all(|line| line.len() == heads.len()), "{text}");
+        (lines, move |head: &str| {
+            heads.iter().position(|one| one == head).unwrap_or_else(|| panic!("no {head}"))
+        })
+    }
+}
+
+/// Runs in turn: all of them want the same two cores.
+static CORES: Mutex<()> = Mutex::new(());
+
+fn run(name: &str, options: &str) -> Run {
+    let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = std::env::temp_dir().join(format!("wirelane-bench-{}-{name}", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_wirelane-bench"))
+        .args(options.split_whitespace())
+        .arg("--out")
+        .arg(&folder)
+        .env("WIRELANE_BIN", wirelane_binary().unwrap())
+        .output()
+        .unwrap();
+    let page = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!page.contains("failed:") && !page.contains("not exact"), "{page}");
+    Run { page, folder }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
 
 #[test]
 fn a_short_run_accounts_for_every_packet_and_writes_its_results() {
     if !require_root("a_short_run_accounts_for_every_packet_and_writes_its_results") {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("wirelane-bench-{}", std::process::id()));
-    let output = Command::new(env!("CARGO_BIN_EXE_wirelane-bench"))
-        .args("--receivers drop,ring-native,packet,xsk-poll --sizes 60 --methods clone --rounds 1".split(' '))
-        .args("--seconds 0.2 --parts throughput,cost --out".split(' '))
-        .arg(&folder)
-        .env("WIRELANE_BIN", wirelane_binary().unwrap())
-        .output()
-        .unwrap();
-    let (page, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{errors}");
-    assert!(!page.contains("failed:"), "{page}");
-
-    let trials = fs::read_to_string(folder.join("trials.csv")).unwrap();
+    let run = run(
+        "receivers",
+        "--receivers drop,ring-native,packet,xsk-poll --sizes 60 --methods clone --rounds 1 --seconds 0.2 \
+         --parts throughput,cost",
+    );
+    let trials = run.file("trials.csv");
     let lines: Vec<Vec<&str>> = trials.lines().skip(1).map(|line| line.split(',').collect()).collect();
     // Two setups, four receivers; more trials where something disturbed them.
     let cells: BTreeSet<(&str, &str)> = lines.iter().map(|fields| (fields[2], fields[5])).collect();
@@ -35,12 +81,135 @@ fn a_short_run_accounts_for_every_packet_and_writes_its_results() {
         assert!(received > 0, "{fields:?}");
     }
     // On a busy machine there may be no trial that counts, and then nothing to draw.
-    let summary = fs::read_to_string(folder.join("summary.csv")).unwrap();
-    if summary.contains(",packet,") {
-        assert!(fs::read_to_string(folder.join("throughput-60-clone.svg")).unwrap().contains("TPACKET_V3"));
+    if run.file("summary.csv").contains(",packet,") {
+        assert!(run.file("throughput-60-clone.svg").contains("TPACKET_V3"));
     }
     for file in ["README.md", "machine.json", "summary.csv", "loss-free.csv"] {
-        assert!(folder.join(file).exists(), "{file}");
+        assert!(run.folder.join(file).exists(), "{file}");
     }
-    fs::remove_dir_all(folder).unwrap();
+    assert!(!run.folder.join("studies.csv").exists(), "nothing was studied");
+}
+
+/// Runs one study shortly. Every trial's account must be exact, every cell must be there, and its files.
+fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
+    let test = format!("the_study_of_{name}_accounts_for_every_packet");
+    if !require_root(&test) {
+        return None;
+    }
+    let run = run(
+        name,
+        &format!("--parts {name} --setups a --rounds 1 --seconds 0.1 --quick --disturbed {options}"),
+    );
+    let (lines, column) = run.csv("studies.csv");
+    let mut found = BTreeSet::new();
+    for line in &lines {
+        let field = |head: &str| line[column(head)].as_str();
+        let number = |head: &str| field(head).parse::<u64>().unwrap_or_else(|_| panic!("{head}: {line:?}"));
+        assert_eq!(field("study"), name);
+        let came = (number("offered") - number("device_dropped")) * number("copies");
+        assert_eq!(came, number("received") + number("lost") + number("shed"), "{line:?}");
+        assert_eq!(number("unaccounted"), 0, "{line:?}");
+        assert!(number("offered") > 0 && number("received") > 0, "{line:?}");
+        if field("receiver") != "controlled" {
+            assert_eq!(number("shed"), 0, "{line:?}");
+        }
+        found.insert((field("receiver").to_owned(), field("x").to_owned()));
+    }
+    let cells: BTreeSet<(String, String)> =
+        cells.iter().map(|(receiver, x)| ((*receiver).to_owned(), (*x).to_owned())).collect();
+    assert_eq!(found, cells);
+
+    // A line for each cell, since disturbed trials count here; the table and the chart say who is in them.
+    let (medians, _) = run.csv("studies-summary.csv");
+    assert_eq!(medians.len(), cells.len());
+    let chart = run.file(&format!("study-{name}.svg"));
+    assert!(chart.contains("</svg>") && chart.contains(" cores, Linux "), "{chart}");
+    assert!(run.page.contains(&format!("(`{name}`)")), "{}", run.page);
+    assert!(run.page.contains("Processor: ") && run.page.contains("--disturbed"), "{}", run.page);
+    assert_eq!(run.page.matches("|   exact |").count(), cells.len(), "{}", run.page);
+    Some(run)
+}
+
+#[test]
+fn the_study_of_queues_accounts_for_every_packet() {
+    let all = ["drop", "ring", "ring-per-queue", "xsk", "fanout"];
+    let cells: Vec<(&str, &str)> = all.iter().flat_map(|one| [(*one, "1"), (*one, "2")]).collect();
+    let Some(run) = study("queues", &cells, "") else { return };
+    // Bursts take the queues in turn, so with two queues each of two workers has half but for one burst.
+    let (lines, column) = run.csv("studies.csv");
+    let mut looked = 0;
+    for line in lines.iter().filter(|line| line[column("receiver")] == "ring" && line[column("x")] == "2") {
+        let steered: Vec<u64> =
+            line[column("steered")].split(';').map(|packets| packets.parse().unwrap()).collect();
+        assert_eq!(steered.len(), 2, "{line:?}");
+        if line[column("device_dropped")] == "0" {
+            assert!(steered[0].abs_diff(steered[1]) <= 64, "{line:?}");
+        }
+        looked += 1;
+    }
+    assert!(looked > 0);
+}
+
+#[test]
+fn the_study_of_workers_accounts_for_every_packet() {
+    study("workers", &[("ring", "1"), ("ring", "2"), ("fanout", "1"), ("fanout", "2")], "");
+}
+
+#[test]
+fn the_study_of_congestion_accounts_for_every_packet() {
+    let rates = ["50", "100", "150", "200", "400", "full"];
+    let cells: Vec<(&str, &str)> =
+        rates.iter().flat_map(|rate| [("uncontrolled", *rate), ("controlled", *rate)]).collect();
+    let Some(run) = study("congestion", &cells, "--load 1000") else { return };
+    let (lines, column) = run.csv("studies.csv");
+    for line in &lines {
+        let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
+        // Flows end, and none is cut by the end of a trial.
+        assert_eq!(number("offered") % 4096, 0, "{line:?}");
+        assert!(number("late_flows_whole") <= number("late_flows"), "{line:?}");
+        let all_taken = number("received") == number("offered");
+        if all_taken {
+            assert_eq!(number("late_flows_whole"), number("late_flows"), "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn the_study_of_skew_accounts_for_every_packet() {
+    let Some(run) = study("skew", &[("static", "2"), ("adaptive", "2")], "") else { return };
+    let (lines, column) = run.csv("studies.csv");
+    for line in lines.iter().filter(|line| line[column("receiver")] == "static") {
+        assert_eq!(line[column("moves")], "0", "{line:?}");
+    }
+    for line in &lines {
+        let sum = |head: &str| {
+            line[column(head)].split(';').map(|packets| packets.parse::<u64>().unwrap()).sum::<u64>()
+        };
+        let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
+        assert_eq!(sum("steered"), number("received") + number("lost"), "{line:?}");
+        assert!(sum("steered_late") <= sum("steered"), "{line:?}");
+    }
+}
+
+#[test]
+fn the_study_of_sharing_accounts_for_every_packet() {
+    let mut cells = vec![("ring-groups", "1"), ("ring-groups", "2"), ("packet", "1"), ("packet", "2")];
+    // As the bench does: what is not installed is left out.
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&folders).any(|folder| folder.join("tcpdump").exists()) {
+        cells.extend([("tcpdump", "1"), ("tcpdump", "2")]);
+    }
+    study("sharing", &cells, "");
+}
+
+#[test]
+fn an_unknown_part_is_refused_with_those_that_there_are() {
+    let output = Command::new(env!("CARGO_BIN_EXE_wirelane-bench"))
+        .args(["--parts", "queues,qeues"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let known = ["throughput", "loss-free", "cost", "queues", "workers", "congestion", "skew", "sharing"];
+    assert!(errors.contains("qeues") && known.iter().all(|part| errors.contains(part)), "{errors}");
 }

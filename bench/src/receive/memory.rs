@@ -11,6 +11,10 @@ pub(super) struct Area {
     length: usize,
 }
 
+// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; whoever owns the
+// value has it alone.
+unsafe impl Send for Area {}
+
 impl Area {
     /// Private memory of this process, from whole pages, zero.
     pub(super) fn anonymous(length: usize) -> io::Result<Area> {

@@ -1,5 +1,5 @@
 //! The small receivers that ours is held against, each a process of its own (`wirelane-bench receive KIND`),
-//! so that CPU time is measured in the same way for all.
+//! so that CPU time is measured in the same way for all; and ours for the studies, built on the library (`ring`).
 //!
 //! Each takes packets until SIGTERM or SIGINT, then what is still there, and prints what it and its socket
 //! counted as one JSON object.
@@ -7,6 +7,7 @@
 mod drop;
 mod memory;
 mod packet;
+mod ring;
 pub(crate) mod sys;
 mod xsk;
 
@@ -24,7 +25,7 @@ pub struct Args {
     /// Which
     #[arg(value_enum)]
     kind: Kind,
-    /// The device
+    /// The device; for `ring` also a virtual device
     device: String,
     /// Size of its buffer in MiB
     #[arg(long, default_value_t = 4)]
@@ -32,6 +33,14 @@ pub struct Args {
     /// Frames may be larger than a page
     #[arg(long)]
     jumbo: bool,
+    /// A thread for each of these cores, which may be named twice: workers, or sockets
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// How sockets share the packets
+    #[arg(long, value_enum)]
+    fanout: Option<packet::Fanout>,
+    #[command(flatten)]
+    ring: ring::RingArgs,
 }
 
 /// The receivers in this program.
@@ -47,6 +56,8 @@ pub enum Kind {
     XskBusy,
     /// AF_PACKET with TPACKET_V3
     Packet,
+    /// Wirelane's ring engine on native XDP, by the library
+    Ring,
 }
 
 /// What a receiver counted. Fields that its interface does not tell are left out.
@@ -60,6 +71,28 @@ pub struct Counts {
     pub lost: u64,
     /// Bytes of the packets taken.
     pub bytes: Option<u64>,
+    /// What only ours tells, in the studies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analysis: Option<Analysis>,
+}
+
+/// What our receiver of the studies counted besides.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Analysis {
+    /// Packets that congestion control refused.
+    pub shed: u64,
+    /// From the first batch to the end of the last, in seconds: how long the analysis of what was received took.
+    pub span_s: f64,
+    /// Packets steered to each worker.
+    pub steered: Vec<u64>,
+    /// The same, of the second half of the packets.
+    pub steered_late: Vec<u64>,
+    /// Buckets that adaptive balance has moved.
+    pub moves: u64,
+    /// Where flows end, for each set of flows that are there at the same time: those of which a packet was analysed, and
+    /// of these, those of which all packets were.
+    #[serde(default)]
+    pub flows: Vec<(u64, u64)>,
 }
 
 /// How long nothing may come after the signal before a receiver ends.
@@ -99,15 +132,56 @@ impl End {
 /// Receives until a signal.
 pub fn run(args: &Args) -> Result<()> {
     let mut end = End::new()?;
+    if args.kind == Kind::Ring {
+        return told(&ring::run(args, &end)?);
+    }
     let index = sys::interface_index(&args.device)?;
-    let counts = match args.kind {
-        Kind::Drop => drop::run(index, false, &mut end, ready)?,
-        Kind::DropRead => drop::run(index, true, &mut end, ready)?,
-        Kind::XskPoll => xsk::run(index, args.jumbo, false, &mut end, ready)?,
-        Kind::XskBusy => xsk::run(index, args.jumbo, true, &mut end, ready)?,
-        Kind::Packet => packet::run(index, args.buffer, &mut end, ready)?,
+    let counts = match (args.kind, args.fanout) {
+        (Kind::Packet, Some(fanout)) => packet::run_fanout(index, args.buffer, fanout, &args.cores, ready)?,
+        (kind, _) => match kind {
+            Kind::Drop => drop::run(index, false, &mut end, ready)?,
+            Kind::DropRead => drop::run(index, true, &mut end, ready)?,
+            Kind::XskPoll => xsk::run(index, args.jumbo, false, &args.cores, &mut end, ready)?,
+            Kind::XskBusy => xsk::run(index, args.jumbo, true, &args.cores, &mut end, ready)?,
+            Kind::Packet => packet::run(index, args.buffer, &mut end, ready)?,
+            Kind::Ring => unreachable!("served above"),
+        },
     };
-    writeln!(stdout(), "{}", serde_json::to_string(&counts)?).context("writing to standard output")
+    told(&counts)
+}
+
+fn told(counts: &Counts) -> Result<()> {
+    writeln!(stdout(), "{}", serde_json::to_string(counts)?).context("writing to standard output")
+}
+
+/// Serves each socket by a thread on its core, from `ready` on; the sums of what they counted.
+fn each_on_its_core<S: Send>(
+    sockets: Vec<S>,
+    cores: &[usize],
+    ready: impl Fn() -> Result<()>,
+    serve: impl Fn(S, &mut End) -> Result<Counts> + Sync,
+) -> Result<Counts> {
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (socket, core) in sockets.into_iter().zip(cores) {
+            let mut end = End::new()?;
+            let serve = &serve;
+            threads.push(scope.spawn(move || {
+                pin(*core)?;
+                serve(socket, &mut end)
+            }));
+        }
+        ready()?;
+        let mut sum = Counts { bytes: Some(0), ..Counts::default() };
+        for thread in threads {
+            let counts = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            sum.seen = counts.seen.map(|seen| seen + sum.seen.unwrap_or(0));
+            sum.received += counts.received;
+            sum.lost += counts.lost;
+            sum.bytes = sum.bytes.zip(counts.bytes).map(|(sum, bytes)| sum + bytes);
+        }
+        Ok(sum)
+    })
 }
 
 fn ready() -> Result<()> {

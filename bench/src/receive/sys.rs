@@ -4,6 +4,8 @@ use std::ffi::{CString, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -107,6 +109,21 @@ pub(super) fn pin(core: usize) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Sends this process SIGALRM after `first`, and every `then` after that, so that system calls end. A program that
+/// calls this runs to its end soon after.
+pub(crate) fn alarm_after(first: Duration, then: Duration) -> io::Result<()> {
+    // The default action would end the process.
+    signal_hook::flag::register(signal_hook::consts::SIGALRM, Arc::new(AtomicBool::new(false)))?;
+    let time = |duration: Duration| libc::timeval {
+        tv_sec: duration.as_secs().cast_signed(),
+        tv_usec: i64::from(duration.subsec_micros()),
+    };
+    let timer = libc::itimerval { it_interval: time(then), it_value: time(first) };
+    // SAFETY: `timer` is valid for reads for the call; a null pointer means that the old one is not asked for.
+    let status = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// CPU time of the processes that this one has started and waited for.

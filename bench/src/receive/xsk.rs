@@ -1,4 +1,4 @@
-//! AF_XDP in copy mode, one socket on RX queue 0 (Documentation/networking/af_xdp.rst in the kernel tree): what
+//! AF_XDP in copy mode, one socket on RX queue 0 or one on each (Documentation/networking/af_xdp.rst in the kernel tree): what
 //! xdpsock's `rxdrop` does. Every frame goes back to the fill ring at once.
 
 use std::io;
@@ -34,25 +34,44 @@ struct Socket {
     _frames: Area,
 }
 
+/// Entries of the program's map.
+const MOST_QUEUES: usize = 64;
+
+/// A socket on each RX queue from 0 on, as many as there are cores; each served by a thread on its core, or the only
+/// one by the calling thread.
 pub(super) fn run(
     index: u32,
     jumbo: bool,
     busy: bool,
+    cores: &[usize],
     end: &mut End,
     ready: impl Fn() -> Result<()>,
 ) -> Result<Counts> {
+    let queues = cores.len().max(1);
+    ensure!(queues <= MOST_QUEUES, "{queues} queues are more than {MOST_QUEUES}");
     let mut storage = MaybeUninit::uninit();
     let skel =
         RedirectSkelBuilder::default().open(&mut storage)?.load().context("loading the XDP program")?;
-    let socket = open(index, jumbo)?;
-    let value = socket.fd.as_raw_fd().cast_unsigned().to_ne_bytes();
-    skel.maps.bench_sockets.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)?;
-    let link = skel.progs.bench_redirect.attach_xdp(index as i32).context("attaching the XDP program")?;
+    let mut sockets = Vec::new();
+    for queue in 0..queues as u32 {
+        let socket = open(index, queue, jumbo)?;
+        let value = socket.fd.as_raw_fd().cast_unsigned().to_ne_bytes();
+        skel.maps.bench_sockets.update(&queue.to_ne_bytes(), &value, MapFlags::ANY)?;
+        sockets.push(socket);
+    }
+    // Dropped at the end, after the sockets were served.
+    let _link = skel.progs.bench_redirect.attach_xdp(index as i32).context("attaching the XDP program")?;
+    if cores.len() > 1 {
+        return super::each_on_its_core(sockets, cores, ready, |socket, end| serve(&socket, busy, end));
+    }
     ready()?;
+    serve(&sockets.remove(0), busy, end)
+}
 
+fn serve(socket: &Socket, busy: bool, end: &mut End) -> Result<Counts> {
     let (mut packets, mut bytes, mut took) = (0, 0, true);
     loop {
-        let count = take(&socket, &mut packets, &mut bytes);
+        let count = take(socket, &mut packets, &mut bytes);
         if count > 0 {
             took = true;
             continue;
@@ -69,11 +88,10 @@ pub(super) fn run(
             std::hint::spin_loop();
         }
     }
-    drop(link);
     let statistics = statistics(socket.fd.as_fd()).context("reading XDP_STATISTICS")?;
     // rx_fill_ring_empty_descs counts moments, and its packets once more under rx_dropped.
     let lost = statistics.rx_dropped + statistics.rx_ring_full + statistics.rx_invalid_descs;
-    Ok(Counts { seen: None, received: packets, lost, bytes: Some(bytes) })
+    Ok(Counts { received: packets, lost, bytes: Some(bytes), ..Counts::default() })
 }
 
 /// Takes what is there, a batch at most, and gives the frames back. How many descriptors there were.
@@ -95,7 +113,7 @@ fn take(socket: &Socket, packets: &mut u64, bytes: &mut u64) -> u32 {
     count
 }
 
-fn open(index: u32, jumbo: bool) -> Result<Socket> {
+fn open(index: u32, queue: u32, jumbo: bool) -> Result<Socket> {
     let fd = sys::socket(libc::AF_XDP).context("opening an AF_XDP socket")?;
     let frames = Area::anonymous((FRAMES * FRAME_BYTES) as usize).context("memory for frames")?;
     let registration = libc::xdp_umem_reg {
@@ -128,7 +146,7 @@ fn open(index: u32, jumbo: bool) -> Result<Socket> {
         sxdp_family: libc::AF_XDP as u16,
         sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | if jumbo { USE_SG } else { 0 },
         sxdp_ifindex: index,
-        sxdp_queue_id: 0,
+        sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
     // The kernel takes a socket that was closed off its queue a moment later.

@@ -1,0 +1,156 @@
+//! Ours, as the studies need it: the ring engine on native XDP by the library, with workers, steering, congestion
+//! control and an analysis whose cost is chosen.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use wirelane::send::numbered;
+use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker};
+
+use super::{Analysis, Args, Counts, End};
+use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, flow_of};
+
+/// What only this receiver is told.
+#[derive(clap::Args, Debug)]
+pub struct RingArgs {
+    /// Steer by RX queue instead of by flow
+    #[arg(long)]
+    by_queue: bool,
+    /// Buckets of flows move from busy to idle workers
+    #[arg(long)]
+    adaptive: bool,
+    /// Congestion control, with its usual watermarks
+    #[arg(long)]
+    shed: bool,
+    /// Loops to spin for each packet, as if it were analysed
+    #[arg(long, default_value_t = 0)]
+    load: u32,
+    /// Tell how many flows were analysed whole; for packets of 'wirelane-bench flows' whose flows end
+    #[arg(long)]
+    whole_flows: bool,
+}
+
+/// How often the workers' shares are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
+    let cores = if args.cores.is_empty() { &[0][..] } else { &args.cores };
+    let options = &args.ring;
+    let mut capture = Builder::new(Selector::parse_list(&args.device)?)
+        .engine(Engine::Ring)
+        .hook(HookChoice::Native)
+        .take(true)
+        .ring_size((args.buffer as usize) << 20)
+        .workers(cores.len())
+        .cores(cores.iter().copied())
+        .steering(if options.by_queue { Steering::Queue } else { Steering::Flow })
+        .balance(if options.adaptive { Balance::Adaptive } else { Balance::Static })
+        .congestion_control(options.shed.then(Watermarks::default))
+        .open()?;
+    let workers = capture.workers();
+    let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
+        let threads: Vec<_> =
+            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options))).collect();
+        super::ready()?;
+        let mut looks: Vec<Vec<u64>> = Vec::new();
+        while !end.signal.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+            let look = steered(&capture.ledger()?);
+            // Time in which nothing comes says nothing.
+            if looks.last() != Some(&look) {
+                looks.push(look);
+            }
+        }
+        capture.stop()?;
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Analysed>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let analysed = threads.into_iter().map(join).collect::<Result<Vec<_>>>()?;
+        Ok((analysed, looks))
+    })?;
+    let ledger = capture.close()?;
+    ensure!(ledger.balances(), "the ledger does not balance: {ledger:?}");
+    let total = &ledger.total;
+    ensure!(
+        total.in_flight == 0 && total.filtered == 0 && total.absorbed == 0,
+        "packets in columns where none can be: {ledger:?}"
+    );
+    let by_workers: u64 = analysed.iter().map(|one| one.packets).sum();
+    ensure!(by_workers == total.analysed, "workers had {by_workers} packets: {ledger:?}");
+
+    let steered = steered(&ledger);
+    let all: u64 = steered.iter().sum();
+    let half = looks.iter().find(|look| look.iter().sum::<u64>() * 2 >= all);
+    let before = half.cloned().unwrap_or_else(|| vec![0; steered.len()]);
+    let steered_late = steered.iter().zip(&before).map(|(all, before)| all - before).collect();
+    let first = analysed.iter().filter_map(|one| one.span).map(|span| span.0).min();
+    let last = analysed.iter().filter_map(|one| one.span).map(|span| span.1).max();
+    let mut flows = Vec::new();
+    for one in &analysed {
+        for (index, set) in one.flows.chunks(FLOWS_AT_ONCE as usize).enumerate() {
+            if flows.len() <= index {
+                flows.resize(index + 1, (0, 0));
+            }
+            let count =
+                |wanted: fn(u8) -> bool| set.iter().filter(|packets| wanted(**packets)).count() as u64;
+            flows[index].0 += count(|packets| packets > 0);
+            flows[index].1 += count(|packets| u64::from(packets) == PACKETS_OF_A_FLOW);
+        }
+    }
+    Ok(Counts {
+        seen: Some(total.seen),
+        received: total.analysed,
+        lost: total.lost,
+        bytes: Some(total.bytes),
+        analysis: Some(Analysis {
+            shed: total.shed,
+            span_s: first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64()),
+            steered,
+            steered_late,
+            moves: ledger.balance.map_or(0, |balance| balance.moves),
+            flows,
+        }),
+    })
+}
+
+fn steered(ledger: &Ledger) -> Vec<u64> {
+    ledger.workers.iter().map(|line| line.counters.seen).collect()
+}
+
+/// What one worker did.
+struct Analysed {
+    packets: u64,
+    /// When its first batch came and its last one was done.
+    span: Option<(Instant, Instant)>,
+    /// Packets of each flow, where flows end.
+    flows: Vec<u8>,
+}
+
+fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
+    worker.pin()?;
+    let mut done = Analysed { packets: 0, span: None, flows: Vec::new() };
+    while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
+        if batch.is_empty() {
+            continue;
+        }
+        let first = done.span.map_or_else(Instant::now, |span| span.0);
+        for record in batch {
+            done.packets += 1;
+            for turn in 0..options.load {
+                std::hint::black_box(turn);
+            }
+            if options.whole_flows {
+                let number = record.payload().and_then(numbered).context("a packet without a number")?;
+                let flow = flow_of(number) as usize;
+                if flow >= done.flows.len() {
+                    // Seldom, and by whole sets.
+                    done.flows.resize((flow + 1).next_multiple_of(1 << 12), 0);
+                }
+                done.flows[flow] += 1;
+            }
+        }
+        done.span = Some((first, Instant::now()));
+    }
+    Ok(done)
+}

@@ -1,0 +1,246 @@
+//! The studies of parallelism: how what is received grows with RX queues and workers, what is analysed under
+//! overload, how skewed flows are balanced, and what it costs that several applications share a device.
+//!
+//! ```text
+//! run      each study's cells, in interleaved rounds
+//! trial    one trial: receivers' processes, the generator's, and the account of every packet
+//! summary  medians, and ratios within the same round
+//! report, chart, csv
+//! ```
+//!
+//! Ours is `wirelane-bench receive ring` here, which is built on the library and tells what `wirelane count` does not:
+//! how many flows were analysed whole, and how evenly workers were loaded in the second half of a trial.
+
+pub mod chart;
+pub mod csv;
+pub mod report;
+pub mod run;
+pub mod summary;
+pub mod trial;
+
+use serde::Serialize;
+
+use crate::bed::Setup;
+use crate::flows::WHOLE;
+use crate::options::Part;
+
+/// A study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Study {
+    /// RX queues, each to a worker of its own.
+    Queues,
+    /// One RX queue to several workers.
+    Workers,
+    /// Overload of the analysis, with and without congestion control.
+    Congestion,
+    /// Flows that differ in size, with and without adaptive balance.
+    Skew,
+    /// Several applications on one device.
+    Sharing,
+}
+
+impl Study {
+    /// All of them, in the order of a run.
+    pub const ALL: [Study; 5] =
+        [Study::Queues, Study::Workers, Study::Congestion, Study::Skew, Study::Sharing];
+
+    /// Its name in options and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Study::Queues => "queues",
+            Study::Workers => "workers",
+            Study::Congestion => "congestion",
+            Study::Skew => "skew",
+            Study::Sharing => "sharing",
+        }
+    }
+
+    /// The part of a run that it is.
+    pub fn part(self) -> Part {
+        match self {
+            Study::Queues => Part::Queues,
+            Study::Workers => Part::Workers,
+            Study::Congestion => Part::Congestion,
+            Study::Skew => Part::Skew,
+            Study::Sharing => Part::Sharing,
+        }
+    }
+}
+
+/// Who receives in a study, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Series {
+    /// XDP_DROP: the limit.
+    Drop,
+    /// Ours, one capture with several workers.
+    Ring,
+    /// Ours, a process per RX queue, each on its virtual device.
+    RingPerQueue,
+    /// Ours, a process per application, each of which gets all.
+    RingGroups,
+    /// Ours, without congestion control.
+    Uncontrolled,
+    /// Ours, with it.
+    Controlled,
+    /// Ours, flows stay where they are.
+    Static,
+    /// Ours, buckets of flows move.
+    Adaptive,
+    /// AF_XDP, a socket per RX queue.
+    Xsk,
+    /// TPACKET_V3, sockets that share the packets.
+    Fanout,
+    /// TPACKET_V3, sockets that each get all.
+    Packet,
+    /// tcpdump, processes that each get all.
+    Tcpdump,
+}
+
+impl Series {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Series::Drop => "drop",
+            Series::Ring => "ring",
+            Series::RingPerQueue => "ring-per-queue",
+            Series::RingGroups => "ring-groups",
+            Series::Uncontrolled => "uncontrolled",
+            Series::Controlled => "controlled",
+            Series::Static => "static",
+            Series::Adaptive => "adaptive",
+            Series::Xsk => "xsk",
+            Series::Fanout => "fanout",
+            Series::Packet => "packet",
+            Series::Tcpdump => "tcpdump",
+        }
+    }
+
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Series::Drop => "XDP_DROP, counting",
+            Series::Ring => "Wirelane, one capture",
+            Series::RingPerQueue => "Wirelane, a process per eth@N",
+            Series::RingGroups => "Wirelane, groups",
+            Series::Uncontrolled => "without congestion control",
+            Series::Controlled => "with congestion control",
+            Series::Static => "static",
+            Series::Adaptive => "adaptive balance",
+            Series::Xsk => "AF_XDP copy, socket per queue",
+            Series::Fanout => "TPACKET_V3, PACKET_FANOUT",
+            Series::Packet => "TPACKET_V3 sockets",
+            Series::Tcpdump => "tcpdump",
+        }
+    }
+
+    /// Whether it is ours, and an inexact account is thus a failure.
+    pub fn is_ours(self) -> bool {
+        !matches!(self, Series::Drop | Series::Xsk | Series::Fanout | Series::Packet | Series::Tcpdump)
+    }
+
+    /// Whether each of its receivers gets all packets.
+    pub fn copies(self) -> bool {
+        matches!(self, Series::RingGroups | Series::Packet | Series::Tcpdump)
+    }
+}
+
+/// The offered rate as a percentage of the capacity; this one stands for full speed.
+pub const FULL_SPEED: u32 = u32::MAX;
+
+/// One trial of a study. Counts are packets; where several receivers each get all, `received`, `lost` and `shed` are
+/// sums over them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// The study.
+    pub study: Study,
+    /// Who did what where.
+    pub setup: Setup,
+    /// What varies: RX queues, workers, applications, or the offered rate in percent of the capacity.
+    pub x: u32,
+    /// Who received.
+    pub series: Series,
+    /// The round, from 0.
+    pub round: usize,
+    /// The rate that was asked for; none: as fast as possible.
+    pub asked_pps: Option<f64>,
+    /// Handed to the kernel by the generator.
+    pub offered: u64,
+    /// Of these, dropped by the device's queue before the receiver's hook.
+    pub device_dropped: u64,
+    /// Receivers that each were to get all packets.
+    pub copies: u64,
+    /// Taken.
+    pub received: u64,
+    /// Found no room in a receiver's ring or buffer.
+    pub lost: u64,
+    /// Refused by congestion control.
+    pub shed: u64,
+    /// In none of these places; a receiver that has too many does not make up for one that has too few.
+    pub unaccounted: u64,
+    /// Time for which the generator sent, in seconds.
+    pub duration_s: f64,
+    /// From the first packet that ours received to the end of the last one's analysis, in seconds.
+    pub span_s: Option<f64>,
+    /// CPU time of receivers' processes, of NAPI's threads (setup B) and of the generator, in seconds.
+    pub receiver_cpu_s: f64,
+    /// See `receiver_cpu_s`.
+    pub napi_cpu_s: f64,
+    /// See `receiver_cpu_s`.
+    pub generator_cpu_s: f64,
+    /// What ours told besides; of the only process, none where there are several.
+    pub analysis: Option<crate::receive::Analysis>,
+    /// Share of the cores that neither generator, receivers nor NAPI used.
+    pub others_share: f64,
+    /// The largest share of a core that the hypervisor took.
+    pub steal_share: f64,
+    /// Why this trial says nothing; none: it counts.
+    pub invalid: Option<&'static str>,
+    /// Load average of the machine.
+    pub load_average: f64,
+}
+
+impl Point {
+    /// Packets received per second, by all receivers together, while the generator sent.
+    pub fn received_pps(&self) -> f64 {
+        self.received as f64 / self.duration_s
+    }
+
+    /// Packets analysed per second of analysis, which goes on after the generator until the rings are empty.
+    pub fn analysed_pps(&self) -> f64 {
+        self.received as f64 / self.span_s.unwrap_or(0.0).max(self.duration_s)
+    }
+
+    /// Part of the packets that came to receivers' hooks.
+    pub fn share(&self, packets: u64) -> f64 {
+        packets as f64 / ((self.offered - self.device_dropped) * self.copies).max(1) as f64
+    }
+
+    /// Whether each packet is in exactly one place.
+    pub fn is_exact(&self) -> bool {
+        self.unaccounted == 0
+    }
+
+    /// Flows of the second half of the packets, when the ring has had time to fill: those of which anything was analysed,
+    /// and those that were analysed whole. None where flows do not end.
+    pub fn late_flows(&self) -> Option<(u64, u64)> {
+        let flows = &self.analysis.as_ref().filter(|analysis| !analysis.flows.is_empty())?.flows;
+        let sets = (self.offered / WHOLE) as usize;
+        let late = flows.iter().take(sets).skip(sets / 2);
+        Some(late.fold((0, 0), |sum, set| (sum.0 + set.0, sum.1 + set.1)))
+    }
+
+    /// Of the flows of which anything was analysed, the part that was analysed whole.
+    pub fn whole_flows(&self) -> Option<f64> {
+        let (touched, whole) = self.late_flows()?;
+        (touched > 0).then(|| whole as f64 / touched as f64)
+    }
+}
+
+/// The largest of these over their mean: 1 is even.
+pub fn imbalance(steered: &[u64]) -> Option<f64> {
+    let sum: u64 = steered.iter().sum();
+    let most = *steered.iter().max()?;
+    (sum > 0).then(|| most as f64 * steered.len() as f64 / sum as f64)
+}

@@ -1,0 +1,349 @@
+//! The studies as text: a table for each, and what it says and does not say on this machine.
+
+use super::run::Studied;
+use super::summary::Line;
+use super::{FULL_SPEED, Series, Study};
+use crate::bed::Setup;
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::report::table;
+use crate::summary::Spread;
+
+const DISTURBED: &str = "\n**Trials count here that other programs or the hypervisor disturbed (--disturbed): rates \
+                         and ratios say little.**\n";
+
+/// Who has which cores, and what that leaves out.
+pub fn cores(options: &Options, machine: &Machine) -> String {
+    let workers = options.worker_cores();
+    let list: Vec<String> = workers.iter().map(ToString::to_string).collect();
+    let (cores, one) = if workers.len() == 1 { ("core", true) } else { ("cores", false) };
+    let mut text = format!(
+        "Processor: {}, {} cores. Generator on core {}; workers and receivers in turn on {cores} {}.",
+        machine.cpu,
+        machine.cores,
+        options.cores[0],
+        list.join(", ")
+    );
+    if one {
+        text += " All workers share that one core, so nothing here can grow with their number: what these studies show \
+                 on this machine is what several queues, workers and applications cost, and that the accounts hold.";
+    } else if workers.len() < options.most {
+        text += &format!(" More than {} workers share cores.", workers.len());
+    }
+    text + "\n"
+}
+
+/// All studies that were made, as Markdown.
+pub fn page(options: &Options, machine: &Machine, lines: &[Line], studied: &Studied) -> String {
+    let mut text = String::new();
+    if studied.points.is_empty() {
+        return text;
+    }
+    text += &format!(
+        "\n## Studies of parallelism\n\n{}\nRounds: {}. Medians, and ratios within the same round. Every trial accounts \
+         for every packet: offered = dropped by the device's queue + received + lost + shed.\n{}",
+        cores(options, machine),
+        options.rounds,
+        if options.disturbed { DISTURBED } else { "" }
+    );
+    for study in Study::ALL {
+        let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
+        if !of.is_empty() {
+            text += &section(study, options, &of);
+        }
+    }
+    text + &notes(options, lines, studied)
+}
+
+fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
+    let (heading, explanation) = match study {
+        Study::Queues => (
+            "RX queues, each to a worker of its own",
+            "The generator's one core spreads bursts of cloned sk_buffs over the queues. \"A process per eth@N\" is Fusco \
+             and Deri's arrangement: an application for each virtual device, pinned. In setup B each queue has a NAPI \
+             thread on its worker's core. `of one`: of the same receiver with one queue."
+                .to_owned(),
+        ),
+        Study::Workers => (
+            "One RX queue to several workers, by flow",
+            "Live frames of 4096 flows at full speed. Target: 8 workers at 0.9 of one or more, where each has a core."
+                .to_owned(),
+        ),
+        Study::Congestion => (
+            "Overload of the analysis",
+            format!(
+                "A worker that spins {} loops a packet, offered parts of what it can analyse with a core of its own; flows \
+                 of 16 packets, 256 at a time. `analysed`: packets per second of analysis, until the ring is empty. \
+                 `of most`: of the highest rate of that setup and round, with or without control. `whole flows`: of the \
+                 flows of which anything was analysed, those of which all was, in the second half of a trial, \
+                 when the ring has filled; where the device's queue drops packets nobody has whole flows. Targets at \
+                 overload: 0.95 and 95 %. In setup B at a rate each packet may wake NAPI's thread, whose way in and \
+                 out takes more of the worker's core than the packets do; at full speed it handles many in one go.",
+                options.load
+            ),
+        ),
+        Study::Skew => (
+            "Skewed flows over workers",
+            "4096 flows, the k-th with a part of the packets that goes with 1/k, at 0.7 of what the workers' cores can \
+             analyse with 1000 loops a packet. `max/mean`: packets steered to the busiest worker over the mean; 1 is even."
+                .to_owned(),
+        ),
+        Study::Sharing => (
+            "Applications that share a device",
+            "Each gets every packet of the same 4096 flows. `Mpps together` adds up what all received. `ns a packet`: \
+             the generator's time per packet, within which in setup A the kernel brings it to all applications; `per \
+             further`: how much each application after the first adds."
+                .to_owned(),
+        ),
+    };
+    let mut text = format!("\n### {heading} (`{}`)\n\n{explanation}\n\n", study.name());
+    let rows = lines.iter().map(|line| row(study, line));
+    text += &table(heads(study), rows);
+    text
+}
+
+fn heads(study: Study) -> &'static [&'static str] {
+    match study {
+        Study::Queues => &[
+            "receiver",
+            "setup",
+            "queues",
+            "Mpps",
+            "spread",
+            "of XDP_DROP",
+            "of one",
+            "lost",
+            "CPU ns",
+            "account",
+        ],
+        Study::Workers => {
+            &["receiver", "setup", "workers", "Mpps", "spread", "of one", "lost", "CPU ns", "account"]
+        }
+        Study::Congestion => &[
+            "Wirelane",
+            "setup",
+            "offered",
+            "kpps offered",
+            "kpps analysed",
+            "of most",
+            "spread",
+            "whole flows",
+            "shed",
+            "lost",
+            "device",
+            "account",
+        ],
+        Study::Skew => {
+            &["Wirelane", "setup", "workers", "Mpps", "max/mean", "second half", "moves", "lost", "account"]
+        }
+        Study::Sharing => &[
+            "receiver",
+            "setup",
+            "applications",
+            "Mpps together",
+            "spread",
+            "of one",
+            "ns a packet",
+            "per further",
+            "lost",
+            "CPU ns",
+            "account",
+        ],
+    }
+}
+
+fn row(study: Study, line: &Line) -> Vec<String> {
+    let label = line.series.label().to_owned();
+    let setup = line.setup.name().to_owned();
+    let account = if line.exact { "exact" } else { "not exact" }.to_owned();
+    let spread = |unit: f64| format!("{:.3} to {:.3}", line.pps.low / unit, line.pps.high / unit);
+    let mpps = format!("{:.3}", line.pps.median / 1e6);
+    let lost = percent(line.lost_share);
+    let ns = format!("{:.0}", line.receiver_ns);
+    let of_one = middle(line.of_one);
+    let count = line.x.to_string();
+    match study {
+        Study::Queues => {
+            let of_limit = ratio(line.of_limit);
+            vec![label, setup, count, mpps, spread(1e6), of_limit, of_one, lost, ns, account]
+        }
+        Study::Workers => vec![label, setup, count, mpps, spread(1e6), of_one, lost, ns, account],
+        Study::Congestion => vec![
+            label,
+            setup,
+            offered(line.x),
+            format!("{:.0}", line.offered_pps / 1e3),
+            format!("{:.1}", line.pps.median / 1e3),
+            middle(line.of_most),
+            line.of_most.map_or_else(none, |most| format!("{:.2} to {:.2}", most.low, most.high)),
+            line.whole_flows.map_or_else(none, |whole| percent(whole.median)),
+            percent(line.shed_share),
+            lost,
+            percent(line.device_share),
+            account,
+        ],
+        Study::Skew => vec![
+            label,
+            setup,
+            count,
+            mpps,
+            ratio(line.imbalance),
+            ratio(line.imbalance_late),
+            line.moves.map_or_else(none, |moves| format!("{moves:.0}")),
+            lost,
+            account,
+        ],
+        Study::Sharing => vec![
+            label,
+            setup,
+            count,
+            mpps,
+            spread(1e6),
+            of_one,
+            format!("{:.0}", line.kernel_ns),
+            line.further_ns.map_or_else(none, |ns| format!("{ns:.0}")),
+            lost,
+            ns,
+            account,
+        ],
+    }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(none, |value| format!("{value:.2}"))
+}
+
+fn middle(value: Option<Spread>) -> String {
+    ratio(value.map(|spread| spread.median))
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// An offered rate of the study of congestion.
+pub fn offered(x: u32) -> String {
+    if x == FULL_SPEED { "full speed".to_owned() } else { format!("{:.1}x", f64::from(x) / 100.0) }
+}
+
+/// What was left out, what failed, what did not count.
+fn notes(options: &Options, lines: &[Line], studied: &Studied) -> String {
+    let mut notes: Vec<String> = studied.left_out.iter().map(|one| format!("left out: {one}")).collect();
+    notes.extend(studied.failed.iter().map(|(_, message)| format!("failed: {message}")));
+    for line in lines.iter().filter(|line| !line.exact) {
+        notes.push(format!(
+            "not exact: {}, {}, setup {}, {}: its counters do not hold every packet; see studies.csv",
+            line.study.name(),
+            line.series.label(),
+            line.setup.name(),
+            line.x
+        ));
+    }
+    let invalid = studied.points.iter().filter(|point| point.invalid.is_some()).count();
+    if invalid > 0 {
+        let all = studied.points.len();
+        notes.push(if options.disturbed {
+            format!(
+                "something else disturbed {invalid} of {all} trials, which count all the same (--disturbed)"
+            )
+        } else {
+            format!("not counted: {invalid} of {all} trials, which something else disturbed")
+        });
+    }
+    if notes.is_empty() {
+        return "\nEvery packet of every trial of the studies is accounted for.\n".to_owned();
+    }
+    format!("\nOf the studies:\n\n- {}\n", notes.join("\n- "))
+}
+
+/// The project's README: a line per study, what there is to say in one. Empty where nothing was studied.
+pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str) -> String {
+    let rows: Vec<Vec<String>> = Study::ALL.into_iter().filter_map(|study| short_row(study, lines)).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\nParallelism, Linux {}, {}. {}{}\n",
+        machine.kernel,
+        machine.date,
+        cores(options, machine),
+        if options.disturbed { DISTURBED } else { "" }
+    );
+    text += &table(&["study", "what", "Wirelane", "beside it"], rows.into_iter());
+    text.push('\n');
+    for study in Study::ALL {
+        if lines.iter().any(|line| line.study == study) {
+            text += &format!(
+                "![{}]({folder}/{})\n\n",
+                super::chart::title(study),
+                super::chart::file_name(study)
+            );
+        }
+    }
+    text
+}
+
+fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
+    let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
+    let setup: Setup = of.iter().map(|line| line.setup).min()?;
+    let of: Vec<&Line> = of.into_iter().filter(|line| line.setup == setup).collect();
+    let most = of.iter().map(|line| line.x).filter(|x| *x != FULL_SPEED).max()?;
+    let at = |x: u32, series: Series| of.iter().copied().find(|line| (line.x, line.series) == (x, series));
+    let of_one = |series| at(most, series).map_or_else(none, |line| middle(line.of_one));
+    let setup = setup.name();
+    let row = |what: String, ours: String, beside: String| vec![study.name().to_owned(), what, ours, beside];
+    Some(match study {
+        Study::Queues => row(
+            format!("{most} queues, of one; setup {setup}"),
+            format!("{}; a process per queue {}", of_one(Series::Ring), of_one(Series::RingPerQueue)),
+            format!(
+                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}",
+                of_one(Series::Xsk),
+                of_one(Series::Fanout),
+                of_one(Series::Drop)
+            ),
+        ),
+        Study::Workers => row(
+            format!("one queue, {most} workers, of one; setup {setup}"),
+            of_one(Series::Ring),
+            format!("TPACKET_V3 {}", of_one(Series::Fanout)),
+        ),
+        Study::Congestion => {
+            let both = |series| {
+                at(most, series).map_or_else(none, |line| {
+                    let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
+                    format!("{} of the most, {whole} of flows whole", middle(line.of_most))
+                })
+            };
+            row(
+                format!("{} of what it can analyse; setup {setup}", offered(most)),
+                both(Series::Controlled),
+                format!("without control {}", both(Series::Uncontrolled)),
+            )
+        }
+        Study::Skew => {
+            let late = |series| at(most, series).map_or_else(none, |line| ratio(line.imbalance_late));
+            row(
+                format!("{most} workers, busiest over mean; setup {setup}"),
+                late(Series::Adaptive),
+                format!("static {}", late(Series::Static)),
+            )
+        }
+        Study::Sharing => {
+            let cost = |series| {
+                at(most, series)
+                    .and_then(|line| line.further_ns)
+                    .map_or_else(none, |ns| format!("{ns:.0} ns"))
+            };
+            row(
+                format!("{most} applications, cost of a further one; setup {setup}"),
+                cost(Series::RingGroups),
+                format!("TPACKET_V3 {}; tcpdump {}", cost(Series::Packet), cost(Series::Tcpdump)),
+            )
+        }
+    })
+}
