@@ -211,3 +211,16 @@ impl Program {
         Ok(tally)
     }
 }
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Closing the link would not do while a process that was forked from this one (a command that is being started)
+        // has a copy of it: packets would go to sockets that nobody reads, and the device would seem to be taken.
+        // SAFETY: bpf(2) on a live descriptor, and no pointers.
+        let status = unsafe { libbpf_rs::libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
+        if status != 0 {
+            let error = std::io::Error::from_raw_os_error(-status);
+            tracing::debug!("taking the program of engine xsk off its device: {error}");
+        }
+    }
+}
