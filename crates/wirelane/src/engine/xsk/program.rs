@@ -14,6 +14,7 @@ use crate::device::{Device, XdpMode};
 use crate::engine::ring::attach::{self, Found, Hook};
 use crate::engine::ring::filters;
 use crate::engine::ring::log::trace_libbpf;
+use crate::engine::uninterrupted::uninterrupted;
 use crate::filter::Filter;
 use crate::settings::HookChoice;
 use crate::{Error, Result};
@@ -90,8 +91,7 @@ impl Program {
             rodata.wl_xsk_config.multi_buffer = config.multi_buffer.into();
             rodata.wl_xsk_config.stamp = config.stamp.into();
         }
-        let skel = open
-            .load()
+        let skel = uninterrupted(|| open.load())
             .map_err(|e| Error::bpf(doing("loading the program of engine xsk into the kernel"), e))?;
         let put = |mode| attach::attach(skel.progs.wirelane_xsk.as_fd(), device, Hook::Xdp(mode));
         let (link, native) = match hook {
