@@ -34,7 +34,7 @@ pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
-pub use process::{bpf_links, cpu_time, open_descriptors, resident_bytes};
+pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
 pub use programs::{steering_file, steering_object, tag_beside};
 pub use sys::{Signal, detach_link, set_guest_clock, test_run};
 

@@ -26,6 +26,16 @@ pub fn capture(lab: &Lab, words: &[&str]) -> Result<Child> {
     Ok(child)
 }
 
+/// Reads a capture's intervals until packets have come.
+pub fn until_packets_come(child: &Child) -> Result<()> {
+    loop {
+        let interval = child.next_json(LIMIT)?.context("the capture ended before packets came")?;
+        if column(&interval, "analysed") > 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Ends a capture by SIGTERM and gives its last object.
 pub fn finish(child: Child) -> Result<serde_json::Value> {
     last_of(&child.terminate(LIMIT)?)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::sys;
+use crate::{Lab, sys};
 
 /// Number of open file descriptors of a process.
 ///
@@ -31,6 +31,24 @@ pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
         );
     }
     Ok(links)
+}
+
+/// The guardians of the captures on a lab's receiver (`crates/wirelane/src/guardian/`): they are in its network namespace.
+///
+/// # Panics
+/// Where `/proc` or the namespace cannot be looked at.
+pub fn guardians(lab: &Lab) -> Vec<u32> {
+    let namespace = &lab.receiver().namespace;
+    let theirs = lab.exec(namespace, &["readlink", "/proc/self/ns/net"]).expect("the namespace is there");
+    let entries = fs::read_dir("/proc").expect("/proc is there");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        // Processes may end meanwhile.
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+        comm.trim() == "wl-guardian" && namespace.to_str() == Some(theirs.trim())
+    })
+    .collect()
 }
 
 /// CPU time that a process has used, user and system together, all threads, in steps of 10 ms.

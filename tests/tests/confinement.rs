@@ -273,18 +273,22 @@ fn without_capabilities_nothing_is_attached() {
     let binary = wirelane_binary().unwrap();
     let binary = binary.to_str().unwrap();
     let output = format!("{}/out.pcapng", tempfile::tempdir().unwrap().path().display());
-    for (dropped, missing) in [
-        ("-all", "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW"),
-        ("-net_admin", "CAP_NET_ADMIN"),
-        ("-net_raw", "CAP_NET_RAW"),
+    // With CAP_NET_RAW, 'auto' would be engine packet (tests/engine_choice.rs).
+    for (dropped, missing, engine) in [
+        ("-all", "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW", "ring"),
+        ("-all", "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW", "auto"),
+        ("-net_admin", "CAP_NET_ADMIN", "ring"),
+        ("-net_raw", "CAP_NET_RAW", "ring"),
+        ("-net_raw", "CAP_NET_RAW", "auto"),
     ] {
         for command in [&["count"][..], &["record", "-w", &output]] {
             let bounding = format!("--bounding-set={dropped}");
             let words = ["setpriv", &bounding, "--inh-caps=-all", binary];
-            let words = [&words[..], command, &["-i", &end.device, "--duration", "1", "--json"]].concat();
+            let options = ["-i", &end.device, "--engine", engine, "--duration", "1", "--json"];
+            let words = [&words[..], command, &options].concat();
             let finished = lab.spawn(&end.namespace, &words).unwrap().finish(LIMIT).unwrap();
             assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-            assert!(finished.stderr.contains(missing), "{dropped}: {}", finished.stderr);
+            assert!(finished.stderr.contains(missing), "{dropped}, {engine}: {}", finished.stderr);
             assert!(finished.lines.is_empty(), "{:?}", finished.lines);
             let link = lab.exec(&end.namespace, &["ip", "-d", "link", "show", &end.device]).unwrap();
             assert!(!link.contains("xdp") && !link.contains("PROMISC"), "{link}");

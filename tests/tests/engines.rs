@@ -3,10 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use wirelane::{Builder, Capture, Clock, Direction, Engine, HookChoice, Selector};
-use wirelane_tests::numbers::{LIMIT, capture, column, drain, finish, number_of, send, wirelane};
+use wirelane_tests::numbers::{
+    LIMIT, capture, column, drain, finish, number_of, send, until_packets_come, wirelane,
+};
 use wirelane_tests::{Lab, LabOptions, Signal, require_root, settled_bpf_objects, wait_for_bpf_objects};
 
 /// Nothing waits longer than some milliseconds.
@@ -74,6 +78,33 @@ fn the_snap_length_cuts_bytes_and_not_packets() {
     }
 }
 
+/// A process that is being started has copies of all descriptors until its program runs; they keep nothing on a device.
+/// Its end is a signal to any thread; that disturbs none that loads a program.
+#[test]
+fn a_device_is_free_at_once_while_processes_are_started() {
+    if !require_root("a_device_is_free_at_once_while_processes_are_started") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert!(Command::new("true").status().unwrap().success());
+                }
+            });
+        }
+        let opened = std::panic::catch_unwind(|| {
+            for _ in 0..40 {
+                assert_eq!(open(&lab, Engine::Xsk, |builder| builder).close().unwrap().total.lost, 0);
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
 /// The stack takes tags out of packets before packet sockets see them; they are put back.
 #[test]
 fn vlan_tags_are_where_they_were() {
@@ -118,8 +149,9 @@ fn packet_sockets_keep_flows_together() {
         lab.enter(&to.namespace, || {
             let sink = UdpSocket::bind((to.address, 4000)).unwrap();
             lab.enter(&from.namespace, || {
-                for _ in 0..100 {
-                    let source = UdpSocket::bind((from.address, 0)).unwrap();
+                // All are kept, or the kernel may give one port twice.
+                let sources = [0; 100].map(|_| UdpSocket::bind((from.address, 0)).unwrap());
+                for source in &sources {
                     source.set_read_timeout(Some(LIMIT)).unwrap();
                     source.send_to(b"a question", (to.address, 4000)).unwrap();
                     let mut buffer = [0; 64];
@@ -267,12 +299,12 @@ fn a_stop_under_load_loses_nothing_that_was_delivered() {
     let lab = Lab::new(2).unwrap();
     let device = lab.receiver().device.clone();
     for engine in BOTH.into_iter().cycle().take(6) {
-        let words = [&["count", "-i", &device, "--json"], options(engine)].concat();
+        let words = [&["count", "-i", &device, "--json", "--interval", "0.05"], options(engine)].concat();
         let child = capture(&lab, &words).unwrap();
         let sender = lab.sender();
         let words = ["send", "-i", &sender.device, "--method", "socket", "--duration", "5", "--json"];
         let load = wirelane(&lab, &sender.namespace, &words).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        until_packets_come(&child).unwrap();
         let last = finish(child).unwrap();
         assert!(load.terminate(LIMIT).unwrap().status.success());
         assert!(column(&last, "analysed") > 0);

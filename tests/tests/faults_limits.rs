@@ -1,5 +1,5 @@
-//! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, and
-//! leaves nothing.
+//! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, or made by
+//! packet sockets where '--engine auto' leaves that open, and leaves nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,21 @@ fn exact(case: &str, lab: &Lab, mut child: Child) {
     let last = finish(child).unwrap();
     let counts = ["seen", "analysed", "lost"].map(|name| column(&last, name));
     assert_eq!(counts, [SENT, SENT, 0], "{case}");
+}
+
+/// Engine packet captures in place of ring, each packet, and it is said why.
+fn replaced(case: &str, lab: &Lab, child: Child, why: &[&str]) {
+    let ready = child.next_json(LIMIT).unwrap().unwrap();
+    assert_eq!((&ready["ready"], &ready["engine"]), (&true.into(), &"packet".into()), "{case}: {ready}");
+    send(lab, SENT, &["--rate", "50k"]).unwrap();
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{case}: {}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    let counts = ["seen", "analysed", "lost"].map(|name| column(&last, name));
+    assert_eq!(counts, [SENT, SENT, 0], "{case}");
+    for part in why.iter().chain(&["engine packet"]) {
+        assert!(finished.stderr.contains(part), "{case}: no {part} in {}", finished.stderr);
+    }
 }
 
 #[test]
@@ -120,9 +135,19 @@ fn without_bpf_the_missing_capability_is_named() {
         [("-bpf,-sys_admin", "CAP_BPF"), ("-net_admin", "CAP_NET_ADMIN"), ("-all", "CAP_NET_ADMIN")]
     {
         let (bounding, inherited) = (format!("--bounding-set={taken}"), format!("--inh-caps={taken}"));
-        let error = refused(taken, limited(&lab, &["setpriv", &bounding, &inherited], &[]));
+        let prefix = ["setpriv", &bounding, &inherited];
+        let error = refused(taken, limited(&lab, &prefix, &["--engine", "ring"]));
         assert!(error.contains("missing") && error.contains(named), "{taken}: {error}");
         assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{taken}");
+        let child = limited(&lab, &prefix, &["--engine", "auto"]);
+        if taken == "-all" {
+            // Packet sockets need CAP_NET_RAW. What is said is what the better engine lacks.
+            let error = refused(taken, child);
+            assert!(error.contains("missing") && error.contains(named), "{taken}, auto: {error}");
+        } else {
+            replaced(taken, &lab, child, &["missing", named]);
+        }
+        assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{taken}, auto");
     }
 }
 
@@ -225,9 +250,12 @@ fn a_forbidden_bpf_call_is_said_to_be_that() {
     for (answer, parts) in
         [("EPERM", ["seccomp", "SystemCallFilter="]), ("ENOSYS", ["no bpf(2)", "CONFIG_BPF_SYSCALL"])]
     {
-        for hook in ["auto", "generic", "tc"] {
-            let case = format!("{answer}, {hook}");
-            let error = refused(&case, limited(&lab, &[helper, answer], &["--hook", hook]));
+        replaced(answer, &lab, limited(&lab, &[helper, answer], &[]), &parts);
+        // By '--engine auto' too, where a hook is named that packet sockets do not have.
+        for (engine, hook) in [("ring", "auto"), ("ring", "generic"), ("auto", "generic"), ("auto", "tc")] {
+            let case = format!("{answer}, {engine}, {hook}");
+            let options = ["--engine", engine, "--hook", hook];
+            let error = refused(&case, limited(&lab, &[helper, answer], &options));
             assert!(parts.iter().all(|part| error.contains(part)), "{case}: {error}");
             assert!(error.contains("-r"), "{case}: what still works is not named: {error}");
         }
@@ -244,9 +272,11 @@ fn a_kernel_without_type_information_is_refused_by_name() {
     let lab = alone();
     let before = settled_bpf_objects();
     let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
-    for hook in ["auto", "generic", "tc"] {
-        let prefix = ["unshare", "--mount", "sh", "-c", hide];
-        let error = refused(hook, limited(&lab, &prefix, &["--hook", hook]));
+    let prefix = ["unshare", "--mount", "sh", "-c", hide];
+    replaced("auto", &lab, limited(&lab, &prefix, &[]), &["BTF", "CONFIG_DEBUG_INFO_BTF"]);
+    for (engine, hook) in [("ring", "auto"), ("ring", "generic"), ("auto", "generic"), ("auto", "tc")] {
+        let options = ["--engine", engine, "--hook", hook];
+        let error = refused(hook, limited(&lab, &prefix, &options));
         assert!(error.contains("BTF") && error.contains("CONFIG_DEBUG_INFO_BTF"), "{hook}: {error}");
         assert!(!error.contains("libbpf"), "{hook}: libbpf speaks to the user: {error}");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use wirelane::{Builder, Capture, Ledger, Selector};
-use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send};
+use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send, until_packets_come};
 use wirelane_tests::{Lab, Signal, numbers, require_root};
 
 const QUIET: Duration = Duration::from_millis(300);
@@ -117,11 +117,12 @@ fn sigterm_under_load_yields_what_is_in_the_rings() {
     let lab = Lab::new(2).unwrap();
     let device = lab.receiver().device.clone();
     for _ in 0..5 {
-        let child = numbers::capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+        let words = ["count", "-i", &device, "--json", "--interval", "0.05"];
+        let child = numbers::capture(&lab, &words).unwrap();
         let sender = lab.sender();
         let words = ["send", "-i", &sender.device, "--method", "socket", "--duration", "5", "--json"];
         let load = numbers::wirelane(&lab, &sender.namespace, &words).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        until_packets_come(&child).unwrap();
         let last = finish(child).unwrap();
         assert!(load.terminate(LIMIT).unwrap().status.success());
         assert!(column(&last, "analysed") > 0);

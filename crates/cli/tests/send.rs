@@ -92,7 +92,13 @@ fn signals_end_a_run_with_its_last_object() {
         let arguments = format!("-i wltx --method {method} --rate 1000 --interval 0.1 --json");
         let mut child = space.wirelane(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        lines.next().unwrap().unwrap();
+        // On a busy machine the first interval may end before the first packet.
+        loop {
+            let interval: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            if interval["offered"].as_u64().unwrap() > 0 {
+                break;
+            }
+        }
         // `ip netns exec` becomes the command that it runs, so this is wirelane's own process.
         // SAFETY: no memory is passed; the process is our child and has not been waited for.
         unsafe { libc::kill(child.id() as libc::pid_t, signal) };

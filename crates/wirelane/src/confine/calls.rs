@@ -148,6 +148,8 @@ const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_MAP_DELETE_ELEM: u64 = 3;
 const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
+/// Engine xsk takes its program off the device, which closing a descriptor does only where there is no copy of it.
+const BPF_LINK_DETACH: u64 = 34;
 /// The generator inside the kernel is a program that is run on demand.
 const BPF_PROG_TEST_RUN: u64 = 10;
 
@@ -256,7 +258,7 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
     match work {
         Work::Read => {}
         Work::Capture => {
-            allowed.insert(libc::SYS_bpf, one_of(0, &maps)?);
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH]].concat())?);
             // Packet sockets are given a filter that accepts nothing, at the end.
             allowed.insert(libc::SYS_setsockopt, one_of(2, &[int(libc::SO_ATTACH_FILTER)])?);
         }

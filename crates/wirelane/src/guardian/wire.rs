@@ -48,7 +48,8 @@ pub(super) fn charge(control: &OwnedFd, duty: &Duty, with: &[BorrowedFd<'_>]) ->
     serde_json::to_writer(&mut message, duty)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut along = SendAncillaryBuffer::new(&mut space);
-    if !along.push(SendAncillaryMessage::ScmRights(with)) {
+    // The space may have room for more, which the guardian's has not.
+    if with.len() > MOST || !along.push(SendAncillaryMessage::ScmRights(with)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     rustix::net::sendmsg(control, &[IoSlice::new(&message)], &mut along, SendFlags::NOSIGNAL)?;
@@ -132,5 +133,105 @@ fn hear(control: &OwnedFd) -> io::Result<Vec<u8>> {
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn duty() -> Duty {
+        let owner = serde_json::json!({"pid": 7, "start": 9, "polling": "busy"});
+        let identity =
+            serde_json::json!({"device": "a \" device", "ifindex": 3, "namespace": 5, "boot": "b"});
+        let hold = serde_json::json!({"identity": identity, "path": "/a/journal", "owner": owner});
+        Duty::Polling(serde_json::from_value(hold).unwrap())
+    }
+
+    /// What the guardian takes this for.
+    fn heard(bytes: &[u8]) -> Option<Message> {
+        let (ours, control) = pair().unwrap();
+        say(&ours, bytes).unwrap();
+        next(&control)
+    }
+
+    #[test]
+    fn what_is_said_is_heard_in_order() {
+        let (ours, control) = pair().unwrap();
+        let files = [File::open("/dev/null").unwrap(), File::open("/dev/zero").unwrap()];
+        charge(&ours, &duty(), &files.each_ref().map(|file| file.as_fd())).unwrap();
+        charge(&ours, &duty(), &[]).unwrap();
+        seal(&ours).unwrap();
+        fulfil(&ours, 0x0102_0304).unwrap();
+        for expected in [2, 0] {
+            let Some(Message::Charge(heard, descriptors)) = next(&control) else { panic!("no duty") };
+            assert_eq!(serde_json::to_value(heard).unwrap(), serde_json::to_value(duty()).unwrap());
+            assert_eq!(descriptors.len(), expected);
+            for (descriptor, file) in descriptors.into_iter().zip(&files) {
+                let (theirs, own) = (File::from(descriptor).metadata().unwrap(), file.metadata().unwrap());
+                assert_eq!(theirs.rdev(), own.rdev());
+            }
+        }
+        assert!(matches!(next(&control), Some(Message::Seal)));
+        assert!(matches!(next(&control), Some(Message::Fulfil(0x0102_0304))));
+        // The last word, and the end of what can be heard.
+        let parting = std::thread::spawn(move || part(&ours));
+        assert!(matches!(next(&control), Some(Message::Part)));
+        assert!(next(&control).is_none());
+        assert!(!parting.is_finished(), "it waits for the guardian's end");
+        drop(control);
+        parting.join().unwrap();
+    }
+
+    #[test]
+    fn an_answer_comes_back_or_is_an_error() {
+        let (ours, control) = pair().unwrap();
+        let said = [Said::Warning("a \n line".into()), Said::Info(String::new())];
+        reply(&control, &said).unwrap();
+        reply(&control, &[]).unwrap();
+        assert_eq!(answer(&ours).unwrap(), said);
+        assert_eq!(answer(&ours).unwrap(), []);
+        // None in time, one that is no answer, and none at all.
+        limit(&ours, Duration::from_millis(10)).unwrap();
+        assert_eq!(answer(&ours).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        say(&control, b"[nonsense").unwrap();
+        assert!(answer(&ours).is_err());
+        drop(control);
+        assert_eq!(answer(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // A guardian that is gone is an error, and no signal that ends the capture.
+        assert!(seal(&ours).is_err());
+    }
+
+    #[test]
+    fn what_is_never_said_is_nothing() {
+        for bytes in [
+            &b"x"[..],
+            b"c",
+            b"c{}",
+            b"c{\"Polling\":{}}",
+            b"s ",
+            b"f",
+            b"f123",
+            b"f12345",
+            b"pp",
+            b"\0",
+            &[b'c'; 10_000],
+        ] {
+            assert!(heard(bytes).is_none(), "{bytes:?}");
+        }
+        assert!(matches!(heard(b"s"), Some(Message::Seal)));
+    }
+
+    #[test]
+    fn more_descriptors_than_any_duty_has_are_refused() {
+        let (ours, _control) = pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let refused = charge(&ours, &duty(), &[file.as_fd(); MOST + 1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        charge(&ours, &duty(), &[file.as_fd(); MOST]).unwrap();
     }
 }

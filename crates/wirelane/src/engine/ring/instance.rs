@@ -24,6 +24,7 @@ use super::log::trace_libbpf;
 use super::memory::Mapping;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
+use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::Guardian;
 use crate::{Error, Result};
 
@@ -318,7 +319,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
-    let skel = open.load().map_err(|e| {
+    let skel = uninterrupted(|| open.load()).map_err(|e| {
         let loading = || doing("loading the capture program into the kernel");
         Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
     })?;

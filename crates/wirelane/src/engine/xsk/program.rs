@@ -14,6 +14,7 @@ use crate::device::{Device, XdpMode};
 use crate::engine::ring::attach::{self, Found, Hook};
 use crate::engine::ring::filters;
 use crate::engine::ring::log::trace_libbpf;
+use crate::engine::uninterrupted::uninterrupted;
 use crate::filter::Filter;
 use crate::settings::HookChoice;
 use crate::{Error, Result};
@@ -90,8 +91,7 @@ impl Program {
             rodata.wl_xsk_config.multi_buffer = config.multi_buffer.into();
             rodata.wl_xsk_config.stamp = config.stamp.into();
         }
-        let skel = open
-            .load()
+        let skel = uninterrupted(|| open.load())
             .map_err(|e| Error::bpf(doing("loading the program of engine xsk into the kernel"), e))?;
         let put = |mode| attach::attach(skel.progs.wirelane_xsk.as_fd(), device, Hook::Xdp(mode));
         let (link, native) = match hook {
@@ -209,5 +209,18 @@ impl Program {
             tally.filtered += word(4);
         }
         Ok(tally)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Closing the link would not do while a process that was forked from this one (a command that is being started)
+        // has a copy of it: packets would go to sockets that nobody reads, and the device would seem to be taken.
+        // SAFETY: bpf(2) on a live descriptor, and no pointers.
+        let status = unsafe { libbpf_rs::libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
+        if status != 0 {
+            let error = std::io::Error::from_raw_os_error(-status);
+            tracing::debug!("taking the program of engine xsk off its device: {error}");
+        }
     }
 }

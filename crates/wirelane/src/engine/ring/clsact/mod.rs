@@ -33,6 +33,7 @@ use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
 use super::attach::{self, Hook};
 use crate::device::Device;
 use crate::device::netlink::Client;
+use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::{Error, Result};
 use lock::Lock;
@@ -364,7 +365,7 @@ pub(crate) fn attach(
     let mut object = std::mem::MaybeUninit::uninit();
     let skel = ClsactSkelBuilder::default()
         .open(&mut object)
-        .and_then(|open| open.load())
+        .and_then(|open| uninterrupted(|| open.load()))
         .map_err(|e| Error::bpf(doing("loading the tc filter"), e))?;
     skel.maps
         .wl_entry

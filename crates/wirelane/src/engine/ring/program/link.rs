@@ -14,6 +14,7 @@ use wirelane_datapath::skel::capture::types::wl_config;
 use super::super::{attach, log, room};
 use super::object::{SteeringProgram, at_place};
 use crate::device::Device;
+use crate::engine::uninterrupted::uninterrupted;
 use crate::{Error, Result};
 
 /// The name of the object, which its read-only data in the kernel is named after.
@@ -156,7 +157,7 @@ pub(super) fn load(
             ));
         }
     }
-    let loaded = open.load();
+    let loaded = uninterrupted(|| open.load());
     let said = verifier.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
     if loaded.is_err() {
         tracing::debug!("the verifier says: {said}");
