@@ -13,7 +13,7 @@ use crate::linktype;
 /// Most packets of a capture that take part; those of the long ones resemble each other.
 const OF_A_CAPTURE: usize = 100;
 /// Packets of each capture that an expression meets. Which ones is different for each expression.
-const AT_A_TIME: usize = 2;
+const AT_A_TIME: usize = 3;
 /// How many expressions are made.
 const EXPRESSIONS: usize = 2400;
 /// How many have to be such that libpcap compiles them.
@@ -152,6 +152,11 @@ pub(super) fn table(what: &str, name: &str) -> Option<Vec<serde_json::Value>> {
     Some(table.as_array().expect("an array").clone())
 }
 
+/// Whether a name is to be looked up that only the machine of libpcap's tests has.
+fn has_name(expression: &str) -> bool {
+    expression.to_ascii_lowercase().contains("libpcap.test")
+}
+
 /// All expressions that libpcap's own tests accept (those that this libpcap has too), over packets of every capture.
 #[test]
 fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
@@ -164,6 +169,9 @@ fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
         let link = entry["DLT"].as_str().map_or(Some(1), link_of_name);
         for alias in entry["aliases"].as_array().into_iter().flatten() {
             let expression = alias.as_str().expect("a text");
+            if has_name(expression) {
+                continue;
+            }
             // For its own link type, of which the corpus may have no packet.
             match link.map(|link| both(expression, link)) {
                 Some(Ok(_)) => compiled += 1,
@@ -172,7 +180,10 @@ fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
         }
         // What has several names is one program.
         turn += 1;
-        judge(entry["aliases"][0].as_str().expect("a text"), turn, &captures, &mut tally);
+        let first = entry["aliases"][0].as_str().expect("a text");
+        if !has_name(first) {
+            judge(first, turn, &captures, &mut tally);
+        }
     }
     println!(
         "{compiled} expressions, {unknown} that are newer than this libpcap: {} verdicts equal",

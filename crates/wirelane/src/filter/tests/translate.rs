@@ -18,7 +18,8 @@ const REFUSE: Classic = classic(0x06, 0, 0, 0);
 
 /// Translates one instruction that has two more behind it.
 fn one(instruction: Classic, live: bool) -> Result<Step, String> {
-    translate(&[instruction, ACCEPT, REFUSE], live).map(|steps| steps[0])
+    // Behind what clears the memory that it reads.
+    translate(&[instruction, ACCEPT, REFUSE], live).map(|steps| steps[steps.len() - 3])
 }
 
 #[test]
@@ -147,7 +148,6 @@ fn there_is_room_for_so_many_steps_and_no_more() {
 fn memory_is_zero_where_it_was_not_written() {
     let write = classic(0x02, 0, 0, 3);
     let read = classic(0x60, 0, 0, 3);
-    let clear = Step { op: op::KEEP_A, yes: 1, no: 1, value: 3, ..Step::default() };
     // Read at once; written on one of two ways; written on both.
     let program = |between: [Classic; 2]| {
         let [first, second] = between;
@@ -165,7 +165,9 @@ fn memory_is_zero_where_it_was_not_written() {
     ] {
         let steps = translate(program, true).unwrap();
         assert_eq!(steps.len(), program.len() + usize::from(cleared), "{program:?}");
-        assert_eq!(steps[0] == clear, cleared);
+        if cleared {
+            assert_eq!(steps[0], Step { op: op::KEEP_A, yes: 1, no: 1, value: 3, ..Step::default() });
+        }
     }
     // An expression of which libpcap makes such a program.
     let filter = Filter::compile("geneve 1 and udp or ip[0] = 1", linktype::ETHERNET).unwrap();
