@@ -56,10 +56,13 @@ fn truth(corpus: &Path) -> (Vec<String>, Vec<Truth>) {
     (expressions, files)
 }
 
-/// The link types and packets of a file, as far as it can be read, and whether that is to its end.
-fn read(path: &Path) -> (Vec<(u32, u32, Vec<u8>)>, bool) {
+/// A packet of a file: its link type, its length on the wire, its bytes.
+type Packet = (u32, u32, Vec<u8>);
+
+/// The packets of a file, as far as it can be read, and its number of interfaces; none where it breaks.
+fn read(path: &Path) -> (Vec<Packet>, Option<usize>) {
     let mut packets = Vec::new();
-    let Ok(mut source) = FileSource::open(path, FileOptions::default()) else { return (packets, false) };
+    let Ok(mut source) = FileSource::open(path, FileOptions::default()) else { return (packets, None) };
     loop {
         let first = packets.len();
         let mut device = 0;
@@ -70,8 +73,8 @@ fn read(path: &Path) -> (Vec<(u32, u32, Vec<u8>)>, bool) {
                     packets.push((0, record.wire_len(), record.data().to_vec()));
                 }
             }
-            Ok(None) => return (packets, true),
-            Err(_) => return (packets, false),
+            Ok(None) => return (packets, Some(source.interfaces().len())),
+            Err(_) => return (packets, None),
         }
         let link = source.interfaces().get(device).map_or(0, |interface| interface.link_number);
         packets[first..].iter_mut().for_each(|packet| packet.0 = link);
@@ -79,7 +82,7 @@ fn read(path: &Path) -> (Vec<(u32, u32, Vec<u8>)>, bool) {
 }
 
 /// What our filters say of these packets.
-fn count(expression: &str, packets: &[(u32, u32, Vec<u8>)]) -> Result<u64, Error> {
+fn count(expression: &str, packets: &[Packet]) -> Result<u64, Error> {
     let mut filters: Vec<(u32, Filter)> = Vec::new();
     let mut accepted = 0;
     for (link, wire_len, data) in packets {
@@ -103,8 +106,10 @@ fn counts_over_the_corpus_are_tcpdumps() {
     let (mut equal, mut refused, mut unreadable) = (0, 0, Vec::new());
     let mut wrong = Vec::new();
     for file in &files {
-        let (packets, whole) = read(&file.path);
-        let links: Vec<u32> = packets.iter().map(|packet| packet.0).collect();
+        let (packets, interfaces) = read(&file.path);
+        // tcpdump reads neither what breaks before the first packet nor interfaces that differ: it refuses everything.
+        let reads = file.counts.iter().any(|count| matches!(count, Some(Count::Packets(_))))
+            || interfaces == Some(1);
         for (expression, expected) in expressions.iter().zip(&file.counts) {
             let ours = match (expected, count(expression, &packets)) {
                 (None, _) => continue,
@@ -119,11 +124,10 @@ fn counts_over_the_corpus_are_tcpdumps() {
             if ours == expected {
                 equal += 1;
                 refused += u32::from(ours == Count::Refused);
-            } else if expected == Count::Refused && (!whole || links.iter().any(|link| *link != links[0])) {
-                // What tcpdump does not read at all: damage before the first packet, or several link types.
+            } else if !reads {
                 unreadable.push(file.name.as_str());
             } else {
-                wrong.push(format!("{} {expression:?}: {ours:?}, tcpdump {expected:?}, whole: {whole}", file.name));
+                wrong.push(format!("{} {expression:?}: {ours:?}, tcpdump {expected:?}", file.name));
             }
         }
     }
@@ -159,8 +163,7 @@ fn the_command_counts_as_tcpdump_does() {
         let file = &files[turn * 9 % files.len()];
         let at = turn * 7 % expressions.len();
         let (expression, expected) = (&expressions[at], file.counts[at]);
-        let whole = read(&file.path).1;
-        let Some(expected) = expected.filter(|_| whole) else { continue };
+        let Some(expected) = expected.filter(|_| read(&file.path).1 == Some(1)) else { continue };
         let path = file.path.to_str().unwrap();
         let output = run(&["count", "-r", path, "--json", expression]);
         match expected {
@@ -194,7 +197,7 @@ fn a_recording_has_what_tcpdump_writes() {
     let biggest = files
         .iter()
         .filter(|file| file.path.extension().is_some_and(|extension| extension == "pcap"))
-        .max_by_key(|file| match file.counts[0] {
+        .max_by_key(|file| match file.counts[3] {
             Some(Count::Packets(packets)) => packets,
             _ => 0,
         })
@@ -208,7 +211,7 @@ fn a_recording_has_what_tcpdump_writes() {
         Command::new("tcpdump").args(["-r", path, "-w", theirs.to_str().unwrap(), expression]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let (ours, theirs) = (read(&ours), read(&theirs));
-    assert!(ours.1 && theirs.1 && !ours.0.is_empty());
+    assert!(ours.1.is_some() && theirs.1.is_some() && !ours.0.is_empty(), "{path}: {:?} {:?}", ours.1, theirs.1);
     assert!(ours.0.len() < read(&biggest.path).0.len(), "nothing was refused");
     assert_eq!(ours.0, theirs.0);
 }
@@ -338,12 +341,13 @@ fn a_wrong_expression_is_a_usage_error_that_shows_the_place() {
         ("tcp port", "tcp port\n          ^ here something is missing", "this is not understood"),
         ("tcp port 99999", "tcp port 99999\n           ^", "illegal port number 99999"),
         ("ip6 protochain 6", "^", "protochain takes a loop, which a filter here cannot have"),
-        ("arp and ip", "^", "no packet can be all of this"),
         (&steps, "^", "there is room for 4096"),
         (&bytes, "^", "bytes, more than 8192"),
     ];
     for (expression, shown, reason) in cases {
-        for command in [&count[..], &record] {
+        let commands = [&count[..], &record];
+        // Those that are long take long.
+        for command in &commands[..if expression.len() > 1000 { 1 } else { 2 }] {
             // As one word and as several.
             let words: Vec<&str> = expression.split(' ').collect();
             for words in [&[expression][..], &words] {
