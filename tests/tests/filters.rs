@@ -28,9 +28,13 @@ enum Count {
 
 /// The expressions, and the counts of every file.
 fn truth(corpus: &Path) -> (Vec<String>, Vec<Truth>) {
-    let read = |name: &str| fs::read_to_string(corpus.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let expressions =
-        read("filters/expressions.tsv").lines().skip(1).map(|line| line.split_once('\t').unwrap().1.into()).collect();
+    let read =
+        |name: &str| fs::read_to_string(corpus.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let expressions = read("filters/expressions.tsv")
+        .lines()
+        .skip(1)
+        .map(|line| line.split_once('\t').unwrap().1.into())
+        .collect();
     let manifest = read("MANIFEST.tsv");
     let paths: HashMap<&str, &str> = manifest
         .lines()
@@ -108,8 +112,8 @@ fn counts_over_the_corpus_are_tcpdumps() {
     for file in &files {
         let (packets, interfaces) = read(&file.path);
         // tcpdump reads neither what breaks before the first packet nor interfaces that differ: it refuses everything.
-        let reads = file.counts.iter().any(|count| matches!(count, Some(Count::Packets(_))))
-            || interfaces == Some(1);
+        let reads =
+            file.counts.iter().any(|count| matches!(count, Some(Count::Packets(_)))) || interfaces == Some(1);
         for (expression, expected) in expressions.iter().zip(&file.counts) {
             let ours = match (expected, count(expression, &packets)) {
                 (None, _) => continue,
@@ -207,11 +211,18 @@ fn a_recording_has_what_tcpdump_writes() {
     let expression = "tcp[tcpflags] & tcp-push != 0 or udp";
     let output = run(&["record", "-r", path, "-w", ours.to_str().unwrap(), "--json", expression]);
     assert!(output.status.success(), "{output:?}");
-    let output =
-        Command::new("tcpdump").args(["-r", path, "-w", theirs.to_str().unwrap(), expression]).output().unwrap();
+    let output = Command::new("tcpdump")
+        .args(["-r", path, "-w", theirs.to_str().unwrap(), expression])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     let (ours, theirs) = (read(&ours), read(&theirs));
-    assert!(ours.1.is_some() && theirs.1.is_some() && !ours.0.is_empty(), "{path}: {:?} {:?}", ours.1, theirs.1);
+    assert!(
+        ours.1.is_some() && theirs.1.is_some() && !ours.0.is_empty(),
+        "{path}: {:?} {:?}",
+        ours.1,
+        theirs.1
+    );
     assert!(ours.0.len() < read(&biggest.path).0.len(), "nothing was refused");
     assert_eq!(ours.0, theirs.0);
 }
@@ -286,7 +297,11 @@ fn interfaces_of_several_link_types_are_each_judged_as_their_own() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && errors.contains('^'), "{errors}");
     let last = last(&output);
-    assert_eq!((&last["final"], &last["analysed"]), (&true.into(), &1.into()), "what came before is counted: {last}");
+    assert_eq!(
+        (&last["final"], &last["analysed"]),
+        (&true.into(), &1.into()),
+        "what came before is counted: {last}"
+    );
 }
 
 /// A file's filter can be changed while it is read: each packet is judged by the one or the other.
@@ -295,7 +310,8 @@ fn a_files_filter_can_be_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ports.pcapng");
     const PACKETS: u64 = 60_000;
-    let packets: Vec<(u32, Vec<u8>)> = (0..PACKETS).map(|number| (0, udp(1000 + (number % 4) as u16))).collect();
+    let packets: Vec<(u32, Vec<u8>)> =
+        (0..PACKETS).map(|number| (0, udp(1000 + (number % 4) as u16))).collect();
     pcapng(&path, &[101], &packets);
     let filter = FileFilter::compile("dst port 1000 or dst port 1001").unwrap();
     let mut capture = Capture::read_file(FileInput::open(&path).unwrap(), filter).unwrap();

@@ -11,9 +11,6 @@ use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, S
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, in_file, number_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, require_root};
 
-/// Nothing waits longer than some milliseconds.
-const QUIET: Duration = Duration::from_millis(300);
-
 /// Everything that judges: the ring engine's program at each hook, and the other engines.
 const ALL: [(Engine, HookChoice); 7] = [
     (Engine::Ring, HookChoice::Native),
@@ -39,18 +36,20 @@ fn open(
     lab.enter(&end.namespace, builder).unwrap()
 }
 
-/// Reads until nothing has come for a while. A batch may be empty because its packets were refused.
-fn drain(worker: &mut Worker, mut each: impl FnMut(&Record<'_>)) -> u64 {
-    let (mut records, mut last) = (0, Instant::now());
-    while last.elapsed() < QUIET {
-        let Some(batch) = worker.next_batch(QUIET).unwrap() else { break };
-        for record in batch {
+/// Reads until the capture has seen so many packets, and each of them has gone where it goes.
+fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut(&Record<'_>)) -> u64 {
+    let (mut records, deadline) = (0, Instant::now() + LIMIT);
+    loop {
+        for record in worker.next_batch(Duration::from_millis(20)).unwrap().expect("it goes on") {
             each(&record);
             records += 1;
-            last = Instant::now();
         }
+        let total = capture.ledger().unwrap().total;
+        if total.seen >= seen && total.analysed + total.filtered + total.lost >= total.seen {
+            return records;
+        }
+        assert!(Instant::now() < deadline, "{total:?} of {seen}");
     }
-    records
 }
 
 /// Packets from source ports 1000 to 1255, in turn, each of 100 bytes.
@@ -85,14 +84,14 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
         for (expression, expected) in cases {
             capture.set_filter(expression).unwrap();
             send(&lab, SENT, &PORTS).unwrap();
+            seen += SENT;
             let mut numbers = BTreeSet::new();
-            let records = drain(&mut worker, |record| {
+            let records = drain(&capture, &mut worker, seen, |record| {
                 assert_eq!((record.wire_len(), record.data().len()), (100, 60));
                 let number = number_of(record).expect("a packet that nobody sent");
                 assert!(numbers.insert(number), "twice");
             });
             assert_eq!(records, expected, "{at:?} {expression:?}");
-            seen += SENT;
             accepted += expected;
             let total = capture.ledger().unwrap().total;
             assert_eq!((total.analysed, total.lost), (accepted, 0), "{at:?}");
@@ -102,7 +101,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
             assert!(matches!(capture.set_filter(wrong), Err(Error::Filter { .. })), "{wrong}");
         }
         send(&lab, 1, &PORTS).unwrap();
-        assert_eq!(drain(&mut worker, |_| {}), 0, "{at:?}");
+        assert_eq!(drain(&capture, &mut worker, seen + 1, |_| {}), 0, "{at:?}");
         drop(worker);
         let ledger = capture.close().unwrap();
         assert!(ledger.balances(), "{ledger:?}");
@@ -116,7 +115,18 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
 fn tcpdump(lab: &Lab, file: &Path, options: &[&str], expression: &str) -> Child {
     let end = lab.receiver();
     let words = [
-        &["tcpdump", "-i", &end.device, "-n", "-U", "--immediate-mode", "-B", "16384", "-w", file.to_str().unwrap()],
+        &[
+            "tcpdump",
+            "-i",
+            &end.device,
+            "-n",
+            "-U",
+            "--immediate-mode",
+            "-B",
+            "16384",
+            "-w",
+            file.to_str().unwrap(),
+        ],
         options,
         &[expression],
     ]
@@ -140,20 +150,27 @@ fn a_recording_has_the_packets_that_tcpdump_has() {
     const SENT: u64 = 2048;
     let expression = "udp src portrange 1000-1063 and udp[19] & 1 = 0";
     let folder = tempfile::tempdir().unwrap();
-    for options in
-        [["--hook", "native"], ["--hook", "generic"], ["--hook", "tc"], ["--hook", "clsact"], ["--engine", "packet"]]
-    {
+    for options in [
+        ["--hook", "native"],
+        ["--hook", "generic"],
+        ["--hook", "tc"],
+        ["--hook", "clsact"],
+        ["--engine", "packet"],
+    ] {
         let lab = Lab::new(2).unwrap();
         let device = lab.receiver().device.clone();
         let ours = folder.path().join(format!("{}.pcapng", options[1]));
         let theirs = folder.path().join(format!("{}.pcap", options[1]));
         let words =
-            [&["record", "-i", &device, "-w", ours.to_str().unwrap(), "--json"], &options[..], &[expression]].concat();
+            [&["record", "-i", &device, "-w", ours.to_str().unwrap(), "--json"], &options[..], &[expression]]
+                .concat();
         let recorder = capture(&lab, &words).unwrap();
         let beside = tcpdump(&lab, &theirs, &["-Z", "root"], expression);
         send(&lab, SENT, &PORTS).unwrap();
         let deadline = Instant::now() + LIMIT;
-        while in_file(&theirs).map_or(0, |numbers| numbers.len()) < SENT as usize / 8 && Instant::now() < deadline {
+        while in_file(&theirs).map_or(0, |numbers| numbers.len()) < SENT as usize / 8
+            && Instant::now() < deadline
+        {
             std::thread::sleep(Duration::from_millis(10));
         }
         let last = finish(recorder).unwrap();
@@ -166,7 +183,11 @@ fn a_recording_has_the_packets_that_tcpdump_has() {
         });
         assert_eq!(ours, theirs, "{options:?}");
         assert_eq!(ours.len() as u64, SENT / 8);
-        assert_eq!((column(&last, "seen"), column(&last, "filtered")), (SENT, SENT - SENT / 8), "{options:?}");
+        assert_eq!(
+            (column(&last, "seen"), column(&last, "filtered")),
+            (SENT, SENT - SENT / 8),
+            "{options:?}"
+        );
         assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT / 8, 0));
     }
 }
@@ -197,10 +218,10 @@ fn vlan_tags_beside_the_packet_are_judged_in_it() {
         let mut capture = open(&lab, at, |builder| builder).unwrap();
         let mut worker = capture.workers().remove(0);
         let mut wrong = Vec::new();
-        for (expression, expected) in cases {
+        for ((expression, expected), seen) in cases.into_iter().zip((1..).map(|turn| turn * SENT)) {
             capture.set_filter(expression).unwrap();
             send(&lab, SENT, &words).unwrap();
-            let records = drain(&mut worker, |record| {
+            let records = drain(&capture, &mut worker, seen, |record| {
                 assert_eq!(record.data()[12..18], [0x81, 0, 0, 5, 8, 0], "{at:?}");
                 assert_eq!((record.header().vlan_tci, record.wire_len()), (5, 100));
             });
@@ -230,7 +251,8 @@ fn groups_have_filters_of_their_own() {
     let device = lab.receiver().device.clone();
     // Longer than what an instance keeps for people to read.
     let long = vec!["src port 1007"; 80].join(" or ");
-    let wanted = [("src port 1005", 4), ("udp src portrange 1000-1127", SENT / 2), ("", SENT), (&long, 4), ("tcp", 0)];
+    let wanted =
+        [("src port 1005", 4), ("udp src portrange 1000-1127", SENT / 2), ("", SENT), (&long, 4), ("tcp", 0)];
     let captures: Vec<Child> = wanted
         .iter()
         .map(|(expression, _)| capture(&lab, &["count", "-i", &device, "--json", expression]).unwrap())
@@ -246,12 +268,20 @@ fn groups_have_filters_of_their_own() {
             assert_eq!((shown, group["filter"].is_null()), (*expression, expression.is_empty()));
         }
         let counters = &group["counters"];
-        assert_eq!((column(counters, "seen"), column(counters, "filtered")), (SENT, SENT - accepted), "{expression}");
+        assert_eq!(
+            (column(counters, "seen"), column(counters, "filtered")),
+            (SENT, SENT - accepted),
+            "{expression}"
+        );
     }
     let end = lab.receiver();
     let table = wirelane(&lab, &end.namespace, &["groups"]).unwrap().finish(LIMIT).unwrap();
     let table = table.lines.join("\n");
-    assert!(table.contains("udp src portrange 1000-1127") && table.contains("src port 1007 or src port 1007 or src..."), "{table}");
+    assert!(
+        table.contains("udp src portrange 1000-1127")
+            && table.contains("src port 1007 or src port 1007 or src..."),
+        "{table}"
+    );
     for (child, (expression, accepted)) in captures.into_iter().zip(wanted) {
         let last = finish(child).unwrap();
         assert_eq!((column(&last, "analysed"), column(&last, "lost")), (accepted, 0), "{expression}");
@@ -324,12 +354,18 @@ fn inbound_and_outbound_are_told_apart() {
     }
     const IN: u64 = 100;
     const OUT: u64 = 60;
-    for at in [(Engine::Ring, HookChoice::Native), (Engine::Ring, HookChoice::Tc), (Engine::Packet, HookChoice::Auto)] {
+    for at in [
+        (Engine::Ring, HookChoice::Native),
+        (Engine::Ring, HookChoice::Tc),
+        (Engine::Packet, HookChoice::Auto),
+    ] {
         let lab = Lab::new(1).unwrap();
         let (here, there) = (lab.receiver(), lab.sender());
         // A socket takes what is sent out: a closed port would answer.
         let _sink = lab.enter(&there.namespace, || UdpSocket::bind((there.address, 9)).unwrap()).unwrap();
-        for (expression, expected) in [("inbound", IN), ("outbound", OUT), ("udp", IN + OUT), ("not inbound", OUT)] {
+        for (expression, expected) in
+            [("inbound", IN), ("outbound", OUT), ("udp", IN + OUT), ("not inbound", OUT)]
+        {
             let settings = |builder: Builder| builder.direction(Direction::Both).filter(expression);
             let mut capture = open(&lab, at, settings).unwrap();
             let mut worker = capture.workers().remove(0);
@@ -342,7 +378,8 @@ fn inbound_and_outbound_are_told_apart() {
             })
             .unwrap();
             let mut egress = 0;
-            let records = drain(&mut worker, |record| egress += u64::from(record.is_egress()));
+            let records =
+                drain(&capture, &mut worker, IN + OUT, |record| egress += u64::from(record.is_egress()));
             assert_eq!(records, expected, "{at:?} {expression}");
             assert_eq!(egress, if expression == "inbound" { 0 } else { OUT });
             drop(worker);

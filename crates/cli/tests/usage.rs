@@ -30,11 +30,12 @@ fn wrong_usage_exits_with_2_and_says_what_would_be_right() {
         ("count -i lo --ring-size 3", "--ring-size: 3 is not a power of two"),
         ("count -i lo --cores 4000", "--cores: this process may not run on 4000, only on "),
         ("count -i lo --snap-length 999999", "--snap-length: 999999 is more than 131008"),
-        ("count -i lo --engine packet", "only 'ring' and 'file' are built yet"),
         ("count -i lo --engine file", "name it with -r"),
         ("count -r file.pcap --engine ring", "leave the option out"),
         ("count -r file.pcap --workers 2", "a file is read by one worker"),
-        ("count -i lo tcp port 80", "'tcp port 80' is not understood: filter expressions are not built yet"),
+        ("count -i lo -F file tcp port 80", "cannot be used with"),
+        ("count -r Cargo.toml tcp prot 80", "  tcp prot 80\n      ^"),
+        ("record -r Cargo.toml -w out.pcapng tcp port", "  tcp port\n          ^ here something is missing"),
         ("cuont", "unrecognized subcommand"),
     ];
     for (arguments, message) in cases {

@@ -161,11 +161,7 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
-    assert_eq!(
-        rust,
-        layout(),
-        "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/"
-    );
+    assert_eq!(rust, layout(), "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/");
 }
 
 /// With every byte in a field of the table, a field that one side has and the other lacks cannot hide.

@@ -26,7 +26,9 @@ fn both(expression: &str, link: u32) -> Result<(Filter, Vec<Classic>), String> {
     let steps = match translate(&classic, false) {
         Ok(steps) => steps,
         // The one thing of pcap-filter(7) that cannot be.
-        Err(reason) if reason.contains("takes a loop") && expression.contains("protochain") => return Err(reason),
+        Err(reason) if reason.contains("takes a loop") && expression.contains("protochain") => {
+            return Err(reason);
+        }
         Err(reason) => panic!("{expression:?} on link type {link}: {reason}"),
     };
     Ok((Filter { text: expression.to_owned(), steps }, libpcap::oracle::defined(&classic)))
@@ -227,6 +229,8 @@ fn results_of_libpcaps_own_tests_are_ours() {
             }
         }
     }
-    println!("{equal} results are equal, {changed} are other ones in this libpcap, {newer} expressions it does not know");
+    println!(
+        "{equal} results are equal, {changed} are other ones in this libpcap, {newer} expressions it does not know"
+    );
     assert!(equal > 200 && changed < 10, "{equal} {changed}");
 }

@@ -19,7 +19,9 @@ impl Values {
     /// Those of the packets of some captures, and some of our own.
     pub(super) fn of(captures: &[Capture]) -> Values {
         let mut values = Values {
-            addresses4: ["127.0.0.1", "10.0.0.1", "192.168.1.1", "255.255.255.255", "0.0.0.0"].map(Into::into).into(),
+            addresses4: ["127.0.0.1", "10.0.0.1", "192.168.1.1", "255.255.255.255", "0.0.0.0"]
+                .map(Into::into)
+                .into(),
             addresses6: ["fe80::1", "::1", "ff02::1", "2001:db8::1"].map(Into::into).into(),
             ports: vec![53, 80, 443, 5060, 1024, 65535, 0],
             macs: ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "00:00:00:00:00:00"].map(Into::into).into(),
@@ -67,7 +69,9 @@ const COMMON: &[Maker] = &[
     |dice, _| format!("{} {}", dice.one(&["less", "greater"]), dice.below(1600)),
     |dice, _| format!("len {} {}", relation(dice), dice.below(1600)),
     |dice, _| format!("{}proto {}", dice.one(&["ip ", "ip6 ", ""]), dice.pick(NUMBERS)),
-    |dice, _| format!("{} {}", dice.one(&["ip", "ip6"]), dice.one(&["multicast", "proto \\tcp", "proto \\udp"])),
+    |dice, _| {
+        format!("{} {}", dice.one(&["ip", "ip6"]), dice.one(&["multicast", "proto \\tcp", "proto \\udp"]))
+    },
     |dice, _| dice.one(&["ip broadcast", "ip host 255.255.255.255"]).to_string(),
     comparison,
     comparison,
@@ -79,8 +83,13 @@ const OF_ETHERNET: &[Maker] = &[
     |dice, values| format!("ether {}{}", dice.one(&["host ", "src ", "dst "]), dice.pick(&values.macs)),
     |dice, _| format!("ether {}", dice.one(&["broadcast", "multicast"])),
     |dice, _| format!("ether proto {}", dice.pick(ETHERNET_PROTOCOLS)),
-    |dice, _| dice.one(&["aarp", "arp", "atalk", "decnet", "ipx", "iso", "lat", "moprc", "netbeui", "rarp", "stp"]).to_string(),
-    |dice, _| dice.one(&["esis", "isis", "clnp", "iih", "lsp", "snp", "csnp", "psnp", "l1", "l2"]).to_string(),
+    |dice, _| {
+        dice.one(&["aarp", "arp", "atalk", "decnet", "ipx", "iso", "lat", "moprc", "netbeui", "rarp", "stp"])
+            .to_string()
+    },
+    |dice, _| {
+        dice.one(&["esis", "isis", "clnp", "iih", "lsp", "snp", "csnp", "psnp", "l1", "l2"]).to_string()
+    },
     |dice, _| format!("iso proto {}", dice.one(&["\\clnp", "\\esis", "\\isis", "131"])),
     |dice, _| format!("decnet {}host {}.{}", way(dice), dice.below(64), dice.below(1024)),
     |dice, values| format!("rarp {}host {}", way(dice), dice.pick(&values.addresses4)),
@@ -106,7 +115,9 @@ fn of_link(link: u32) -> &'static [Maker] {
         // IEEE 802.11, plain and with the three headers that are put before it.
         105 | 119 | 127 | 163 | 192 => &[
             |dice, _| format!("type {}", dice.one(&["mgt", "ctl", "data"])),
-            |dice, _| format!("type mgt subtype {}", dice.one(&["beacon", "probe-req", "assocreq", "deauth"])),
+            |dice, _| {
+                format!("type mgt subtype {}", dice.one(&["beacon", "probe-req", "assocreq", "deauth"]))
+            },
             |dice, _| format!("type ctl subtype {}", dice.one(&["ack", "rts", "cts", "ps-poll"])),
             |dice, _| format!("type data subtype {}", dice.one(&["data", "qos-data", "null"])),
             |dice, _| format!("subtype {}", dice.one(&["beacon", "ack", "qos-data", "probereq"])),
@@ -122,7 +133,10 @@ fn of_link(link: u32) -> &'static [Maker] {
         // ATM.
         100 | 123 => &[
             |dice, _| format!("vpi {} or vci {}", dice.below(8), dice.below(64)),
-            |dice, _| dice.one(&["lane", "oamf4s", "oamf4e", "oamf4", "oam", "metac", "bcc", "sc", "ilmic"]).to_string(),
+            |dice, _| {
+                dice.one(&["lane", "oamf4s", "oamf4e", "oamf4", "oam", "metac", "bcc", "sc", "ilmic"])
+                    .to_string()
+            },
             |dice, _| dice.one(&["connectmsg", "metaconnect", "llc"]).to_string(),
         ],
         // SS7.
@@ -142,21 +156,45 @@ fn of_link(link: u32) -> &'static [Maker] {
             |_, _| "inbound or outbound".to_owned(),
         ],
         // ARCnet, BACnet.
-        7 | 129 | 165 => &[|dice, _| format!("link {}${:x}", dice.one(&["host ", "src ", "dst "]), dice.below(256))],
+        7 | 129 | 165 => {
+            &[|dice, _| format!("link {}${:x}", dice.one(&["host ", "src ", "dst "]), dice.below(256))]
+        }
         _ => &[
             |dice, _| format!("link[{}] {} {}", dice.below(60), relation(dice), dice.below(256)),
-            |dice, _| dice.one(&["vlan", "mpls", "iso", "ether multicast", "inbound", "outbound"]).to_string(),
+            |dice, _| {
+                dice.one(&["vlan", "mpls", "iso", "ether multicast", "inbound", "outbound"]).to_string()
+            },
         ],
     }
 }
 
 const PROTOCOLS: &[&str] = &[
-    "ip", "ip6", "arp", "tcp", "udp", "icmp", "icmp6", "igmp", "igrp", "pim", "ah", "esp", "vrrp", "carp", "sctp",
+    "ip", "ip6", "arp", "tcp", "udp", "icmp", "icmp6", "igmp", "igrp", "pim", "ah", "esp", "vrrp", "carp",
+    "sctp",
 ];
-const NUMBERS: &[&str] = &["0", "1", "2", "4", "6", "17", "41", "44", "47", "50", "51", "58", "89", "132", "255"];
+const NUMBERS: &[&str] =
+    &["0", "1", "2", "4", "6", "17", "41", "44", "47", "50", "51", "58", "89", "132", "255"];
 const ETHERNET_PROTOCOLS: &[&str] = &[
-    "\\ip", "\\ip6", "\\arp", "\\rarp", "\\atalk", "\\aarp", "\\decnet", "\\sca", "\\lat", "\\mopdl", "\\moprc",
-    "\\iso", "\\stp", "\\ipx", "\\netbeui", "0x88cc", "0x8100", "2048", "1500", "0x42",
+    "\\ip",
+    "\\ip6",
+    "\\arp",
+    "\\rarp",
+    "\\atalk",
+    "\\aarp",
+    "\\decnet",
+    "\\sca",
+    "\\lat",
+    "\\mopdl",
+    "\\moprc",
+    "\\iso",
+    "\\stp",
+    "\\ipx",
+    "\\netbeui",
+    "0x88cc",
+    "0x8100",
+    "2048",
+    "1500",
+    "0x42",
 ];
 
 /// An expression for packets of this link type, of one to six primitives.
@@ -266,8 +304,19 @@ fn comparison(dice: &mut Dice, _: &Values) -> String {
 const BYTES_OF: &[&str] = &["ip", "ip6", "tcp", "udp", "icmp", "icmp6", "igmp", "sctp", "link", "arp", "ip"];
 const OFFSETS: &[&str] = &["tcpflags", "12", "13", "icmptype", "icmpcode", "icmp6type", "icmp6code"];
 const NAMED: &[&str] = &[
-    "tcp-syn", "tcp-ack", "tcp-fin", "tcp-rst", "tcp-push", "tcp-urg", "icmp-echo", "icmp-echoreply", "icmp-unreach",
-    "icmp6-echo", "icmp6-neighborsolicit", "tcp-ece", "tcp-cwr",
+    "tcp-syn",
+    "tcp-ack",
+    "tcp-fin",
+    "tcp-rst",
+    "tcp-push",
+    "tcp-urg",
+    "icmp-echo",
+    "icmp-echoreply",
+    "icmp-unreach",
+    "icmp6-echo",
+    "icmp6-neighborsolicit",
+    "tcp-ece",
+    "tcp-cwr",
 ];
 
 fn arithmetic(dice: &mut Dice, depth: usize) -> String {

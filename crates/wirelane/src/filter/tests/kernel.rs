@@ -51,7 +51,11 @@ impl Probe {
     /// From now on, packets are judged by these steps.
     fn use_filter(&self, filter: &Filter) {
         let bytes = encode(filter);
-        self.0.maps.probe_filter.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY).expect("the map is writable");
+        self.0
+            .maps
+            .probe_filter
+            .update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .expect("the map is writable");
     }
 
     /// The kernel's verdict on a packet, which has a tag in bytes 12 to 15 that is not in its memory, if `tagged`.
@@ -66,7 +70,11 @@ impl Probe {
         }
         lane[RUN + HEAD..RUN + HEAD + 4].copy_from_slice(&u32::from(tagged).to_ne_bytes());
         lane[RUN + HEAD + 4..].copy_from_slice(&u32::from(outgoing).to_ne_bytes());
-        self.0.maps.probe_lane.update(&0u32.to_ne_bytes(), &lane, MapFlags::ANY).expect("the map is writable");
+        self.0
+            .maps
+            .probe_lane
+            .update(&0u32.to_ne_bytes(), &lane, MapFlags::ANY)
+            .expect("the map is writable");
         let input = ProgramInput { data_in: Some(&data), ..Default::default() };
         let output = self.0.progs.wl_filter_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
         match output.return_value {
@@ -86,7 +94,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn compare(&mut self, probe: &Probe, steps: &[Step], packet: &[u8], tagged: bool, outgoing: bool, what: &str) {
+    fn compare(
+        &mut self,
+        probe: &Probe,
+        steps: &[Step],
+        packet: &[u8],
+        tagged: bool,
+        outgoing: bool,
+        what: &str,
+    ) {
         let expected = native::filter(steps, packet, packet.len() as u32, outgoing);
         assert_eq!(
             probe.accepts(packet, tagged, outgoing),
@@ -252,16 +268,31 @@ fn loads_at_the_ends_of_buffers_are_whole() {
                     let mut value = [0; 4];
                     let bytes = packet.get(at..at + usize::from(size)).unwrap_or_default();
                     value[4 - bytes.len()..].copy_from_slice(bytes);
-                    let load = Step { op: op::LOAD, size, yes: 1, no: 1, value: at as u32, ..Step::default() };
-                    let same = Step { op: op::EQUAL, yes: 1, no: 2, value: u32::from_be_bytes(value), ..Step::default() };
+                    let load =
+                        Step { op: op::LOAD, size, yes: 1, no: 1, value: at as u32, ..Step::default() };
+                    let same = Step {
+                        op: op::EQUAL,
+                        yes: 1,
+                        no: 2,
+                        value: u32::from_be_bytes(value),
+                        ..Step::default()
+                    };
                     let accept = Step { op: op::ACCEPT, yes: 1, no: 1, ..Step::default() };
                     let filter = filter_of(vec![load, same, accept, Step::default()]);
                     probe.use_filter(&filter);
                     let there = !bytes.is_empty();
-                    assert_eq!(probe.accepts(packet, false, false), there, "{size} bytes at {at} of {length}");
+                    assert_eq!(
+                        probe.accepts(packet, false, false),
+                        there,
+                        "{size} bytes at {at} of {length}"
+                    );
                     tally.compare(&probe, filter.steps(), packet, false, false, "a load");
                     if length >= TAG.end + SHORTEST {
-                        assert_eq!(probe.accepts(packet, true, false), there, "{size} at {at} of {length}, tagged");
+                        assert_eq!(
+                            probe.accepts(packet, true, false),
+                            there,
+                            "{size} at {at} of {length}, tagged"
+                        );
                     }
                 }
             }

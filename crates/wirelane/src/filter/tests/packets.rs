@@ -48,11 +48,7 @@ pub(super) fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
             let first = packets.len();
             for record in batch {
                 device = record.device();
-                packets.push(Packet {
-                    link: 0,
-                    wire_len: record.wire_len(),
-                    data: record.data().to_vec(),
-                });
+                packets.push(Packet { link: 0, wire_len: record.wire_len(), data: record.data().to_vec() });
             }
             let link = source.interfaces().get(device).map_or(0, |interface| interface.link_number);
             packets[first..].iter_mut().for_each(|packet| packet.link = link);

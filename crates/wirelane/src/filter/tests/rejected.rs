@@ -117,10 +117,12 @@ fn what_libpcaps_own_tests_refuse_is_refused_with_its_place() {
     let (mut rejected, mut pointed) = (0, 0);
     let mut wrong = Vec::new();
     for entry in &table {
-        let link = entry["DLT"].as_str().map_or(1, |name| link_of_name(name).unwrap_or_else(|| panic!("{name}")));
-        let expressions = entry["expr"].as_str().into_iter().chain(
-            entry["aliases"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str),
-        );
+        let link =
+            entry["DLT"].as_str().map_or(1, |name| link_of_name(name).unwrap_or_else(|| panic!("{name}")));
+        let expressions = entry["expr"]
+            .as_str()
+            .into_iter()
+            .chain(entry["aliases"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str));
         for expression in expressions {
             let Err(error) = Filter::of(expression, link, Origin::File) else {
                 // Accepted: by libpcap, too, for the verdict is its own.
@@ -130,7 +132,9 @@ fn what_libpcaps_own_tests_refuse_is_refused_with_its_place() {
             rejected += 1;
             assert!(!reason.is_empty());
             let starts_word = *at == expression.len()
-                || (*at < expression.len() && !expression[*at..].starts_with(' ') && expression.is_char_boundary(*at));
+                || (*at < expression.len()
+                    && !expression[*at..].starts_with(' ')
+                    && expression.is_char_boundary(*at));
             if !starts_word {
                 wrong.push(format!("{expression:?}: {at} is no word's start"));
             }
@@ -144,7 +148,9 @@ fn what_libpcaps_own_tests_refuse_is_refused_with_its_place() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    println!("{rejected} expressions refused, each with its place, {pointed} of these places as written down here");
+    println!(
+        "{rejected} expressions refused, each with its place, {pointed} of these places as written down here"
+    );
     assert!(rejected > 60, "{rejected}");
     assert_eq!(pointed, places.len());
 }

@@ -92,7 +92,8 @@ fn what_linux_knows_beside_the_packet_is_asked_of_devices_only() {
         assert!(reason.contains(&format!("beside the packet ({other})")), "{reason}");
     }
     // In files, and behind the last of them, these are offsets like any other, and in no packet.
-    for (offset, live) in [(BESIDE + 4, false), (BESIDE + 8, false), (BESIDE + 64, true), (BESIDE - 1, true)] {
+    for (offset, live) in [(BESIDE + 4, false), (BESIDE + 8, false), (BESIDE + 64, true), (BESIDE - 1, true)]
+    {
         let steps = translate(&[classic(0x20, 0, 0, offset), ACCEPT], live).unwrap();
         assert_eq!(steps[0].op, op::LOAD);
         assert!(!native::filter(&steps, &[0; 1500], 1500, true));
@@ -102,22 +103,22 @@ fn what_linux_knows_beside_the_packet_is_asked_of_devices_only() {
 #[test]
 fn what_is_not_classic_bpf_is_refused() {
     let unknown = [
-        classic(0x38, 0, 0, 12),         // a load of eight bytes
-        classic(0xa0, 0, 0, 12),         // ld with MSH
-        classic(0xe0, 0, 0, 0),          // a mode that is none
-        classic(0x21, 0, 0, 0),          // ldx with ABS
-        classic(0x60, 0, 0, 16),         // memory that is not there
+        classic(0x38, 0, 0, 12), // a load of eight bytes
+        classic(0xa0, 0, 0, 12), // ld with MSH
+        classic(0xe0, 0, 0, 0),  // a mode that is none
+        classic(0x21, 0, 0, 0),  // ldx with ABS
+        classic(0x60, 0, 0, 16), // memory that is not there
         classic(0x61, 0, 0, 16),
         classic(0x02, 0, 0, 16),
         classic(0x03, 0, 0, u32::MAX),
-        classic(0xb4, 0, 0, 1),          // arithmetic that is none
-        classic(0x55, 0, 0, 1),          // a jump that is none
-        classic(0x15, 2, 0, 1),          // jumps to behind the end
+        classic(0xb4, 0, 0, 1), // arithmetic that is none
+        classic(0x55, 0, 0, 1), // a jump that is none
+        classic(0x15, 2, 0, 1), // jumps to behind the end
         classic(0x15, 0, 2, 1),
         classic(0x15, 255, 255, 1),
         classic(0x05, 0, 0, 2),
         classic(0x05, 0, 0, 0x7fff_ffff),
-        classic(0x0e, 0, 0, 0),          // returns x
+        classic(0x0e, 0, 0, 0), // returns x
     ];
     for instruction in unknown {
         let reason = one(instruction, true).unwrap_err();
