@@ -201,7 +201,7 @@ fn a_recording_has_what_tcpdump_writes() {
     let biggest = files
         .iter()
         .filter(|file| file.path.extension().is_some_and(|extension| extension == "pcap"))
-        .max_by_key(|file| match file.counts[3] {
+        .max_by_key(|file| match file.counts[13] {
             Some(Count::Packets(packets)) => packets,
             _ => 0,
         })
