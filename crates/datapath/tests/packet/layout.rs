@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 
+use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
@@ -132,6 +133,8 @@ fn rust_and_c_agree_on_every_field() {
             buckets
         }
     );
+    mirror!(rust, "wl_step", Step { op, with_x, size, pad, yes, no, value, pad2 });
+    mirror!(rust, "wl_filter", Filter { count, text_length, text, steps });
     mirror!(
         rust,
         "wl_tally",
@@ -158,11 +161,7 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
-    assert_eq!(
-        rust,
-        layout(),
-        "left: crates/datapath/src/layout.rs and instance.rs, right: packet/types.h and programs/instance.h"
-    );
+    assert_eq!(rust, layout(), "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/");
 }
 
 /// With every byte in a field of the table, a field that one side has and the other lacks cannot hide.
@@ -206,6 +205,45 @@ fn rust_and_c_agree_on_constants() {
         ("WL_STEER_VLAN", steering::VLAN.into()),
         ("WL_STEER_SOURCE", steering::SOURCE.into()),
         ("WL_STEER_DESTINATION", steering::DESTINATION.into()),
+        ("WL_STEER_PROGRAM", steering::PROGRAM.into()),
+        ("WL_MAX_PROGRAMS", instance::MAX_PROGRAMS as u64),
+        ("WL_PROGRAM_PART", instance::PROGRAM_PART as u64),
+        ("WL_GROUP_FILTERS", filter::PER_GROUP as u64),
+        ("WL_FILTER_STEPS", filter::MAX_STEPS as u64),
+        ("WL_FILTER_TEXT", filter::MAX_TEXT as u64),
+        ("WL_FILTER_MEMORY", filter::MEMORY.into()),
+        ("WL_FILTER_GONE_OUT", filter::GONE_OUT.into()),
+        ("WL_STEP_REFUSE", op::REFUSE.into()),
+        ("WL_STEP_ACCEPT", op::ACCEPT.into()),
+        ("WL_STEP_IF_A", op::IF_A.into()),
+        ("WL_STEP_LOAD", op::LOAD.into()),
+        ("WL_STEP_HEADER", op::HEADER.into()),
+        ("WL_STEP_EQUAL", op::EQUAL.into()),
+        ("WL_STEP_GREATER", op::GREATER.into()),
+        ("WL_STEP_AT_LEAST", op::AT_LEAST.into()),
+        ("WL_STEP_SOME_BIT", op::SOME_BIT.into()),
+        ("WL_STEP_A_IS", op::A_IS.into()),
+        ("WL_STEP_A_LENGTH", op::A_LENGTH.into()),
+        ("WL_STEP_A_DIRECTION", op::A_DIRECTION.into()),
+        ("WL_STEP_A_RECALL", op::A_RECALL.into()),
+        ("WL_STEP_X_IS", op::X_IS.into()),
+        ("WL_STEP_X_IS_A", op::X_IS_A.into()),
+        ("WL_STEP_X_LENGTH", op::X_LENGTH.into()),
+        ("WL_STEP_X_RECALL", op::X_RECALL.into()),
+        ("WL_STEP_KEEP_A", op::KEEP_A.into()),
+        ("WL_STEP_KEEP_X", op::KEEP_X.into()),
+        ("WL_STEP_ADD", op::ADD.into()),
+        ("WL_STEP_SUBTRACT", op::SUBTRACT.into()),
+        ("WL_STEP_MULTIPLY", op::MULTIPLY.into()),
+        ("WL_STEP_DIVIDE", op::DIVIDE.into()),
+        ("WL_STEP_MODULO", op::MODULO.into()),
+        ("WL_STEP_AND", op::AND.into()),
+        ("WL_STEP_OR", op::OR.into()),
+        ("WL_STEP_XOR", op::XOR.into()),
+        ("WL_STEP_LEFT", op::LEFT.into()),
+        ("WL_STEP_RIGHT", op::RIGHT.into()),
+        ("WL_STEP_NEGATE", op::NEGATE.into()),
+        ("WL_STEP_GO", op::GO.into()),
         ("sizeof(struct wl_segment)", instance::ELEMENT as u64),
     ];
     assert_eq!(rust.as_slice(), constants(), "left: Rust, right: C");

@@ -32,6 +32,8 @@ const USUAL: [u32; 16] = [
 
 /// How long compiling for link types that may come is given: a long expression takes seconds for each.
 const LONGEST_START: Duration = Duration::from_millis(200);
+/// How long a link type is looked for that takes the expression at all.
+const LONGEST_TRIAL: Duration = Duration::from_secs(2);
 
 /// Which packets of a file are wanted. The default: all.
 #[derive(Clone, Debug, Default)]
@@ -53,9 +55,10 @@ impl FileFilter {
         }
         // Of those that take it, if any does: what one link type refuses is told when a packet of it comes.
         let mut first_refusal = None;
-        let deadline = Instant::now() + LONGEST_START;
+        let start = Instant::now();
         for link in USUAL {
-            if Instant::now() > deadline && !filter.compiled.is_empty() {
+            let most = if filter.compiled.is_empty() { LONGEST_TRIAL } else { LONGEST_START };
+            if start.elapsed() > most {
                 break;
             }
             match Filter::try_of(expression, link, Origin::File) {

@@ -139,7 +139,17 @@ pub(super) mod oracle {
         fn pcap_offline_filter(program: *const Program, header: *const Header, packet: *const u8) -> c_int;
     }
 
-    /// Whether libpcap's interpreter accepts the packet. The program must be one of [`super::compile`].
+    /// A program whose verdict is the same each time: what it may read of memory that it has not written is 0, where
+    /// libpcap's interpreter has what lies on its stack.
+    pub(in crate::filter) fn defined(program: &[Classic]) -> Vec<Classic> {
+        let words = super::super::translate::read_unwritten(program);
+        let cleared = (0..16).filter(|word| words & (1 << word) != 0);
+        // ST: the accumulator, which is 0.
+        cleared.map(|k| Classic { code: 0x02, jt: 0, jf: 0, k }).chain(program.iter().copied()).collect()
+    }
+
+    /// Whether libpcap's interpreter accepts the packet. The program must be one of [`defined`], and before that of
+    /// [`super::compile`], or one whose jumps lead forward and whose end is an end.
     pub(in crate::filter) fn accepts(program: &[Classic], data: &[u8], wire_len: u32) -> bool {
         let program = Program { length: program.len() as u32, instructions: program.as_ptr().cast_mut() };
         let header = Header {
@@ -147,7 +157,7 @@ pub(super) mod oracle {
             captured: data.len() as u32,
             length: wire_len,
         };
-        // SAFETY: the program, which is only read, was made by libpcap, whose interpreter stays within it and within the
+        // SAFETY: the program, which is only read, was made by libpcap or is as sound, so that its interpreter stays within it and within the
         // captured bytes that the header states.
         let verdict = unsafe { pcap_offline_filter(&program, &header, data.as_ptr()) };
         verdict != 0

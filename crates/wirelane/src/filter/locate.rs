@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 const ENDINGS: &[&str] = &[
     "",
     "1",
+    "0",
     "1 = 1",
+    "$1",
+    "beacon",
     "tcp",
     "port 1",
     "1-2",

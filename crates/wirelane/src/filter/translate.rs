@@ -1,5 +1,9 @@
 //! From classic BPF, which libpcap makes of an expression, to the steps of `kernel/packet/filter.h`: one for one.
 //!
+//! Only where a program reads memory that it has not written on every way there are steps before them, which put 0 into
+//! it: libpcap makes such programs (of `geneve 1 and udp or tcp`, for instance), whose verdict is by chance in its own
+//! interpreter, and would be by the packet before in the kernel.
+//!
 //! Classic BPF is as the kernel's Documentation/networking/filter.rst and libpcap's `pcap/bpf.h` have it.
 
 use wirelane_datapath::filter::{MAX_STEPS, MEMORY, Step, op};
@@ -54,10 +58,51 @@ const DEVICE: u32 = BESIDE + 8;
 /// # Errors
 /// What cannot be expressed, in words that follow the expression.
 pub(super) fn translate(program: &[Classic], live: bool) -> Result<Vec<Step>, String> {
-    if program.len() > MAX_STEPS {
-        return Err(format!("it takes {} steps, and there is room for {MAX_STEPS}", program.len()));
+    let cleared = read_unwritten(program);
+    let count = cleared.count_ones() as usize + program.len();
+    if count > MAX_STEPS {
+        return Err(format!("it takes {count} steps, and there is room for {MAX_STEPS}"));
     }
-    program.iter().enumerate().map(|(at, classic)| step(*classic, program.len() - at, live)).collect()
+    // The accumulator is 0 at the start.
+    let clear = (0..MEMORY).filter(|word| cleared & (1 << word) != 0);
+    let clear = clear.map(|value| Ok(Step { op: op::KEEP_A, yes: 1, no: 1, value, ..Step::default() }));
+    let steps = program.iter().enumerate().map(|(at, classic)| step(*classic, program.len() - at, live));
+    clear.chain(steps).collect()
+}
+
+/// The words of memory, a bit each, that a program reads on some way on which it has not written them (as
+/// `check_load_and_stores()` of Linux's net/core/filter.c finds them).
+pub(super) fn read_unwritten(program: &[Classic]) -> u16 {
+    let mut found = 0;
+    // What is written on every way that leads to an instruction.
+    let mut written = vec![u16::MAX; program.len()];
+    if let Some(first) = written.first_mut() {
+        *first = 0;
+    }
+    for (at, &Classic { code, jt, jf, k }) in program.iter().enumerate() {
+        let mut here = written[at];
+        let word = 1u16.checked_shl(k).unwrap_or(0);
+        match code & CLASS {
+            ST | STX => here |= word,
+            LD | LDX if code & MODE == MEM => found |= word & !here,
+            _ => {}
+        }
+        let mut lead = |by: u32| {
+            if let Some(next) = written.get_mut(at.saturating_add(1).saturating_add(by as usize)) {
+                *next &= here;
+            }
+        };
+        match code & CLASS {
+            JMP if code & OPERATION == 0 => lead(k),
+            JMP => {
+                lead(jt.into());
+                lead(jf.into());
+            }
+            RET => {}
+            _ => lead(0),
+        }
+    }
+    found
 }
 
 /// `left`: instructions from this one to the end.

@@ -1,1 +1,0 @@
-//! The translator and the interpreter against libpcap.
