@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::MapHandle;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::sys;
 

@@ -24,7 +24,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::{
@@ -192,6 +192,38 @@ fn numbers(file: &Path) -> BTreeMap<u64, u32> {
         }
     }
     found
+}
+
+/// Ids of the processes of this name that have not ended.
+fn processes(name: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that has ended meanwhile has none.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.contains(&format!("({name})")) && !stat.contains(") Z ") {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Kills one process and waits until it has ended.
+fn kill_process(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success(), "kill {pid}");
+    let deadline = Instant::now() + LIMIT;
+    let lives = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while lives() {
+        assert!(Instant::now() < deadline, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill(capture: Child) {
+    capture.signal(Signal::Kill).unwrap();
+    assert!(!capture.finish(LIMIT).unwrap().status.success());
 }
 
 fn queues_used(last: &Value) -> usize {
@@ -401,10 +433,26 @@ fn virtio_net_polling_is_put_back() {
     assert!(!busy.stderr.contains("put back"), "{}", busy.stderr);
     assert_eq!(settings(&guest), before);
 
-    let mut killed = guest.wirelane(&["count", "-i", guest.device(), "--json", "--polling", "threaded"]);
-    killed.wait_ready(LIMIT).unwrap();
-    killed.signal(Signal::Kill).unwrap();
-    assert!(!killed.finish(LIMIT).unwrap().status.success());
+    let polling = || {
+        let words = ["count", "-i", guest.device(), "--json", "--polling", "threaded"];
+        let mut capture = guest.wirelane(&words);
+        capture.wait_ready(LIMIT).unwrap();
+        assert_ne!(settings(&guest), before);
+        capture
+    };
+    // Its guardian puts it back.
+    kill(polling());
+    let deadline = Instant::now() + LIMIT;
+    while settings(&guest) != before {
+        assert!(Instant::now() < deadline, "nobody puts it back: {}", settings(&guest));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Where that is killed too, the next to come.
+    let capture = polling();
+    for guardian in processes("wl-guardian") {
+        kill_process(guardian);
+    }
+    kill(capture);
     assert_ne!(settings(&guest), before, "nobody could put it back");
     let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
     assert!(restored.status.success(), "{}", restored.stderr);

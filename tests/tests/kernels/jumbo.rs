@@ -14,7 +14,11 @@ const USUAL: u64 = 1500;
 
 fn ip(words: &[&str]) -> Result<Vec<u8>, String> {
     let output = Command::new("ip").args(words).output().unwrap();
-    if output.status.success() { Ok(output.stdout) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into())
+    }
 }
 
 /// A device's MTU, set for as long as this lives: other tests count on the usual one.

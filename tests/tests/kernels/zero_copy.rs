@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wirelane_tests::{Child, Signal, kernel_version};
+use wirelane_tests::{Child, kernel_version};
 
-use super::{Bench as _, FRAME, Guest, LIMIT, PACKETS, field, numbers, queues_used};
+use super::{Bench as _, FRAME, Guest, LIMIT, PACKETS, field, kill, numbers, queues_used};
 
 /// virtio_net offers it since this kernel; its receiving half was there two kernels earlier, and could not be asked for.
 const VIRTIO_ZERO_COPY: (u32, u32) = (6, 13);
@@ -91,8 +91,7 @@ fn virtio_net_of_a_killed_process_is_given_back() {
         let (victim, device) = start(&guest, &["count", "--steering", "queue"], "auto");
         assert_eq!(device["zero_copy"], has_it(), "{device}");
         guest.send(200, "socket");
-        victim.signal(Signal::Kill).unwrap();
-        assert!(!victim.finish(LIMIT).unwrap().status.success());
+        kill(victim);
     }
     // Sockets are taken down in the background, and only then the driver receives as before.
     let deadline = Instant::now() + LIMIT;

@@ -37,7 +37,8 @@ impl Card {
         for _ in 0..looks {
             let came = self.by_queue();
             self.counts.iter_mut().zip(came).for_each(|(sum, one)| *sum += one);
-            let counts: Vec<u64> = planner.queues().iter().map(|queue| self.counts[*queue as usize]).collect();
+            let counts: Vec<u64> =
+                planner.queues().iter().map(|queue| self.counts[*queue as usize]).collect();
             let moves = planner.look(&counts);
             if moves.is_empty() {
                 continue;
@@ -96,8 +97,10 @@ fn an_elephant_is_left_a_queue_of_its_own() {
     let mut planner = TablePlanner::new(&card.table, None).unwrap();
     card.run(&mut planner, 600);
     let home = card.table[40];
-    let with_it: u64 =
-        (0..128).filter(|entry| *entry != 40 && card.table[*entry] == home).map(|entry| card.loads[entry]).sum();
+    let with_it: u64 = (0..128)
+        .filter(|entry| *entry != 40 && card.table[*entry] == home)
+        .map(|entry| card.loads[entry])
+        .sum();
     assert!(with_it <= 120, "{with_it} beside it");
     let others: Vec<u32> = (0..4).filter(|queue| *queue != home).collect();
     assert!(card.worst(&others) <= 115, "{:?}", card.by_queue());

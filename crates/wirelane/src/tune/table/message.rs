@@ -139,10 +139,7 @@ mod tests {
     fn only_entries_of_these_queues_move_among_them() {
         let table = [0, 1, 2, 3, 0, 1, 2, 3];
         let to = |entry, queue| EntryMove { entry, queue };
-        assert_eq!(
-            check(&table, &[1, 3], &[to(1, 3), to(7, 1)]),
-            Some(vec![0, 3, 2, 3, 0, 1, 2, 1])
-        );
+        assert_eq!(check(&table, &[1, 3], &[to(1, 3), to(7, 1)]), Some(vec![0, 3, 2, 3, 0, 1, 2, 1]));
         let refused = [
             (vec![], "nothing"),
             (vec![to(8, 1)], "no such entry"),
