@@ -24,7 +24,9 @@ impl Guest {
     fn table(&self) -> Vec<u32> {
         let output = Command::new("ethtool").args(["-x", self.device()]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let rows = text.lines().filter_map(|line| {
+        // Behind the table comes the key, whose first byte may look like an entry's number.
+        let table = text.lines().take_while(|line| !line.contains("hash key"));
+        let rows = table.filter_map(|line| {
             let (first, queues) = line.trim().split_once(':')?;
             first.parse::<u32>().ok()?;
             Some(queues.split_whitespace().map(|queue| queue.parse().unwrap()).collect::<Vec<u32>>())
