@@ -145,3 +145,32 @@ fn virtio_net_sends_exactly() {
         assert_eq!(now, expected, "{last}");
     }
 }
+
+/// Who sends by zero copy has the queue, and what comes in on it goes to the host stack all the same.
+#[test]
+fn virtio_net_receives_while_it_sends() {
+    let Some(guest) = Guest::find("virtio_net_receives_while_it_sends") else { return };
+    let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", "tc", "--json"]);
+    counter.wait_ready(LIMIT).unwrap();
+    let words = ["send", "-i", guest.device(), "--method", "xsk", "--rate", "500", "--json"];
+    let mut sender = guest.wirelane(&words);
+    // An interval's object: it sends.
+    let first = sender.next_json(LIMIT).unwrap().unwrap();
+    assert!(field(&first, "offered") > 0, "{first}");
+    guest.send(1000, "socket");
+    let deadline = Instant::now() + LIMIT;
+    let mut seen = 0;
+    while seen < 1000 {
+        let interval = counter.next_json(LIMIT).unwrap().unwrap();
+        seen += field(&interval, "seen");
+        assert!(Instant::now() < deadline, "{seen} of 1000 are received");
+    }
+    assert!(sender.is_running().unwrap());
+    let sent = sender.terminate(LIMIT).unwrap();
+    assert!(sent.status.success(), "{}", sent.stderr);
+    let last = sent.last_json().unwrap();
+    assert_eq!((field(&last, "sent"), field(&last, "unaccounted")), (field(&last, "offered"), 0), "{last}");
+    let last = counter.terminate(LIMIT).unwrap().last_json().unwrap();
+    assert_eq!((field(&last, "seen"), field(&last, "lost")), (1000, 0), "{last}");
+    assert!(queues_used(&last) == 4, "{last}");
+}
