@@ -6,7 +6,8 @@
 //! kernel/bpf/arraymap.c): a map without users that is opened and closed twice in a row can stay for ever. So a look
 //! goes by ids, takes those of a program from the program, and opens each other map once in this process's life.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,15 @@ fn maps_where(known: &BTreeSet<u32>, wanted: impl Fn(&str) -> bool) -> BTreeSet<
         if known.contains(&id) {
             continue;
         }
-        if !names.contains_key(&id) {
-            // One that cannot be opened is gone.
-            let Ok(map) = MapHandle::from_map_id(id) else { continue };
-            names.insert(id, map.name().to_string_lossy().into_owned());
-        }
-        if names.get(&id).is_some_and(|name| wanted(name)) {
+        let name = match names.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                // One that cannot be opened is gone.
+                let Ok(map) = MapHandle::from_map_id(id) else { continue };
+                new.insert(map.name().to_string_lossy().into_owned())
+            }
+        };
+        if wanted(name) {
             found.insert(id);
         }
     }
