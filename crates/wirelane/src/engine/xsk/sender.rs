@@ -48,9 +48,7 @@ impl Sender {
                             socket.fill.write(frame, u64::from(FRAMES + frame) * FRAME as u64);
                         }
                         socket.fill.submit(FRAMES);
-                        if socket.fill.needs_wakeup() {
-                            socket.kick_rx();
-                        }
+                        socket.wake();
                     }
                     return Ok(Sender { socket, umem, free, completed: 0, zero_copy });
                 }
