@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wirelane_tests::{Child, Lab, require_root};
+use wirelane_tests::{Child, Lab, kernel_version, require_root};
 
 use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, processes, start};
 
@@ -16,6 +16,10 @@ use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, processes, star
 const HELPER: &str = "wl-rss";
 /// Enough for a plan: a part of it comes before the first look.
 const SOME: u64 = 6000;
+/// Before this kernel virtio_net tells its device, with each table, of as many queues as it had when it was found, which
+/// are as many as CPUs: of the four that the guests then ask for, the device serves two, and what the table gives to the
+/// others does not come in (`max_tx_vq` in drivers/net/virtio_net.c).
+const VIRTIO_RSS_QUEUES: (u32, u32) = (6, 12);
 /// A table that gives queue 0 thirteen sixteenths of the packets.
 const UNEVEN: [&str; 5] = ["weight", "13", "1", "1", "1"];
 
@@ -73,6 +77,15 @@ impl Guest {
     }
 }
 
+/// Whether packets can be expected on all queues while the table changes.
+fn all_queues_serve(test: &str) -> bool {
+    let can = kernel_version().unwrap() >= VIRTIO_RSS_QUEUES;
+    if !can {
+        println!("left out: {test} (the driver serves fewer queues before Linux 6.12 when a table is set)");
+    }
+    can
+}
+
 /// How many entries name each queue.
 fn shares(table: &[u32]) -> [usize; 4] {
     [0, 1, 2, 3].map(|queue| table.iter().filter(|one| **one == queue).count())
@@ -122,6 +135,9 @@ impl Drop for Default<'_> {
 #[test]
 fn virtio_net_is_balanced_and_put_back() {
     let Some(guest) = Guest::find("virtio_net_is_balanced_and_put_back") else { return };
+    if !all_queues_serve("virtio_net_is_balanced_and_put_back") {
+        return;
+    }
     let _default = Default(&guest);
     guest.set_table(&UNEVEN);
     let before = guest.table();
@@ -163,6 +179,9 @@ fn virtio_net_is_balanced_and_put_back() {
 #[test]
 fn virtio_net_is_balanced_under_native_xdp() {
     let Some(guest) = Guest::find("virtio_net_is_balanced_under_native_xdp") else { return };
+    if !all_queues_serve("virtio_net_is_balanced_under_native_xdp") {
+        return;
+    }
     let _default = Default(&guest);
     guest.set_table(&["default"]);
     let before = guest.table();
