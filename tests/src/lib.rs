@@ -28,7 +28,7 @@ mod programs;
 pub mod recordings;
 mod sys;
 
-pub use bpf::{BpfObjects, bpf_objects, settled_bpf_objects, wait_for_bpf_objects};
+pub use bpf::{BpfObjects, bpf_objects, maps_named, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
 pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
@@ -36,7 +36,7 @@ pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
 pub use programs::{steering_file, steering_object, tag_beside};
-pub use sys::{Signal, detach_link, set_guest_clock, test_run};
+pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.
 ///

@@ -144,6 +144,14 @@ pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info.id) }
 }
 
+/// The id of the next map behind this one, by number (`BPF_MAP_GET_NEXT_ID`); `None` behind the last.
+pub(crate) fn next_map(after: u32) -> Option<u32> {
+    let mut next = 0;
+    // SAFETY: takes an integer, and a live one to write to.
+    let status = unsafe { libbpf_rs::libbpf_sys::bpf_map_get_next_id(after, &raw mut next) };
+    (status == 0).then_some(next)
+}
+
 /// One test run (`BPF_PROG_TEST_RUN`) of a loaded program on a packet, with what is known about it (`struct
 /// __sk_buff` or `struct xdp_md`). Returns the program's verdict.
 pub fn test_run(program: u32, packet: &[u8], context: &[u8]) -> io::Result<u32> {
@@ -185,15 +193,20 @@ pub fn detach_link(link: u32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
-/// Sets the system's clock by so many nanoseconds (clock_settime(2)), in a guest of `make test-kernels` and nowhere
-/// else: the clock is the whole machine's.
+/// Clocks are the whole machine's: they are set in a guest of `make test-kernels` and nowhere else.
+fn only_in_a_guest() -> io::Result<()> {
+    match std::env::var_os("WIRELANE_PEER_DEVICE") {
+        Some(_) => Ok(()),
+        None => Err(io::Error::from_raw_os_error(libc::EPERM)),
+    }
+}
+
+/// Sets the system's clock by so many nanoseconds (clock_settime(2)), in a guest.
 ///
 /// # Errors
 /// `EPERM` outside of a guest; what the kernel says.
 pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
-    if std::env::var_os("WIRELANE_PEER_DEVICE").is_none() {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
+    only_in_a_guest()?;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec, which the kernel fills.
     if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) } != 0 {
@@ -207,4 +220,28 @@ pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Lets the system's clocks run faster by so many parts in a thousand, or slower (`ADJ_TICK` of adjtimex(2)), in a guest.
+/// The kernel takes up to 100 in a thousand; the same time passes in fewer seconds then, or in more.
+///
+/// # Errors
+/// `EPERM` outside of a guest; what the kernel says.
+pub fn slew_guest_clock(per_mille: i64) -> io::Result<()> {
+    only_in_a_guest()?;
+    // SAFETY: a struct of integers, of which all may be 0.
+    let mut change: libc::timex = unsafe { std::mem::zeroed() };
+    change.modes = libc::ADJ_TICK;
+    // Microseconds between ticks of a clock that has a hundred a second.
+    change.tick = 10_000 + 10 * per_mille;
+    // SAFETY: a live struct, which the kernel reads and fills.
+    if unsafe { libc::adjtimex(&raw mut change) } >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The time of `CLOCK_MONOTONIC_RAW`, which runs as the machine's oscillator does, and is never slewed, in nanoseconds.
+pub fn raw_ns() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live timespec, which the kernel fills; the clock exists on every Linux that is served.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

@@ -4,19 +4,27 @@
 //!
 //! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
 //! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
-//! which the host is asked to send.
+//! which the host is asked to send, and what has arrived there.
 //!
 //! Long because a guest runs one test program: what speaks to the host is shared by all of them.
 
+#[path = "kernels/clock_slew.rs"]
+mod clock_slew;
 #[path = "kernels/clock_steps.rs"]
 mod clock_steps;
+#[path = "kernels/jumbo.rs"]
+mod jumbo;
+#[path = "kernels/rss_table.rs"]
+mod rss_table;
+#[path = "kernels/zero_copy.rs"]
+mod zero_copy;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::{
@@ -28,8 +36,6 @@ use wirelane_tests::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Programs on tc are attached by link (TCX) since this kernel; before, they are filters.
 const TCX: (u32, u32) = (6, 6);
-/// virtio_net hands packets in several buffers to native XDP since this kernel.
-const VIRTIO_JUMBO: (u32, u32) = (6, 3);
 /// Packets of a run, below what the smallest buffer on the way takes if nobody reads it.
 const PACKETS: u64 = 5000;
 const FRAME: u64 = 60;
@@ -93,6 +99,25 @@ impl Guest {
             }
         }
     }
+
+    /// Asks the host, and gives its answer.
+    fn ask(&self, question: &str) -> String {
+        let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
+        // libtest has begun a line of its own there.
+        write!(line, "\n{question}\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(line).read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+
+    /// Packets and bytes that have come from here to the host, since the start.
+    fn arrived(&self) -> (u64, u64) {
+        let answer = self.ask("arrived?");
+        let mut words = answer.split(' ');
+        assert_eq!(words.next(), Some("arrived"), "the host's answer: {answer}");
+        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+        (number(), number())
+    }
 }
 
 impl Bench for Guest {
@@ -106,12 +131,8 @@ impl Bench for Guest {
 
     /// Asks the host to send, and waits until it has.
     fn send_with(&self, packets: u64, _method: &str, options: &str) -> u64 {
-        let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
-        // libtest has begun a line of its own there.
-        write!(line, "\nsend {packets} {options}\n").unwrap();
-        let mut answer = String::new();
-        BufReader::new(line).read_line(&mut answer).unwrap();
-        assert_eq!(answer.trim(), format!("sent {packets}"), "the host's answer");
+        let answer = self.ask(&format!("send {packets} {options}"));
+        assert_eq!(answer, format!("sent {packets}"), "the host's answer");
         packets
     }
 }
@@ -171,6 +192,38 @@ fn numbers(file: &Path) -> BTreeMap<u64, u32> {
         }
     }
     found
+}
+
+/// Ids of the processes of this name that have not ended.
+fn processes(name: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that has ended meanwhile has none.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.contains(&format!("({name})")) && !stat.contains(") Z ") {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Kills one process and waits until it has ended.
+fn kill_process(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success(), "kill {pid}");
+    let deadline = Instant::now() + LIMIT;
+    let lives = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while lives() {
+        assert!(Instant::now() < deadline, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill(capture: Child) {
+    capture.signal(Signal::Kill).unwrap();
+    assert!(!capture.finish(LIMIT).unwrap().status.success());
 }
 
 fn queues_used(last: &Value) -> usize {
@@ -293,34 +346,6 @@ fn virtio_net_both_directions() {
     assert_eq!((field(&last, "analysed"), field(&last, "lost")), (800, 0), "{last}");
 }
 
-/// Jumbo frames come in several of the driver's buffers.
-#[test]
-fn virtio_net_jumbo_frames() {
-    let Some(guest) = Guest::find("virtio_net with jumbo frames") else { return };
-    let mtu = |bytes: &str| {
-        let words = ["link", "set", guest.device(), "mtu", bytes];
-        assert!(Command::new("ip").args(words).status().unwrap().success(), "mtu {bytes}");
-    };
-    mtu("9000");
-    for hook in ["native", "generic", "tc"] {
-        if hook == "native" && kernel_version().unwrap() < VIRTIO_JUMBO {
-            let words = ["count", "-i", guest.device(), "--hook", hook];
-            let refused = guest.wirelane(&words).finish(LIMIT).unwrap();
-            assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
-            assert!(refused.stderr.contains("MTU"), "{}", refused.stderr);
-            println!("left out: virtio_net with jumbo frames by native XDP (needs Linux 6.3, and says so)");
-            continue;
-        }
-        let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", hook, "--json"]);
-        counter.wait_ready(LIMIT).unwrap();
-        guest.send_with(300, "socket", "--size 9014");
-        let last = counter.terminate(LIMIT).unwrap().last_json().unwrap();
-        let counted = (field(&last, "analysed"), field(&last, "lost"), field(&last, "bytes"));
-        assert_eq!(counted, (300, 0, 300 * 9014), "{hook}: {last}");
-    }
-    mtu("1500");
-}
-
 /// The stack takes the tag out before tc sees the packet: in the recording it is back.
 #[test]
 fn virtio_net_vlan_tags() {
@@ -408,10 +433,26 @@ fn virtio_net_polling_is_put_back() {
     assert!(!busy.stderr.contains("put back"), "{}", busy.stderr);
     assert_eq!(settings(&guest), before);
 
-    let mut killed = guest.wirelane(&["count", "-i", guest.device(), "--json", "--polling", "threaded"]);
-    killed.wait_ready(LIMIT).unwrap();
-    killed.signal(Signal::Kill).unwrap();
-    assert!(!killed.finish(LIMIT).unwrap().status.success());
+    let polling = || {
+        let words = ["count", "-i", guest.device(), "--json", "--polling", "threaded"];
+        let mut capture = guest.wirelane(&words);
+        capture.wait_ready(LIMIT).unwrap();
+        assert_ne!(settings(&guest), before);
+        capture
+    };
+    // Its guardian puts it back.
+    kill(polling());
+    let deadline = Instant::now() + LIMIT;
+    while settings(&guest) != before {
+        assert!(Instant::now() < deadline, "nobody puts it back: {}", settings(&guest));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Where that is killed too, the next to come.
+    let capture = polling();
+    for guardian in processes("wl-guardian") {
+        kill_process(guardian);
+    }
+    kill(capture);
     assert_ne!(settings(&guest), before, "nobody could put it back");
     let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
     assert!(restored.status.success(), "{}", restored.stderr);

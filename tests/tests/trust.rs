@@ -3,16 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_datapath::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
-use wirelane_tests::{KernelLog, Lab, LabOptions, require_root};
-
-/// Ids of the maps that hold groups' rings and readers' ends.
-fn ring_maps() -> Vec<u32> {
-    MapInfoIter::default().filter(|map| map.name == *"wl_ring").map(|map| map.id).collect()
-}
+use wirelane_tests::{KernelLog, Lab, LabOptions, maps_named, require_root};
 
 /// Writes nonsense into the readers' ends of a group until told to end, as any process may that is root; returns
 /// how often. A whole element at a time, so readers' words change while lanes look at them.
@@ -61,10 +55,9 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
     let device = lab.receiver().device.clone();
     let log = KernelLog::begin().unwrap();
-    let others = ring_maps();
+    let others = maps_named("wl_ring");
     let victim = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "1"]).unwrap();
-    let mut own: Vec<u32> = ring_maps();
-    own.retain(|id| !others.contains(id));
+    let own: Vec<u32> = maps_named("wl_ring").difference(&others).copied().collect();
     assert_eq!(own.len(), 1, "one group, one map");
     let map = MapHandle::from_map_id(own[0]).unwrap();
     assert_eq!(map.value_size() as usize, ELEMENT);
@@ -99,7 +92,7 @@ fn a_tail_ahead_of_the_head_means_no_room() {
     const SENT: u64 = 5000;
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let end = lab.receiver();
-    let others = ring_maps();
+    let others = maps_named("wl_ring");
     let mut capture = lab
         .enter(&end.namespace, || {
             let selectors = wirelane::Selector::parse_list(&end.device).unwrap();
@@ -108,7 +101,7 @@ fn a_tail_ahead_of_the_head_means_no_room() {
         .unwrap();
     // Never asked for a batch: the tail stays what the test makes it.
     let _worker = capture.workers();
-    let id = ring_maps().into_iter().find(|id| !others.contains(id)).unwrap();
+    let id = maps_named("wl_ring").into_iter().find(|id| !others.contains(id)).unwrap();
     let map = MapHandle::from_map_id(id).unwrap();
     let mut element = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
     element[..8].copy_from_slice(&(1u64 << 40).to_ne_bytes());

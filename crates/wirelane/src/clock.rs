@@ -27,25 +27,38 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// What reads a clock, in nanoseconds: [`read`], or a test's own time.
 type Read<'a> = &'a mut dyn FnMut(libc::clockid_t) -> std::io::Result<i64>;
 
+/// How far UTC is ahead of a clock, as it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Distance {
+    ns: i64,
+    /// The gap between the two readings of UTC: the distance is known to half of it.
+    gap: i64,
+}
+
 /// How far UTC is ahead of a clock, in nanoseconds. Between two readings of UTC the distance is known to half
 /// their gap; the best of a few tries is kept. `None` where UTC was set back in the middle of every try.
-fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<i64>> {
-    let mut best: Option<(i64, i64)> = None;
+fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<Distance>> {
+    let mut best: Option<Distance> = None;
     for _ in 0..5 {
         let before = read(libc::CLOCK_REALTIME)?;
         let there = read(clock)?;
         let gap = read(libc::CLOCK_REALTIME)? - before;
         // A step of the system's clock between the two makes a gap that says nothing: below zero, or by far not the
         // least of five.
-        if gap >= 0 && best.is_none_or(|(least, _)| gap < least) {
-            best = Some((gap, before + gap / 2 - there));
+        if gap >= 0 && best.is_none_or(|best| gap < best.gap) {
+            best = Some(Distance { ns: before + gap / 2 - there, gap });
         }
     }
-    Ok(best.map(|(_, distance)| distance))
+    Ok(best)
 }
 
 /// Turns the stamps of a capture's records into UTC. The distances are read anew a few times a second, so that
-/// steps and slew of the system's clock, and the drift of a card's, are followed.
+/// steps of the system's clock, and the drift of a card's, are followed.
+///
+/// Where the system's clock is slewed, the kernel's monotonic clock is slewed alike (adjtimex(2)): stamps run as UTC
+/// does, and the distance between the two changes by steps only. What is measured anew differs all the same, by what
+/// a measurement is uncertain. Such a difference is not followed: packets that come one behind the other, and are
+/// converted before and after a look, would change their order.
 #[derive(Debug)]
 pub(crate) struct Clock {
     utc_minus_monotonic: AtomicI64,
@@ -69,7 +82,10 @@ impl Clock {
     fn follow_by(&self, read: Read<'_>) {
         // Relaxed, here and below: each value stands for itself.
         if let Ok(Some(distance)) = utc_minus(libc::CLOCK_MONOTONIC, read) {
-            self.utc_minus_monotonic.store(distance, Ordering::Relaxed);
+            let known = self.utc_minus_monotonic.load(Ordering::Relaxed);
+            if (distance.ns - known).abs() > distance.gap {
+                self.utc_minus_monotonic.store(distance.ns, Ordering::Relaxed);
+            }
         }
         for card in self.cards.iter().flatten() {
             card.follow_by(read);
@@ -110,7 +126,7 @@ impl CardClock {
         let clock = CardClock { device, utc_minus_card: AtomicI64::new(0) };
         // Set back five times within a microsecond: nothing that happens. The next look will tell.
         let distance = utc_minus(clock.id(), &mut read).map_err(failed)?.unwrap_or_default();
-        clock.utc_minus_card.store(distance, Ordering::Relaxed);
+        clock.utc_minus_card.store(distance.ns, Ordering::Relaxed);
         Ok(clock)
     }
 
@@ -122,7 +138,7 @@ impl CardClock {
     fn follow_by(&self, read: Read<'_>) {
         // A card that does not answer (it may have been pulled out) keeps its last distance.
         if let Ok(Some(distance)) = utc_minus(self.id(), read) {
-            self.utc_minus_card.store(distance, Ordering::Relaxed);
+            self.utc_minus_card.store(distance.ns, Ordering::Relaxed);
         }
     }
 }
@@ -246,7 +262,8 @@ mod tests {
         assert!(before.abs() <= READING);
     }
 
-    /// NTP slews by at most 500 ppm: in the 200 ms between two looks that is 100 us.
+    /// Were the clock of the stamps not slewed with UTC, as a card's is not: NTP slews by at most 500 ppm, which is 100 us
+    /// in the 200 ms between two looks.
     #[test]
     fn slew_is_followed_to_a_tenth_of_a_millisecond() {
         for slew_ppm in [500, -500] {
@@ -265,6 +282,30 @@ mod tests {
                 last = utc;
             }
         }
+    }
+
+    /// Looks that differ by what they are uncertain of do not change the distance, so that records which are
+    /// converted before and after one keep their order.
+    #[test]
+    fn what_a_look_is_uncertain_of_is_not_followed() {
+        let clock = unread();
+        let mut machine = Machine::new();
+        machine.followed_by(&clock);
+        let known = clock.utc_minus_monotonic.load(Ordering::Relaxed);
+        // Between the two readings of UTC something came in between, early or late in the gap.
+        for (early, late) in [(1, 2_000), (2_000, 1), (700, 900), (1, 1)] {
+            let mut reading = 0;
+            clock.follow_by(&mut |id| {
+                machine.pass(if reading % 3 == 1 { early } else { late });
+                reading += 1;
+                machine.read(id)
+            });
+            assert_eq!(clock.utc_minus_monotonic.load(Ordering::Relaxed), known, "{early} {late}");
+        }
+        // A step of more than that is.
+        machine.ahead += 10_000;
+        machine.followed_by(&clock);
+        assert_eq!(clock.utc_minus_monotonic.load(Ordering::Relaxed), known + 10_000);
     }
 
     /// What a step does to records: the time between two of them is their stamps', whatever UTC does.

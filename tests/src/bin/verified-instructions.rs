@@ -20,12 +20,16 @@ use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
+use wirelane_datapath::skel::filter_probe::FilterProbeSkelBuilder;
 use wirelane_datapath::skel::generate::GenerateSkelBuilder;
 use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_datapath::skel::xsk::XskSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
+/// Programs that are loaded with steering programs as well: none that is bound to a device (`kernel/programs/room.h`).
+const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
 /// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
 const BOUND: &str = "wirelane_xdp_md";
 /// Drivers answer that (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
@@ -42,7 +46,9 @@ fn main() -> Result<()> {
         capture()?;
         clsact()?;
         generate()?;
-        parse_probe()
+        parse_probe()?;
+        filter_probe()?;
+        xsk()
     } else {
         files.iter().try_for_each(|file| object_file(file))
     }
@@ -116,11 +122,13 @@ fn capture() -> Result<()> {
     let ifindex: u32 = lab.exec(&receiver.namespace, &["cat", &path])?.trim().parse().context(path)?;
     lab.enter(&receiver.namespace, || -> Result<()> {
         for (program, per_cpu) in programs {
-            for (per_cpu, (link_name, link)) in
-                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link)))
-            {
+            let steered = STEERED.contains(&program).then_some((1, links[0], 1));
+            let configurations =
+                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0))).chain(steered);
+            for (per_cpu, (link_name, link), programs) in configurations {
                 let lanes = if per_cpu == 1 { "lane-per-cpu" } else { "lane-per-queue" };
-                let configuration = format!("{lanes} {link_name}");
+                let steering = if programs == 1 { " steering-programs" } else { "" };
+                let configuration = format!("{lanes} {link_name}{steering}");
                 let bound = program == BOUND;
                 if bound && kernel_version()? < VLAN_METADATA {
                     println!("capture/{program}\t{configuration}\t-");
@@ -137,6 +145,7 @@ fn capture() -> Result<()> {
                         rodata.wl_config.queues = LANES;
                         rodata.wl_config.per_cpu = per_cpu;
                         rodata.wl_config.link = link as u32;
+                        rodata.wl_config.programs = programs;
                         if bound {
                             open.progs.wirelane_xdp_md.set_ifindex(ifindex);
                             open.progs
@@ -197,6 +206,30 @@ fn parse_probe() -> Result<()> {
             ("parse_probe", program),
             "-",
             |_| Ok(()),
+        )?;
+    }
+    Ok(())
+}
+
+fn filter_probe() -> Result<()> {
+    let program = ("filter_probe", "wl_filter_probe");
+    measure(FilterProbeSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
+}
+
+/// With all that engine xsk can ask for, and with the least.
+fn xsk() -> Result<()> {
+    for (configuration, multi_buffer, stamp) in [("several-buffers stamped", 1, 1), ("one-buffer", 0, 0)] {
+        measure(
+            XskSkelBuilder::default(),
+            &mut MaybeUninit::uninit(),
+            ("xsk", "wirelane_xsk"),
+            configuration,
+            |open| {
+                let rodata = open.maps.rodata_data.as_deref_mut().context("no read-only data")?;
+                rodata.wl_xsk_config.multi_buffer = multi_buffer;
+                rodata.wl_xsk_config.stamp = stamp;
+                Ok(())
+            },
         )?;
     }
     Ok(())

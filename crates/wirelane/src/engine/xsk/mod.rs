@@ -216,6 +216,11 @@ impl Sockets {
                 socket.fill.write(frame, number * FRAME as u64);
             }
             socket.fill.submit(frames);
+            // A driver that found no frame when the socket was bound, by zero copy, looks again when it is told to: now, and
+            // not only when the worker first waits, or the card drops what comes until then.
+            if socket.fill.needs_wakeup() {
+                socket.kick_rx();
+            }
             if let Some(microseconds) = settings.busy_poll {
                 socket.poll_busily(microseconds)?;
             }

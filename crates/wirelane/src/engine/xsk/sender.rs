@@ -11,6 +11,9 @@ use crate::{Error, Result};
 
 /// Frames of a sender, and entries of its rings.
 const FRAMES: u32 = 1024;
+/// As many again are the driver's, by zero copy: it receives into the memory of whoever has the queue, and without frames
+/// the host stack would get nothing from that queue for as long as something is sent on it.
+const ALL_FRAMES: u32 = 2 * FRAMES;
 /// A sender's end waits so long for the card to be done with what was handed over.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -32,7 +35,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Unsupported`] where the queue is taken, or what the kernel said.
     pub(crate) fn open(device: &str, ifindex: u32, queue: u32, zero_copy: ZeroCopy) -> Result<Sender> {
-        let umem = Arc::new(Umem::new(FRAMES as usize)?);
+        let umem = Arc::new(Umem::new(ALL_FRAMES as usize)?);
         let purpose = Purpose { device, ifindex, queue, rx: 0, tx: FRAMES, frames: FRAMES, shares: None };
         let mut refused = None;
         for mode in Mode::to_try(zero_copy) {
@@ -40,6 +43,13 @@ impl Sender {
                 Ok(socket) => {
                     let free = (0..u64::from(FRAMES)).map(|frame| frame * FRAME as u64).collect();
                     let zero_copy = socket.is_zero_copy()?;
+                    if zero_copy {
+                        for frame in 0..FRAMES {
+                            socket.fill.write(frame, u64::from(FRAMES + frame) * FRAME as u64);
+                        }
+                        socket.fill.submit(FRAMES);
+                        socket.wake();
+                    }
                     return Ok(Sender { socket, umem, free, completed: 0, zero_copy });
                 }
                 Err(e) if is_no(&e) => refused = refused.or(Some(e)),

@@ -277,6 +277,14 @@ impl XskSocket {
         };
     }
 
+    /// Lets the driver look at both rings that it reads, also where the socket has no RX ring, for which recvfrom(2) does
+    /// nothing: poll(2) does what the driver has asked to be woken for.
+    pub(super) fn wake(&self) {
+        let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
+        // SAFETY: one live struct, and no time is waited.
+        unsafe { libc::poll(&raw mut poll, 1, 0) };
+    }
+
     /// Lets the kernel send what is in the TX ring.
     ///
     /// # Errors
