@@ -164,7 +164,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
 {
 	struct wl_filter_packet judged = {.ctx = ctx, .hook = hook};
-	__u32 lane_key = packet->lane, behind;
+	__u32 lane_key = packet->lane, behind = 0;
 	struct wl_filter *filter;
 	struct wl_lane *lane;
 
@@ -179,10 +179,14 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 	lane->filter.tagged = packet->vlan;
 	if (packet->vlan) {
 		/* What is not there is not asked for: wl_filter_load() looks at the length first. */
-		behind = packet->wire_len >= WL_FILTER_HEAD ? 8 : 2;
+		if (packet->wire_len > WL_PUT_BACK)
+			behind = packet->wire_len - WL_PUT_BACK;
+		if (behind > WL_FILTER_HEAD - WL_PUT_BACK)
+			behind = WL_FILTER_HEAD - WL_PUT_BACK;
 		wl_load_most(ctx, hook, 0, lane->head, WL_MACS, WL_MACS);
 		__builtin_memcpy(lane->head + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
-		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind, 8);
+		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind,
+			     WL_FILTER_HEAD - WL_PUT_BACK);
 	}
 	return wl_filter_judge(filter, &judged);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::confine::Confinement;
 use crate::device::{Selected, kernel};
 use crate::engine::{packet, xsk};
+use crate::filter;
 use crate::guardian::Guardian;
 use crate::live::LiveCapture;
 use crate::privilege::{self, Capability};
@@ -37,6 +38,10 @@ pub(crate) fn start(
         if settings.busy_poll.is_some() {
             return only_xsk("--busy-poll");
         }
+    }
+    // A mistake in the expression is said before anything is put on a device.
+    for one in &selected {
+        filter::for_device(&settings.filter, &one.device)?;
     }
     let guardian = &Guardian::for_capture(settings, &selected);
     match settings.engine {
