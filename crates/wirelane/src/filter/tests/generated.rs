@@ -46,7 +46,7 @@ struct Tally {
 /// Judges packets of every capture by an expression, in both ways.
 fn judge(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally) -> bool {
     // There are some thirty link types: looking through a list is as good as anything.
-    let mut compiled: Vec<(u32, Option<(Filter, Vec<Classic>)>)> = Vec::new();
+    let mut compiled: Vec<(u32, Option<Both>)> = Vec::new();
     for capture in captures {
         let packets = &capture.packets;
         for step in 0..AT_A_TIME.min(packets.len()) {
@@ -73,6 +73,9 @@ fn judge(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally)
     }
     compiled.iter().any(|(_, both)| both.is_some())
 }
+
+/// Ours, and what libpcap has made.
+type Both = (Filter, Vec<Classic>);
 
 #[test]
 fn verdicts_on_generated_expressions_are_libpcaps() {
