@@ -188,6 +188,11 @@ fn the_study_of_skew_accounts_for_every_packet() {
         let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
         assert_eq!(sum("steered"), number("received") + number("lost"), "{line:?}");
         assert!(sum("steered_late") <= sum("steered"), "{line:?}");
+        assert_eq!(number("reordered"), 0, "{line:?}");
+        // Static or not, all of the elephant's packets are with some worker.
+        assert!(number("elephant_worker") < 2, "{line:?}");
+        let offered = number("offered") as f64;
+        assert!(line[column("duration_s")].parse::<f64>().unwrap() > 0.9 && offered > 0.0, "{line:?}");
     }
 }
 

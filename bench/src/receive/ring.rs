@@ -1,7 +1,7 @@
 //! Ours, as the studies need it: the ring engine on native XDP by the library, with workers, steering, congestion
 //! control and an analysis whose cost is chosen.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use wirelane::send::numbered;
 use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker};
 
 use super::{Analysis, Args, Counts, End};
-use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, flow_of};
+use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};
 
 /// What only this receiver is told.
 #[derive(clap::Args, Debug)]
@@ -29,10 +29,20 @@ pub struct RingArgs {
     /// Tell how many flows were analysed whole; for packets of 'wirelane-bench flows' whose flows end
     #[arg(long)]
     whole_flows: bool,
+    /// Tell how many packets were analysed after a later one of their flow, and who had the elephant; for packets of
+    /// 'wirelane-bench flows --zipf'
+    #[arg(long)]
+    order: bool,
 }
 
 /// How often the workers' shares are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// By when balance is to have found its place, after the first packet.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Of each flow of skewed traffic, the number after that of the latest packet that any worker has analysed.
+type Latest = Vec<AtomicU64>;
 
 pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let cores = if args.cores.is_empty() { &[0][..] } else { &args.cores };
@@ -49,17 +59,18 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         .congestion_control(options.shed.then(Watermarks::default))
         .open()?;
     let workers = capture.workers();
+    let latest: Latest = (0..=SKEWED_FLOWS).map(|_| AtomicU64::new(0)).collect();
     let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
         let threads: Vec<_> =
-            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options))).collect();
+            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options, &latest))).collect();
         super::ready()?;
-        let mut looks: Vec<Vec<u64>> = Vec::new();
+        let mut looks: Vec<(Instant, Vec<u64>)> = Vec::new();
         while !end.signal.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let look = steered(&capture.ledger()?);
             // Time in which nothing comes says nothing.
-            if looks.last() != Some(&look) {
-                looks.push(look);
+            if looks.last().is_none_or(|last| last.1 != look) {
+                looks.push((Instant::now(), look));
             }
         }
         capture.stop()?;
@@ -81,11 +92,16 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
 
     let steered = steered(&ledger);
     let all: u64 = steered.iter().sum();
-    let half = looks.iter().find(|look| look.iter().sum::<u64>() * 2 >= all);
-    let before = half.cloned().unwrap_or_else(|| vec![0; steered.len()]);
-    let steered_late = steered.iter().zip(&before).map(|(all, before)| all - before).collect();
+    let since = |before: &[u64]| steered.iter().zip(before).map(|(all, before)| all - before).collect();
+    let half = looks.iter().find(|look| look.1.iter().sum::<u64>() * 2 >= all);
+    let steered_late = half.map_or_else(|| steered.clone(), |look| since(&look.1));
     let first = analysed.iter().filter_map(|one| one.span).map(|span| span.0).min();
     let last = analysed.iter().filter_map(|one| one.span).map(|span| span.1).max();
+    let settled = looks.iter().find(|look| first.is_some_and(|first| look.0 >= first + SETTLED));
+    let steered_settled = settled.map_or_else(Vec::new, |look| since(&look.1));
+    let elephant = analysed.iter().enumerate().filter(|one| one.1.elephant > 0);
+    let elephant = elephant.max_by_key(|one| one.1.elephant).map(|one| one.0);
+    let reordered = options.order.then(|| analysed.iter().map(|one| one.reordered).sum());
     let mut flows = Vec::new();
     for one in &analysed {
         for (index, set) in one.flows.chunks(FLOWS_AT_ONCE as usize).enumerate() {
@@ -108,6 +124,9 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
             span_s: first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64()),
             steered,
             steered_late,
+            steered_settled,
+            reordered,
+            elephant,
             moves: ledger.balance.map_or(0, |balance| balance.moves),
             flows,
         }),
@@ -125,11 +144,15 @@ struct Analysed {
     span: Option<(Instant, Instant)>,
     /// Packets of each flow, where flows end.
     flows: Vec<u8>,
+    /// Packets of skewed traffic that came after a later one of their flow.
+    reordered: u64,
+    /// The number after that of the elephant's last packet here; 0: there was none.
+    elephant: u64,
 }
 
-fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
+fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<Analysed> {
     worker.pin()?;
-    let mut done = Analysed { packets: 0, span: None, flows: Vec::new() };
+    let mut done = Analysed { packets: 0, span: None, flows: Vec::new(), reordered: 0, elephant: 0 };
     while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
         if batch.is_empty() {
             continue;
@@ -148,6 +171,15 @@ fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
                     done.flows.resize((flow + 1).next_multiple_of(1 << 12), 0);
                 }
                 done.flows[flow] += 1;
+            }
+            if options.order {
+                let number = record.payload().and_then(numbered).context("a packet without a number")?;
+                let flow = skewed_flow_of(record.data()).context("a packet of no flow")?;
+                // Sequentially consistent: workers see each other's numbers in the order in which they came.
+                done.reordered += u64::from(latest[flow].fetch_max(number + 1, Ordering::SeqCst) > number);
+                if flow == SKEWED_FLOWS {
+                    done.elephant = number + 1;
+                }
             }
         }
         done.span = Some((first, Instant::now()));

@@ -7,7 +7,7 @@ use super::{FULL_SPEED, Point};
 
 const COLUMNS: &str = "study,round,setup,x,receiver,asked_pps,offered,device_dropped,copies,received,lost,shed,unaccounted,\
 duration_s,span_s,received_pps,analysed_pps,receiver_cpu_s,napi_cpu_s,generator_cpu_s,late_flows,late_flows_whole,\
-steered,steered_late,moves,others_share,steal_share,invalid,load_average\n";
+steered,steered_late,steered_settled,elephant_worker,reordered,moves,others_share,steal_share,invalid,load_average\n";
 
 /// Every trial, with the columns' names. Lists have semicolons between their values.
 pub fn points(points: &[Point]) -> String {
@@ -20,7 +20,7 @@ pub fn points(points: &[Point]) -> String {
             .map_or_else(|| ",".to_owned(), |(touched, whole)| format!("{touched},{whole}"));
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{:.4},{:.4},{},{:.2}",
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{},{},{},{:.4},{:.4},{},{:.2}",
             point.study.name(),
             point.round + 1,
             point.setup.name(),
@@ -44,6 +44,9 @@ pub fn points(points: &[Point]) -> String {
             flows,
             list(&analysis.steered),
             list(&analysis.steered_late),
+            list(&analysis.steered_settled),
+            analysis.elephant.map_or_else(String::new, |worker| worker.to_string()),
+            analysis.reordered.map_or_else(String::new, |packets| packets.to_string()),
             analysis.moves,
             point.others_share,
             point.steal_share,
@@ -58,13 +61,13 @@ pub fn points(points: &[Point]) -> String {
 pub fn summary(lines: &[Line]) -> String {
     let mut text = "study,setup,x,receiver,trials,offered_pps,median_pps,low_pps,high_pps,of_xdp_drop,of_one,of_most,\
 whole_flows,lost_share,shed_share,device_share,receiver_ns_per_packet,ns_per_packet,ns_per_further,max_over_mean,\
-max_over_mean_late,moves,exact\n"
+max_over_mean_late,aside_late,max_over_mean_settled,aside_settled,reordered,moves,exact\n"
         .to_owned();
     let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
     for line in lines {
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{:.0},{:.0},{:.0},{:.0},{},{},{},{},{:.6},{:.6},{:.6},{:.1},{:.1},{},{},{},{},{}",
+            "{},{},{},{},{},{:.0},{:.0},{:.0},{:.0},{},{},{},{},{:.6},{:.6},{:.6},{:.1},{:.1},{},{},{},{},{},{},{},{},{}",
             line.study.name(),
             line.setup.name(),
             if line.x == FULL_SPEED { "full".to_owned() } else { line.x.to_string() },
@@ -86,6 +89,10 @@ max_over_mean_late,moves,exact\n"
             or_empty(line.further_ns),
             or_empty(line.imbalance),
             or_empty(line.imbalance_late),
+            or_empty(line.aside_late),
+            or_empty(line.imbalance_settled),
+            or_empty(line.aside_settled),
+            line.reordered.map_or_else(String::new, |packets| packets.to_string()),
             or_empty(line.moves),
             line.exact,
         );

@@ -238,9 +238,24 @@ impl Point {
     }
 }
 
+/// The part of the packets that the one largest flow of the study of skew has.
+pub const ELEPHANT: f64 = 0.4;
+
 /// The largest of these over their mean: 1 is even.
 pub fn imbalance(steered: &[u64]) -> Option<f64> {
     let sum: u64 = steered.iter().sum();
     let most = *steered.iter().max()?;
     (sum > 0).then(|| most as f64 * steered.len() as f64 / sum as f64)
+}
+
+/// The same where the elephant's own worker stands aside, since nothing can be taken from a flow: the busiest of the
+/// others over their mean. Only where the elephant alone is more than a worker's even part.
+pub fn imbalance_aside(steered: &[u64], elephant: Option<usize>) -> Option<f64> {
+    let elephant = elephant.filter(|worker| *worker < steered.len())?;
+    if ELEPHANT * steered.len() as f64 <= 1.0 {
+        return None;
+    }
+    let mut others = steered.to_vec();
+    others.remove(elephant);
+    imbalance(&others)
 }

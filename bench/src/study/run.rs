@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::trial::{self, Ask, Traffic};
-use super::{FULL_SPEED, Point, Series, Study};
+use super::{ELEPHANT, FULL_SPEED, Point, Series, Study};
 use crate::bed::{Bed, Cores, Setup};
 use crate::options::{LARGEST_LIVE_FRAME, Options, USUAL_MTU};
 use crate::trial::Tools;
@@ -31,13 +31,14 @@ const LONGER: f64 = 2.0;
 const LONGEST: f64 = 0.9;
 
 /// The study of skew: workers, the exponent of Zipf's law, loops per packet (the lighter load of the papers), the
-/// offered rate as a part of what the workers can do, and the least length of a trial in seconds, since balance looks a
-/// few times a second.
+/// offered rate as a part of what the workers can do (the elephant alone must not be too much for one), and the least
+/// length of a trial in seconds: two seconds for balance to find its place, and as long again to look at it.
 const SKEW_WORKERS: usize = 4;
 const ZIPF: f64 = 1.0;
 const SKEW_LOAD: u32 = 1000;
-const SKEW_RATE: f64 = 0.7;
-const SKEW_SECONDS: f64 = 2.0;
+const SKEW_RATE: f64 = 0.5;
+const SKEW_SECONDS: f64 = 4.0;
+const SKEW_QUICK_SECONDS: f64 = 1.0;
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -144,7 +145,7 @@ impl Runner<'_> {
         let mut bed = self.bed(setup, 1)?;
         let count = SKEW_WORKERS.min(self.options.most);
         let basis = Ask {
-            traffic: Traffic::Skewed(ZIPF),
+            traffic: Traffic::Skewed(ZIPF, ELEPHANT),
             load: SKEW_LOAD,
             count,
             x: count as u32,
@@ -154,7 +155,7 @@ impl Runner<'_> {
         // Workers that share a core can do no more than one.
         let cores = self.options.worker_cores().len().min(count);
         let pps = Some(capacity * cores as f64 * SKEW_RATE);
-        let seconds = if self.options.quick { self.options.seconds } else { SKEW_SECONDS };
+        let seconds = if self.options.quick { SKEW_QUICK_SECONDS } else { SKEW_SECONDS };
         for series in turned(&[Series::Static, Series::Adaptive], round) {
             self.try_out(
                 &mut bed,

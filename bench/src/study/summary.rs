@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Point, Series, Study, imbalance};
+use super::{Point, Series, Study, imbalance, imbalance_aside};
 use crate::bed::Setup;
 use crate::summary::Spread;
 
@@ -47,10 +47,18 @@ pub struct Line {
     pub whole_flows: Option<Spread>,
     /// The busiest worker's packets over the mean.
     pub imbalance: Option<f64>,
-    /// The same in the second half of the packets.
+    /// The same in the second half of the packets, and of the workers but the elephant's.
     pub imbalance_late: Option<f64>,
+    /// See `imbalance_late`.
+    pub aside_late: Option<f64>,
+    /// The same two of the packets from two seconds after the first on.
+    pub imbalance_settled: Option<f64>,
+    /// See `imbalance_settled`.
+    pub aside_settled: Option<f64>,
     /// Parts of the packets in the second half, of each worker, the busiest first.
     pub shares_late: Vec<f64>,
+    /// Packets of all trials that were analysed after a later one of their flow.
+    pub reordered: Option<u64>,
     /// Buckets that were moved.
     pub moves: Option<f64>,
     /// Whether every packet of every trial was in exactly one place.
@@ -138,6 +146,13 @@ fn line(
         whole_flows: all(&Point::whole_flows),
         imbalance: analysis(&|one| imbalance(&one.steered)),
         imbalance_late: analysis(&|one| imbalance(&one.steered_late)),
+        aside_late: analysis(&|one| imbalance_aside(&one.steered_late, one.elephant)),
+        imbalance_settled: analysis(&|one| imbalance(&one.steered_settled)),
+        aside_settled: analysis(&|one| imbalance_aside(&one.steered_settled, one.elephant)),
+        reordered: rounds
+            .values()
+            .filter_map(|point| point.analysis.as_ref()?.reordered)
+            .reduce(|sum, packets| sum + packets),
         shares_late: late.iter().map(|packets| *packets as f64 / sum.max(1) as f64).collect(),
         moves: analysis(&|one| Some(one.moves as f64)),
         exact: rounds.values().all(|point| point.is_exact()),
@@ -262,5 +277,29 @@ pub(super) mod tests {
         let lines = summarise(&[skewed], false);
         assert_eq!((lines[0].imbalance, lines[0].imbalance_late), (Some(1.2), Some(1.5)));
         assert_eq!(lines[0].shares_late, [0.75, 0.25]);
+        assert_eq!((lines[0].imbalance_settled, lines[0].reordered), (None, None));
+    }
+
+    #[test]
+    fn the_elephants_worker_stands_aside_where_it_cannot_but_have_more() {
+        assert_eq!(imbalance_aside(&[400, 150, 300, 150], Some(0)), Some(1.5));
+        assert_eq!(imbalance_aside(&[400, 200], Some(0)), None);
+        assert_eq!(imbalance_aside(&[400, 150, 300, 150], None), None);
+        assert_eq!(imbalance_aside(&[], Some(0)), None);
+        let trial = |round, reordered| {
+            let analysis = Analysis {
+                steered_late: vec![1, 1, 6],
+                steered_settled: vec![2, 2, 8],
+                reordered: Some(reordered),
+                elephant: Some(2),
+                ..Analysis::default()
+            };
+            let skewed = point(Study::Skew, Series::Adaptive, 3, round, 1000);
+            Point { analysis: Some(analysis), ..skewed }
+        };
+        let lines = summarise(&[trial(0, 1), trial(1, 2)], false);
+        assert_eq!((lines[0].imbalance_late, lines[0].aside_late), (Some(2.25), Some(1.0)));
+        assert_eq!((lines[0].imbalance_settled, lines[0].aside_settled), (Some(2.0), Some(1.0)));
+        assert_eq!(lines[0].reordered, Some(3), "of all rounds");
     }
 }

@@ -23,8 +23,9 @@ pub enum Traffic {
     Flows,
     /// Live frames of flows that have 16 packets each and end.
     EndingFlows,
-    /// Live frames of 4096 flows that differ in size by Zipf's law with this exponent.
-    Skewed(f64),
+    /// Live frames of 4096 flows that differ in size by Zipf's law with this exponent, and one flow besides that has this
+    /// part of the packets.
+    Skewed(f64, f64),
 }
 
 /// What is to be tried.
@@ -92,8 +93,8 @@ impl Ask {
             Series::Controlled => {
                 vec![own("ring", device, &cores, &format!("{load} --whole-flows --shed"))]
             }
-            Series::Static => vec![own("ring", device, &cores, &load)],
-            Series::Adaptive => vec![own("ring", device, &cores, &format!("{load} --adaptive"))],
+            Series::Static => vec![own("ring", device, &cores, &format!("{load} --order"))],
+            Series::Adaptive => vec![own("ring", device, &cores, &format!("{load} --order --adaptive"))],
             Series::Xsk => vec![own("xsk-poll", device, &cores, "")],
             Series::Fanout if self.study == Study::Queues => {
                 vec![own("packet", device, &cores, "--fanout queue")]
@@ -119,7 +120,9 @@ impl Ask {
                 tools.wirelane
             ),
             Traffic::EndingFlows => format!("{} flows {device} {rest}", tools.bench),
-            Traffic::Skewed(exponent) => format!("{} flows {device} {rest} --zipf {exponent}", tools.bench),
+            Traffic::Skewed(exponent, elephant) => {
+                format!("{} flows {device} {rest} --zipf {exponent} --elephant {elephant}", tools.bench)
+            }
         };
         if let Some(pps) = self.pps {
             line += &format!(" --rate {pps:.0}");
