@@ -133,11 +133,26 @@ fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
 #[test]
 fn the_study_of_queues_accounts_for_every_packet() {
     let all = ["drop", "ring", "ring-per-queue", "xsk", "fanout"];
-    let cells: Vec<(&str, &str)> = all.iter().flat_map(|one| [(*one, "1"), (*one, "2")]).collect();
+    let mut cells: Vec<(&str, &str)> = all.iter().flat_map(|one| [(*one, "1"), (*one, "2")]).collect();
+    cells.extend([("one-reader", "1"), ("locked", "1"), ("unplaced", "2"), ("tuned", "2")]);
     let Some(run) = study("queues", &cells, "") else { return };
     // Bursts take the queues in turn, so with two queues each of two workers has half but for one burst.
     let (lines, column) = run.csv("studies.csv");
     let mut looked = 0;
+    for line in lines.iter().filter(|line| line[column("receiver")] == "tuned") {
+        // NAPI has threads there, and they have worked; elsewhere in setup A it has none.
+        assert!(line[column("napi_cpu_s")].parse::<f64>().unwrap() > 0.0, "{line:?}");
+        looked += 1;
+    }
+    assert_eq!(looked, 1);
+    for line in lines.iter().filter(|line| line[column("receiver")] != "tuned") {
+        assert_eq!(line[column("napi_cpu_s")].parse::<f64>().unwrap(), 0.0, "{line:?}");
+    }
+    let chart = run.file("study-queues.svg");
+    for setup in ["(a) one queue", "(b) one queue", "(c) two queues", "(d) queue threads"] {
+        assert!(chart.contains(setup), "{setup}: {chart}");
+    }
+    looked = 0;
     for line in lines.iter().filter(|line| line[column("receiver")] == "ring" && line[column("x")] == "2") {
         let steered: Vec<u64> =
             line[column("steered")].split(';').map(|packets| packets.parse().unwrap()).collect();

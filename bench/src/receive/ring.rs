@@ -2,10 +2,12 @@
 //! control and an analysis whose cost is chosen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use wirelane::send::numbered;
+use wirelane::tune::Polling;
 use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker};
 
 use super::{Analysis, Args, Counts, End};
@@ -17,6 +19,9 @@ pub struct RingArgs {
     /// Steer by RX queue instead of by flow
     #[arg(long)]
     by_queue: bool,
+    /// How readers come to packets and cores
+    #[arg(long, value_enum, default_value_t = Arrangement::Pinned)]
+    arrangement: Arrangement,
     /// Buckets of flows move from busy to idle workers
     #[arg(long)]
     adaptive: bool,
@@ -35,6 +40,19 @@ pub struct RingArgs {
     order: bool,
 }
 
+/// Readers and cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arrangement {
+    /// A worker for each of --cores, on it
+    Pinned,
+    /// As many workers, on whatever core the scheduler chooses
+    Unplaced,
+    /// One worker behind a lock, and as many readers that copy its batches
+    Lock,
+    /// As many workers, and a kernel thread for each RX queue, all placed as 'wirelane tune' does
+    Tuned,
+}
+
 /// How often the workers' shares are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -47,22 +65,34 @@ type Latest = Vec<AtomicU64>;
 pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let cores = if args.cores.is_empty() { &[0][..] } else { &args.cores };
     let options = &args.ring;
-    let mut capture = Builder::new(Selector::parse_list(&args.device)?)
+    let builder = Builder::new(Selector::parse_list(&args.device)?);
+    let builder = match options.arrangement {
+        Arrangement::Pinned => builder.workers(cores.len()).cores(cores.iter().copied()),
+        Arrangement::Unplaced => builder.workers(cores.len()),
+        Arrangement::Lock => builder.workers(1),
+        Arrangement::Tuned => builder.workers(cores.len()).polling(Polling::Threaded).cores_auto(),
+    };
+    let mut capture = builder
         .engine(Engine::Ring)
         .hook(HookChoice::Native)
         .take(true)
         .ring_size((args.buffer as usize) << 20)
-        .workers(cores.len())
-        .cores(cores.iter().copied())
         .steering(if options.by_queue { Steering::Queue } else { Steering::Flow })
         .balance(if options.adaptive { Balance::Adaptive } else { Balance::Static })
         .congestion_control(options.shed.then(Watermarks::default))
         .open()?;
-    let workers = capture.workers();
+    let mut workers = capture.workers();
+    let shared = match options.arrangement {
+        Arrangement::Lock => workers.pop().map(Mutex::new),
+        _ => None,
+    };
     let latest: Latest = (0..=SKEWED_FLOWS).map(|_| AtomicU64::new(0)).collect();
     let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
-        let threads: Vec<_> =
+        let mut threads: Vec<_> =
             workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options, &latest))).collect();
+        if let Some(shared) = &shared {
+            threads.extend(cores.iter().map(|_| scope.spawn(|| take_in_turn(shared, options))));
+        }
         super::ready()?;
         let mut looks: Vec<(Instant, Vec<u64>)> = Vec::new();
         while !end.signal.load(Ordering::Relaxed) {
@@ -138,6 +168,7 @@ fn steered(ledger: &Ledger) -> Vec<u64> {
 }
 
 /// What one worker did.
+#[derive(Default)]
 struct Analysed {
     packets: u64,
     /// When its first batch came and its last one was done.
@@ -152,7 +183,7 @@ struct Analysed {
 
 fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<Analysed> {
     worker.pin()?;
-    let mut done = Analysed { packets: 0, span: None, flows: Vec::new(), reordered: 0, elephant: 0 };
+    let mut done = Analysed::default();
     while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
         if batch.is_empty() {
             continue;
@@ -160,9 +191,7 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
         let first = done.span.map_or_else(Instant::now, |span| span.0);
         for record in batch {
             done.packets += 1;
-            for turn in 0..options.load {
-                std::hint::black_box(turn);
-            }
+            spin(options.load);
             if options.whole_flows {
                 let number = record.payload().and_then(numbered).context("a packet without a number")?;
                 let flow = flow_of(number) as usize;
@@ -185,4 +214,40 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
         done.span = Some((first, Instant::now()));
     }
     Ok(done)
+}
+
+/// As if a packet were analysed.
+fn spin(load: u32) {
+    for turn in 0..load {
+        std::hint::black_box(turn);
+    }
+}
+
+/// One of several readers of a worker: it copies a batch, since the lock's next owner gives it back, and analyses the
+/// copies while others read.
+fn take_in_turn(shared: &Mutex<Worker>, options: &RingArgs) -> Result<Analysed> {
+    let mut done = Analysed::default();
+    let mut copies: Vec<u8> = Vec::new();
+    loop {
+        copies.clear();
+        let mut packets = 0;
+        {
+            let mut worker = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { return Ok(done) };
+            for record in batch {
+                copies.extend_from_slice(record.data());
+                packets += 1;
+            }
+        }
+        if packets == 0 {
+            continue;
+        }
+        let first = done.span.map_or_else(Instant::now, |span| span.0);
+        std::hint::black_box(&copies);
+        for _ in 0..packets {
+            spin(options.load);
+        }
+        done.packets += packets;
+        done.span = Some((first, Instant::now()));
+    }
 }

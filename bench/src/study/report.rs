@@ -61,7 +61,10 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
             "RX queues, each to a worker of its own",
             "The generator's one core spreads bursts of cloned sk_buffs over the queues. \"A process per eth@N\" is Fusco \
              and Deri's arrangement: an application for each virtual device, pinned. In setup B each queue has a NAPI \
-             thread on its worker's core. `of one`: of the same receiver with one queue."
+             thread on its worker's core. `of one`: of the same receiver with one queue. (a) to (d) are the setups of \
+             Fusco and Deri's Table 2, whose readers only count: in (b) each reader copies a batch under the lock; in \
+             (c) the scheduler places the readers; in (d) each queue has a NAPI thread, and `tune` places threads and \
+             readers; `of one`: of (a). Target: (d) beats all others, which takes cores for its threads."
                 .to_owned(),
         ),
         Study::Workers => (
@@ -309,8 +312,14 @@ pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str)
 
 fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
     let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
+    // The setups of Table 2 are always in A.
+    let (table_2, of): (Vec<&Line>, Vec<&Line>) =
+        of.into_iter().partition(|line| line.series.is_of_table_2());
     let setup: Setup = of.iter().map(|line| line.setup).min()?;
     let of: Vec<&Line> = of.into_iter().filter(|line| line.setup == setup).collect();
+    let of_one_reader = |series| {
+        table_2.iter().find(|line| line.series == series).map_or_else(none, |line| middle(line.of_one))
+    };
     let most = of.iter().map(|line| line.x).filter(|x| *x != FULL_SPEED).max()?;
     let at = |x: u32, series: Series| of.iter().copied().find(|line| (line.x, line.series) == (x, series));
     let of_one = |series| at(most, series).map_or_else(none, |line| middle(line.of_one));
@@ -319,12 +328,19 @@ fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
     Some(match study {
         Study::Queues => row(
             format!("{most} queues, of one; setup {setup}"),
-            format!("{}; a process per queue {}", of_one(Series::Ring), of_one(Series::RingPerQueue)),
             format!(
-                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}",
+                "{}; a process per queue {}; Table 2 (d), of (a): {}",
+                of_one(Series::Ring),
+                of_one(Series::RingPerQueue),
+                of_one_reader(Series::Tuned)
+            ),
+            format!(
+                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}; Table 2 (b) {}, (c) {}",
                 of_one(Series::Xsk),
                 of_one(Series::Fanout),
-                of_one(Series::Drop)
+                of_one(Series::Drop),
+                of_one_reader(Series::Locked),
+                of_one_reader(Series::Unplaced)
             ),
         ),
         Study::Workers => row(

@@ -103,6 +103,21 @@ impl Runner<'_> {
                 }
             }
         }
+        self.table_2(round)
+    }
+
+    /// Fusco and Deri's Table 2. Its setups say themselves who polls the queues, so the bed is that of setup A.
+    fn table_2(&mut self, round: usize) -> Result<()> {
+        for (series, queues) in turned(&Series::TABLE_2, round) {
+            if queues as usize > self.options.most {
+                continue;
+            }
+            let mut bed = self.bed(Setup::A, queues as usize)?;
+            let count = if series == Series::OneReader { 1 } else { 2 };
+            let ask = self.ask(Study::Queues, Setup::A, series, round);
+            let traffic = Traffic::Clones(queues);
+            self.try_out(&mut bed, &Ask { x: queues, count, traffic, ..ask })?;
+        }
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub struct Line {
     pub offered_pps: f64,
     /// Of XDP_DROP under the same traffic in the same round.
     pub of_limit: Option<f64>,
-    /// Of the same receiver with one queue, worker or application in the same round.
+    /// Of the same receiver with one queue, worker or application in the same round; of Table 2, of its first setup.
     pub of_one: Option<Spread>,
     /// Of the highest rate of analysis in the same round and setup, with or without congestion control.
     pub of_most: Option<Spread>,
@@ -124,7 +124,7 @@ fn line(
         pps: all(&|point| Some(rate(point)))?,
         offered_pps: median(&|point| point.offered as f64 / point.duration_s),
         of_limit: to((study, setup, x, Series::Drop), &ratio).map(|spread| spread.median),
-        of_one: to((study, setup, 1, series), &ratio),
+        of_one: to((study, setup, 1, series.reference()), &ratio),
         of_most: if study == Study::Congestion {
             all(&|point| Some(rate(point) / most(point.round)?))
         } else {

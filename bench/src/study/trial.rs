@@ -85,6 +85,10 @@ impl Ask {
             Series::Drop => vec![own("drop", device, &cores[..1], "")],
             Series::Ring if self.study == Study::Queues => vec![own("ring", device, &cores, "--by-queue")],
             Series::Ring => vec![own("ring", device, &cores, "")],
+            Series::OneReader => vec![own("ring", device, &cores, "--arrangement unplaced")],
+            Series::Locked => vec![own("ring", device, &cores, "--arrangement lock")],
+            Series::Unplaced => vec![own("ring", device, &cores, "--by-queue --arrangement unplaced")],
+            Series::Tuned => vec![own("ring", device, &cores, "--by-queue --arrangement tuned")],
             Series::RingPerQueue => {
                 each(&|queue, core| own("ring", &format!("{device}@{queue}"), &[core], ""))
             }
@@ -154,6 +158,9 @@ impl Ask {
 const READY: Duration = Duration::from_secs(30);
 
 fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
+    if ask.setup == Setup::A {
+        bed.forget_napi();
+    }
     let mut children = Vec::new();
     for (cores, words) in ask.receivers(bed, tools) {
         let mut child = Child::spawn(&mut bed.receiver_on(&cores, &words))?;
@@ -168,7 +175,11 @@ fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
         }
         children.push(child);
     }
-    bed.place_napi(ask.priority())?;
+    if ask.series == Series::Tuned {
+        bed.adopt_napi()?;
+    } else {
+        bed.place_napi(ask.priority())?;
+    }
     Ok(children)
 }
 
