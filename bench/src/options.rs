@@ -111,7 +111,7 @@ pub enum Part {
     Congestion,
     /// Study: skewed flows over workers, static and with adaptive balance
     Skew,
-    /// Study: 1 to 4 applications on one device
+    /// Study: 1 to 8 applications on one device
     Sharing,
 }
 

@@ -19,8 +19,6 @@ const QUICK_TRIES: usize = 2;
 
 /// RX queues, workers and applications.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
-/// Applications on one device: most that are tried.
-const MOST_APPLICATIONS: usize = 4;
 
 /// Offered rates of the study of congestion, in percent of what the analysis can do.
 const FACTORS: [u32; 6] = [50, 100, 150, 200, 400, FULL_SPEED];
@@ -189,7 +187,7 @@ impl Runner<'_> {
         } else if round == 0 {
             self.studied.left_out.push("sharing: tcpdump is not installed".to_owned());
         }
-        for count in self.counts().into_iter().filter(|count| *count <= MOST_APPLICATIONS) {
+        for count in self.counts() {
             for series in turned(&all, round) {
                 let ask = self.ask(Study::Sharing, setup, series, round);
                 self.try_out(&mut bed, &Ask { x: count as u32, count, ..ask })?;
