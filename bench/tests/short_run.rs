@@ -113,7 +113,12 @@ fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
         if field("receiver") != "controlled" {
             assert_eq!(number("shed"), 0, "{line:?}");
         }
-        found.insert((field("receiver").to_owned(), field("x").to_owned()));
+        let x = if name == "congestion" {
+            format!("{}/{}", field("load"), field("x"))
+        } else {
+            field("x").to_owned()
+        };
+        found.insert((field("receiver").to_owned(), x));
     }
     let cells: BTreeSet<(String, String)> =
         cells.iter().map(|(receiver, x)| ((*receiver).to_owned(), (*x).to_owned())).collect();
@@ -172,10 +177,12 @@ fn the_study_of_workers_accounts_for_every_packet() {
 
 #[test]
 fn the_study_of_congestion_accounts_for_every_packet() {
-    let rates = ["50", "100", "150", "200", "400", "full"];
+    let all = ["1000/50", "1000/100", "1000/150", "1000/200", "1000/400", "1000/full"];
+    let further = ["500/100", "500/200", "500/full"];
+    let rates = [&all[..], &further[..]].concat();
     let cells: Vec<(&str, &str)> =
         rates.iter().flat_map(|rate| [("uncontrolled", *rate), ("controlled", *rate)]).collect();
-    let Some(run) = study("congestion", &cells, "--load 1000") else { return };
+    let Some(run) = study("congestion", &cells, "--load 1000,500") else { return };
     let (lines, column) = run.csv("studies.csv");
     for line in &lines {
         let number = |head: &str| line[column(head)].parse::<u64>().unwrap();

@@ -85,7 +85,7 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
         panels.push(arrangements(&table_2));
     }
     for setup in setups {
-        let of: Vec<&Line> = lines.iter().copied().filter(|line| line.setup == setup).collect();
+        let of = of_widest_load(lines.iter().copied().filter(|line| line.setup == setup).collect());
         if of.is_empty() {
             continue;
         }
@@ -125,10 +125,12 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 panel("The same, of one worker", "ratio to one", x_name, Some(0.9), &|line| line.of_one);
             }
             Study::Congestion => {
+                let loops = of.first().map_or(0, |line| line.load);
+                let what = |quantity: &str| format!("{quantity}, {loops} loops each");
                 let x_name =
                     "offered, of what the worker can analyse with a core of its own; dashed: the target";
-                panel("Packets analysed", "of the most", x_name, Some(0.95), &|line| line.of_most);
-                panel("Flows analysed whole", "% of those begun", x_name, Some(95.0), &|line| {
+                panel(&what("Packets analysed"), "of the most", x_name, Some(0.95), &|line| line.of_most);
+                panel(&what("Flows analysed whole"), "% of those begun", x_name, Some(95.0), &|line| {
                     line.whole_flows.map(|whole| scaled(whole, 100.0))
                 });
             }
@@ -140,6 +142,13 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
         }
     }
     panels
+}
+
+/// Those with the load for which there are most values, the others being rows of the table only; nearly always all.
+fn of_widest_load(lines: Vec<&Line>) -> Vec<&Line> {
+    let of = |load: u32| lines.iter().filter(|line| line.load == load).count();
+    let widest = lines.iter().map(|line| line.load).max_by_key(|load| of(*load));
+    lines.iter().copied().filter(|line| Some(line.load) == widest).collect()
 }
 
 /// Fusco and Deri's Table 2: a bar for each setup.

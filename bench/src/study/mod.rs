@@ -189,6 +189,8 @@ pub struct Point {
     pub setup: Setup,
     /// What varies: RX queues, workers, applications, or the offered rate in percent of the capacity.
     pub x: u32,
+    /// Loops that ours spun for each packet.
+    pub load: u32,
     /// Who received.
     pub series: Series,
     /// The round, from 0.

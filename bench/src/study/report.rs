@@ -77,12 +77,12 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
             format!(
                 "A worker that spins {} loops a packet, offered parts of what it can analyse with a core of its own; flows \
                  of 16 packets, 256 at a time. `analysed`: packets per second of analysis, until the ring is empty. \
-                 `of most`: of the highest rate of that setup and round, with or without control. `whole flows`: of the \
+                 `of most`: of the highest rate of those loops, that setup and round, with or without control. `whole flows`: of the \
                  flows of which anything was analysed, those of which all was, in the second half of a trial, \
                  when the ring has filled; where the device's queue drops packets nobody has whole flows. Targets at \
                  overload: 0.95 and 95 %. In setup B at a rate each packet may wake NAPI's thread, whose way in and \
                  out takes more of the worker's core than the packets do; at full speed it handles many in one go.",
-                options.load
+                options.load.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
             ),
         ),
         Study::Skew => (
@@ -129,6 +129,7 @@ fn heads(study: Study) -> &'static [&'static str] {
         Study::Congestion => &[
             "Wirelane",
             "setup",
+            "loops",
             "offered",
             "kpps offered",
             "kpps analysed",
@@ -191,6 +192,7 @@ fn row(study: Study, line: &Line) -> Vec<String> {
         Study::Congestion => vec![
             label,
             setup,
+            line.load.to_string(),
             offered(line.x),
             format!("{:.0}", line.offered_pps / 1e3),
             format!("{:.1}", line.pps.median / 1e3),
@@ -283,6 +285,9 @@ fn notes(options: &Options, lines: &[Line], studied: &Studied) -> String {
     format!("\nOf the studies:\n\n- {}\n", notes.join("\n- "))
 }
 
+/// The overload that the project's README tells, in percent of what the analysis can do.
+const TWICE: u32 = 200;
+
 /// The project's README: a line per study, what there is to say in one. Empty where nothing was studied.
 pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str) -> String {
     let rows: Vec<Vec<String>> = Study::ALL.into_iter().filter_map(|study| short_row(study, lines)).collect();
@@ -349,14 +354,19 @@ fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
             format!("TPACKET_V3 {}", of_one(Series::Fanout)),
         ),
         Study::Congestion => {
-            let both = |series| {
-                at(most, series).map_or_else(none, |line| {
-                    let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
-                    format!("{} of the most, {whole} of flows whole", middle(line.of_most))
-                })
+            let both = |wanted: Series| {
+                let of = of.iter().filter(|line| (line.series, line.x) == (wanted, TWICE));
+                let texts: Vec<String> = of
+                    .map(|line| {
+                        let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
+                        let most = middle(line.of_most);
+                        format!("{} loops: {most} of the most, {whole} of flows whole", line.load)
+                    })
+                    .collect();
+                if texts.is_empty() { none() } else { texts.join("; ") }
             };
             row(
-                format!("{} of what it can analyse; setup {setup}", offered(most)),
+                format!("{} of what it can analyse; setup {setup}", offered(TWICE)),
                 both(Series::Controlled),
                 format!("without control {}", both(Series::Uncontrolled)),
             )

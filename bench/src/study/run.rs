@@ -20,8 +20,9 @@ const QUICK_TRIES: usize = 2;
 /// RX queues, workers and applications.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 
-/// Offered rates of the study of congestion, in percent of what the analysis can do.
+/// Offered rates of the study of congestion, in percent of what the analysis can do; those of further loads.
 const FACTORS: [u32; 6] = [50, 100, 150, 200, 400, FULL_SPEED];
+const FURTHER_FACTORS: [u32; 3] = [100, 200, FULL_SPEED];
 /// Its ring in MiB: one that fills soon, so that a trial is mostly what comes after that.
 const SMALL_RING: u32 = 1;
 /// Its trials are this many times longer than others, up to what processes may run that go first.
@@ -135,18 +136,21 @@ impl Runner<'_> {
         let seconds = (self.options.seconds * LONGER).min(LONGEST);
         for setup in self.options.setups.clone() {
             let mut bed = self.bed(setup, 1)?;
-            let basis = Ask {
-                traffic: Traffic::EndingFlows,
-                buffer: SMALL_RING,
-                load: self.options.load,
-                seconds,
-                ..self.ask(Study::Congestion, setup, Series::Uncontrolled, round)
-            };
-            let Some(capacity) = self.capacity(&mut bed, &basis)? else { continue };
-            for x in turned(&FACTORS, round) {
-                let pps = (x != FULL_SPEED).then(|| capacity * f64::from(x) / 100.0);
-                for series in turned(&[Series::Uncontrolled, Series::Controlled], round) {
-                    self.try_out(&mut bed, &Ask { x, series, pps, ..basis })?;
+            for (number, load) in self.options.load.iter().enumerate() {
+                let basis = Ask {
+                    traffic: Traffic::EndingFlows,
+                    buffer: SMALL_RING,
+                    load: *load,
+                    seconds,
+                    ..self.ask(Study::Congestion, setup, Series::Uncontrolled, round)
+                };
+                let Some(capacity) = self.capacity(&mut bed, &basis)? else { continue };
+                let factors = if number == 0 { &FACTORS[..] } else { &FURTHER_FACTORS[..] };
+                for x in turned(factors, round) {
+                    let pps = (x != FULL_SPEED).then(|| capacity * f64::from(x) / 100.0);
+                    for series in turned(&[Series::Uncontrolled, Series::Controlled], round) {
+                        self.try_out(&mut bed, &Ask { x, series, pps, ..basis })?;
+                    }
                 }
             }
         }

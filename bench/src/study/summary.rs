@@ -14,6 +14,8 @@ pub struct Line {
     /// See [`Point`].
     pub setup: Setup,
     /// See [`Point`].
+    pub load: u32,
+    /// See [`Point`].
     pub x: u32,
     /// See [`Point`].
     pub series: Series,
@@ -28,7 +30,7 @@ pub struct Line {
     pub of_limit: Option<f64>,
     /// Of the same receiver with one queue, worker or application in the same round; of Table 2, of its first setup.
     pub of_one: Option<Spread>,
-    /// Of the highest rate of analysis in the same round and setup, with or without congestion control.
+    /// Of the highest rate of analysis in the same round and setup with the same loops, with or without congestion control.
     pub of_most: Option<Spread>,
     /// Parts of the packets at receivers' hooks.
     pub lost_share: f64,
@@ -65,7 +67,8 @@ pub struct Line {
     pub exact: bool,
 }
 
-type Cell = (Study, Setup, u32, Series);
+/// Study, setup, loops per packet, what varies, who receives.
+type Cell = (Study, Setup, u32, u32, Series);
 
 fn rate(point: &Point) -> f64 {
     match point.study {
@@ -79,7 +82,7 @@ pub fn summarise(points: &[Point], disturbed: bool) -> Vec<Line> {
     let mut cells: BTreeMap<Cell, BTreeMap<usize, &Point>> = BTreeMap::new();
     // The last one of a round stands, and one that counts is the last of its round.
     for point in points.iter().filter(|point| disturbed || point.invalid.is_none()) {
-        let cell = (point.study, point.setup, point.x, point.series);
+        let cell = (point.study, point.setup, point.load, point.x, point.series);
         cells.entry(cell).or_default().insert(point.round, point);
     }
     cells.iter().filter_map(|(cell, rounds)| line(&cells, *cell, rounds)).collect()
@@ -90,7 +93,7 @@ fn line(
     cell: Cell,
     rounds: &BTreeMap<usize, &Point>,
 ) -> Option<Line> {
-    let (study, setup, x, series) = cell;
+    let (study, setup, load, x, series) = cell;
     let all = |value: &dyn Fn(&Point) -> Option<f64>| {
         Spread::of(rounds.values().filter_map(|point| value(point)).collect())
     };
@@ -105,7 +108,7 @@ fn line(
     };
     let ratio = |point: &Point, other: &Point| rate(point) / rate(other);
     let most = |round: usize| {
-        let same = cells.iter().filter(|(other, _)| (other.0, other.1) == (study, setup));
+        let same = cells.iter().filter(|(other, _)| (other.0, other.1, other.2) == (study, setup, load));
         same.filter_map(|(_, rounds)| rounds.get(&round)).map(|point| rate(point)).reduce(f64::max)
     };
     let analysis = |value: &dyn Fn(&crate::receive::Analysis) -> Option<f64>| {
@@ -118,13 +121,14 @@ fn line(
     Some(Line {
         study,
         setup,
+        load,
         x,
         series,
         trials: rounds.len(),
         pps: all(&|point| Some(rate(point)))?,
         offered_pps: median(&|point| point.offered as f64 / point.duration_s),
-        of_limit: to((study, setup, x, Series::Drop), &ratio).map(|spread| spread.median),
-        of_one: to((study, setup, 1, series.reference()), &ratio),
+        of_limit: to((study, setup, load, x, Series::Drop), &ratio).map(|spread| spread.median),
+        of_one: to((study, setup, load, 1, series.reference()), &ratio),
         of_most: if study == Study::Congestion {
             all(&|point| Some(rate(point) / most(point.round)?))
         } else {
@@ -136,7 +140,7 @@ fn line(
         receiver_ns: median(&|point| point.receiver_cpu_s * 1e9 / point.received.max(1) as f64),
         kernel_ns: median(&kernel_ns),
         further_ns: if study == Study::Sharing && x > 1 {
-            to((study, setup, 1, series), &|point, one| {
+            to((study, setup, load, 1, series), &|point, one| {
                 (kernel_ns(point) - kernel_ns(one)) / f64::from(x - 1)
             })
             .map(|spread| spread.median)
@@ -175,6 +179,7 @@ pub(super) mod tests {
         Point {
             study,
             setup: Setup::A,
+            load: 0,
             x,
             series,
             round,
@@ -240,8 +245,11 @@ pub(super) mod tests {
             of(Series::Uncontrolled, 100, 1000, 1.0),
             // 900 packets in 1.25 seconds.
             of(Series::Controlled, FULL_SPEED, 900, 1.25),
+            // Fewer loops, for which another rate is the most.
+            Point { load: 10, ..of(Series::Controlled, 200, 500, 1.0) },
         ];
         let lines = summarise(&points, false);
+        assert_eq!(find(&lines, 200, Series::Controlled).of_most.unwrap().median, 1.0);
         let line = find(&lines, FULL_SPEED, Series::Controlled);
         assert!((line.of_most.unwrap().median - 0.72).abs() < 1e-9);
         assert!((line.whole_flows.unwrap().median - 0.9).abs() < 1e-9);

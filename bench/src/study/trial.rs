@@ -262,6 +262,7 @@ pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
         study: ask.study,
         setup: ask.setup,
         x: ask.x,
+        load: ask.load,
         series: ask.series,
         round: ask.round,
         asked_pps: ask.pps,
