@@ -216,11 +216,7 @@ impl Bed {
         for pid in &self.napi {
             let words = ["-n", &self.cores.nice.to_string(), "-p", &pid.to_string()];
             let output = Command::new("renice").args(words).output().context("renice")?;
-            ensure!(
-                output.status.success(),
-                "renice: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
+            ensure!(output.status.success(), "renice: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
     }

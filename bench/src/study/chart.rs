@@ -18,7 +18,7 @@ const HEAD: u32 = 40;
 const PANEL: u32 = 300;
 /// Left of a panel its numbers and their name, right of it the series.
 const LEFT: u32 = 70;
-const RIGHT: i32 = 250;
+const RIGHT: i32 = 290;
 const BELOW: u32 = 55;
 
 /// The name of a study's chart.

@@ -141,22 +141,20 @@ fn heads(study: Study) -> &'static [&'static str] {
             "device",
             "account",
         ],
-        Study::Skew => {
-            &[
-                "Wirelane",
-                "setup",
-                "workers",
-                "Mpps",
-                "max/mean, half",
-                "aside, half",
-                "max/mean, 2 s",
-                "aside, 2 s",
-                "reordered",
-                "moves",
-                "lost",
-                "account",
-            ]
-        }
+        Study::Skew => &[
+            "Wirelane",
+            "setup",
+            "workers",
+            "Mpps",
+            "max/mean, half",
+            "aside, half",
+            "max/mean, 2 s",
+            "aside, 2 s",
+            "reordered",
+            "moves",
+            "lost",
+            "account",
+        ],
         Study::Sharing => &[
             "receiver",
             "setup",
@@ -374,9 +372,10 @@ fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
         Study::Skew => {
             let late = |series| {
                 at(most, series).map_or_else(none, |line| {
-                    let (all, aside) = line
-                        .imbalance_settled
-                        .map_or((line.imbalance_late, line.aside_late), |all| (Some(all), line.aside_settled));
+                    let (all, aside) =
+                        line.imbalance_settled.map_or((line.imbalance_late, line.aside_late), |all| {
+                            (Some(all), line.aside_settled)
+                        });
                     let reordered = line.reordered.map_or_else(none, |packets| packets.to_string());
                     format!("{}, elephant's aside {}, reordered {reordered}", ratio(all), ratio(aside))
                 })
