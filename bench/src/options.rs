@@ -104,13 +104,13 @@ pub enum Part {
     LossFree,
     /// What the parts of a kernel program cost
     Cost,
-    /// Study: 1 to 8 RX queues, each to a worker of its own
+    /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
     Workers,
     /// Study: overload of the analysis, with and without congestion control
     Congestion,
-    /// Study: skewed flows over workers, static and with adaptive balance
+    /// Study: skewed flows and an elephant over workers, static and with adaptive balance
     Skew,
     /// Study: 1 to 8 applications on one device
     Sharing,

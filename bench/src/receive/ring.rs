@@ -204,8 +204,7 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
             if options.order {
                 let number = record.payload().and_then(numbered).context("a packet without a number")?;
                 let flow = skewed_flow_of(record.data()).context("a packet of no flow")?;
-                // Sequentially consistent: workers see each other's numbers in the order in which they came.
-                done.reordered += u64::from(latest[flow].fetch_max(number + 1, Ordering::SeqCst) > number);
+                done.reordered += u64::from(comes_late(&latest[flow], number));
                 if flow == SKEWED_FLOWS {
                     done.elephant = number + 1;
                 }
@@ -214,6 +213,12 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
         done.span = Some((first, Instant::now()));
     }
     Ok(done)
+}
+
+/// Whether a packet with this number or a later one of its flow was analysed before, by any worker.
+fn comes_late(latest: &AtomicU64, number: u64) -> bool {
+    // In the order in which workers get here, which is all that one of them can know of another.
+    latest.fetch_max(number + 1, Ordering::SeqCst) > number
 }
 
 /// As if a packet were analysed.
@@ -249,5 +254,17 @@ fn take_in_turn(shared: &Mutex<Worker>, options: &RingArgs) -> Result<Analysed> 
         }
         done.packets += packets;
         done.span = Some((first, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_comes_late_where_a_later_one_or_itself_came_before() {
+        let latest = AtomicU64::new(0);
+        let late: Vec<bool> = [0, 3, 2, 4, 4, 9].map(|number| comes_late(&latest, number)).to_vec();
+        assert_eq!(late, [false, false, true, false, true, false]);
     }
 }

@@ -130,7 +130,7 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 let x_name =
                     "offered, of what the worker can analyse with a core of its own; dashed: the target";
                 panel(&what("Packets analysed"), "of the most", x_name, Some(0.95), &|line| line.of_most);
-                panel(&what("Flows analysed whole"), "% of those begun", x_name, Some(95.0), &|line| {
+                panel(&what("Flows whole, of those begun"), "%", x_name, Some(95.0), &|line| {
                     line.whole_flows.map(|whole| scaled(whole, 100.0))
                 });
             }
