@@ -206,6 +206,26 @@ impl Bed {
         Ok(())
     }
 
+    /// Knows the threads that NAPI has from the receiver, which has placed them too; they get the nice value of all. In
+    /// setup A, where they are gone after the trial.
+    ///
+    /// # Errors
+    /// Where there are none.
+    pub fn adopt_napi(&mut self) -> Result<()> {
+        self.napi = self.find_napi_threads()?;
+        for pid in &self.napi {
+            let words = ["-n", &self.cores.nice.to_string(), "-p", &pid.to_string()];
+            let output = Command::new("renice").args(words).output().context("renice")?;
+            ensure!(output.status.success(), "renice: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(())
+    }
+
+    /// Forgets them again.
+    pub fn forget_napi(&mut self) {
+        self.napi.clear();
+    }
+
     /// CPU time of NAPI's threads so far; zero in setup A, where NAPI has none of its own.
     ///
     /// # Errors

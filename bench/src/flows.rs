@@ -20,7 +20,7 @@ use crate::skel::flows::FlowsSkelBuilder;
 /// Entries of the program's table.
 const SEQUENCE: usize = 1 << 16;
 
-/// Flows of skewed traffic.
+/// Flows of skewed traffic, but for the elephant, whose number this is.
 pub const SKEWED_FLOWS: usize = 4096;
 
 /// Of traffic whose flows end: flows at one time, and packets of each.
@@ -57,6 +57,9 @@ pub struct Args {
     /// 4096 endless flows, flow k as large as k to the power of minus this; flows of 16 packets where it is left out
     #[arg(long)]
     zipf: Option<f64>,
+    /// Besides, one flow with this part of the packets
+    #[arg(long, default_value_t = 0.0, requires = "zipf")]
+    elephant: f64,
 }
 
 /// Which flow packet `number` is of, where flows end.
@@ -69,8 +72,16 @@ fn ending() -> Vec<u16> {
     (0..SEQUENCE as u64).map(|number| flow_of(number) as u16).collect()
 }
 
-/// Flows of the table where they are skewed: drawn by Zipf's law with a generator of numbers that is the same each time.
-fn skewed(exponent: f64) -> Vec<u16> {
+/// Which flow a packet of skewed traffic is of, by its destination; none for a packet of somebody else.
+pub fn skewed_flow_of(frame: &[u8]) -> Option<usize> {
+    let address = frame.get(DESTINATION..)?.first_chunk::<4>()?;
+    let flow = u32::from_be_bytes(*address).checked_sub(u32::from(Traffic::default().dst))? as usize;
+    (flow <= SKEWED_FLOWS).then_some(flow)
+}
+
+/// Flows of the table where they are skewed: drawn with a generator of numbers that is the same each time, the elephant
+/// with this probability, the others by Zipf's law.
+fn skewed(exponent: f64, elephant: f64) -> Vec<u16> {
     let mut sums = Vec::with_capacity(SKEWED_FLOWS);
     let mut sum = 0.0;
     for rank in 1..=SKEWED_FLOWS {
@@ -78,12 +89,18 @@ fn skewed(exponent: f64) -> Vec<u16> {
         sums.push(sum);
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let draw = |_| {
+    let mut random = || {
         // Marsaglia's xorshift.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let at = (state >> 11) as f64 / (1_u64 << 53) as f64 * sum;
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let draw = |_| {
+        if random() < elephant {
+            return SKEWED_FLOWS as u16;
+        }
+        let at = random() * sum;
         sums.partition_point(|sum| *sum < at).min(SKEWED_FLOWS - 1) as u16
     };
     (0..SEQUENCE).map(draw).collect()
@@ -128,7 +145,7 @@ pub fn run(args: &Args) -> Result<()> {
         *word = u64::from_ne_bytes(bytes.try_into().context("eight bytes")?);
     }
     config.per_turn = if args.zipf.is_some() { 0 } else { (SEQUENCE as u64 / PACKETS_OF_A_FLOW) as u32 };
-    let sequence = args.zipf.map_or_else(ending, skewed);
+    let sequence = args.zipf.map_or_else(ending, |exponent| skewed(exponent, args.elephant));
     constants.sequence.copy_from_slice(&sequence);
     let skel = open.load().context("loading programs/flows.bpf.c")?;
     let state = || -> Result<State> {
@@ -211,14 +228,35 @@ mod tests {
 
     #[test]
     fn skewed_flows_follow_zipfs_law() {
-        let table = skewed(1.0);
+        let table = skewed(1.0, 0.0);
         let count = |flow: u16| table.iter().filter(|one| **one == flow).count() as f64;
         // The largest has 1/H of the packets, where H is the 4096th harmonic number, 8.895.
         let share = count(0) / table.len() as f64;
         assert!((share - 1.0 / 8.895).abs() < 0.01, "{share}");
         assert!((count(0) / count(1) - 2.0).abs() < 0.2 && (count(0) / count(9) - 10.0).abs() < 2.0);
         assert!(table.iter().all(|flow| usize::from(*flow) < SKEWED_FLOWS));
-        assert_eq!(table, skewed(1.0), "the same each time");
+        assert_eq!(table, skewed(1.0, 0.0), "the same each time");
+    }
+
+    #[test]
+    fn the_elephant_has_its_part_and_the_others_follow_zipfs_law() {
+        let table = skewed(1.0, 0.4);
+        let count = |flow: usize| table.iter().filter(|one| usize::from(**one) == flow).count() as f64;
+        assert!((count(SKEWED_FLOWS) / table.len() as f64 - 0.4).abs() < 0.01);
+        assert!((count(0) / count(1) - 2.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn a_packets_flow_is_in_its_destination() {
+        let first = u32::from(Traffic::default().dst);
+        let mut frame = [0; 34];
+        let mut of = |address: u32| {
+            frame[DESTINATION..].copy_from_slice(&address.to_be_bytes());
+            skewed_flow_of(&frame)
+        };
+        assert_eq!((of(first), of(first + 4096)), (Some(0), Some(SKEWED_FLOWS)));
+        assert_eq!((of(first + 4097), of(first - 1)), (None, None));
+        assert_eq!(skewed_flow_of(&[0; 33]), None);
     }
 
     #[test]

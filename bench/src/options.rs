@@ -58,9 +58,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub most: usize,
 
-    /// Study of congestion: loops that a worker spins for each packet, as if it were analysed
-    #[arg(long, value_name = "LOOPS", default_value_t = 25_000)]
-    pub load: u32,
+    /// Study of congestion: loops that a worker spins for each packet, as if it were analysed; with the first it is
+    /// offered all rates, with others as much and twice as much as it can analyse, and full speed
+    #[arg(long, value_name = "LOOPS", value_delimiter = ',', default_values_t = [25_000, 1000])]
+    pub load: Vec<u32>,
 
     /// Studies: cores that workers take in turn; all but the generator's where it is left out
     #[arg(long = "worker-cores", value_name = "LIST", value_delimiter = ',')]
@@ -103,15 +104,15 @@ pub enum Part {
     LossFree,
     /// What the parts of a kernel program cost
     Cost,
-    /// Study: 1 to 8 RX queues, each to a worker of its own
+    /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
     Workers,
     /// Study: overload of the analysis, with and without congestion control
     Congestion,
-    /// Study: skewed flows over workers, static and with adaptive balance
+    /// Study: skewed flows and an elephant over workers, static and with adaptive balance
     Skew,
-    /// Study: 1 to 4 applications on one device
+    /// Study: 1 to 8 applications on one device
     Sharing,
 }
 
@@ -158,7 +159,11 @@ impl Options {
         );
         ensure!((-20..20).contains(&self.nice), "--nice: give -20 to 19");
         ensure!((1..=64).contains(&self.most), "--most: give 1 to 64");
-        ensure!((1..=10_000_000).contains(&self.load), "--load: give 1 to 10000000");
+        let is_load = |load: &u32| (1..=10_000_000).contains(load);
+        ensure!(
+            !self.load.is_empty() && self.load.iter().all(is_load),
+            "--load: give one or more of 1 to 10000000"
+        );
         ensure!(
             !self.worker_cores().contains(&self.cores[0]),
             "--worker-cores: core {} is the generator's: see --cores",
@@ -252,6 +257,7 @@ mod tests {
             "bench --sizes 9000 --methods kernel",
             "bench --most 0",
             "bench --load 0",
+            "bench --load 1000,0",
             "bench --worker-cores 1,0",
         ] {
             assert!(options(line).check().is_err(), "{line}");

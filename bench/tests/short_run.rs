@@ -113,7 +113,12 @@ fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
         if field("receiver") != "controlled" {
             assert_eq!(number("shed"), 0, "{line:?}");
         }
-        found.insert((field("receiver").to_owned(), field("x").to_owned()));
+        let x = if name == "congestion" {
+            format!("{}/{}", field("load"), field("x"))
+        } else {
+            field("x").to_owned()
+        };
+        found.insert((field("receiver").to_owned(), x));
     }
     let cells: BTreeSet<(String, String)> =
         cells.iter().map(|(receiver, x)| ((*receiver).to_owned(), (*x).to_owned())).collect();
@@ -133,11 +138,26 @@ fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
 #[test]
 fn the_study_of_queues_accounts_for_every_packet() {
     let all = ["drop", "ring", "ring-per-queue", "xsk", "fanout"];
-    let cells: Vec<(&str, &str)> = all.iter().flat_map(|one| [(*one, "1"), (*one, "2")]).collect();
+    let mut cells: Vec<(&str, &str)> = all.iter().flat_map(|one| [(*one, "1"), (*one, "2")]).collect();
+    cells.extend([("one-reader", "1"), ("locked", "1"), ("unplaced", "2"), ("tuned", "2")]);
     let Some(run) = study("queues", &cells, "") else { return };
     // Bursts take the queues in turn, so with two queues each of two workers has half but for one burst.
     let (lines, column) = run.csv("studies.csv");
     let mut looked = 0;
+    for line in lines.iter().filter(|line| line[column("receiver")] == "tuned") {
+        // NAPI has threads there, and they have worked; elsewhere in setup A it has none.
+        assert!(line[column("napi_cpu_s")].parse::<f64>().unwrap() > 0.0, "{line:?}");
+        looked += 1;
+    }
+    assert_eq!(looked, 1);
+    for line in lines.iter().filter(|line| line[column("receiver")] != "tuned") {
+        assert_eq!(line[column("napi_cpu_s")].parse::<f64>().unwrap(), 0.0, "{line:?}");
+    }
+    let chart = run.file("study-queues.svg");
+    for setup in ["(a) one queue", "(b) one queue", "(c) two queues", "(d) queue threads"] {
+        assert!(chart.contains(setup), "{setup}: {chart}");
+    }
+    looked = 0;
     for line in lines.iter().filter(|line| line[column("receiver")] == "ring" && line[column("x")] == "2") {
         let steered: Vec<u64> =
             line[column("steered")].split(';').map(|packets| packets.parse().unwrap()).collect();
@@ -157,10 +177,12 @@ fn the_study_of_workers_accounts_for_every_packet() {
 
 #[test]
 fn the_study_of_congestion_accounts_for_every_packet() {
-    let rates = ["50", "100", "150", "200", "400", "full"];
+    let all = ["1000/50", "1000/100", "1000/150", "1000/200", "1000/400", "1000/full"];
+    let further = ["500/100", "500/200", "500/full"];
+    let rates = [&all[..], &further[..]].concat();
     let cells: Vec<(&str, &str)> =
         rates.iter().flat_map(|rate| [("uncontrolled", *rate), ("controlled", *rate)]).collect();
-    let Some(run) = study("congestion", &cells, "--load 1000") else { return };
+    let Some(run) = study("congestion", &cells, "--load 1000,500") else { return };
     let (lines, column) = run.csv("studies.csv");
     for line in &lines {
         let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
@@ -188,6 +210,11 @@ fn the_study_of_skew_accounts_for_every_packet() {
         let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
         assert_eq!(sum("steered"), number("received") + number("lost"), "{line:?}");
         assert!(sum("steered_late") <= sum("steered"), "{line:?}");
+        assert_eq!(number("reordered"), 0, "{line:?}");
+        // Static or not, all of the elephant's packets are with some worker.
+        assert!(number("elephant_worker") < 2, "{line:?}");
+        let offered = number("offered") as f64;
+        assert!(line[column("duration_s")].parse::<f64>().unwrap() > 0.9 && offered > 0.0, "{line:?}");
     }
 }
 

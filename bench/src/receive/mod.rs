@@ -87,8 +87,17 @@ pub struct Analysis {
     pub steered: Vec<u64>,
     /// The same, of the second half of the packets.
     pub steered_late: Vec<u64>,
+    /// The same, of the packets from two seconds after the first on; empty where it did not last so long.
+    #[serde(default)]
+    pub steered_settled: Vec<u64>,
     /// Buckets that adaptive balance has moved.
     pub moves: u64,
+    /// Of skewed traffic: packets that were analysed after a later one of their flow, by whatever worker.
+    #[serde(default)]
+    pub reordered: Option<u64>,
+    /// Of skewed traffic: the worker that had the elephant's last packet.
+    #[serde(default)]
+    pub elephant: Option<usize>,
     /// Where flows end, for each set of flows that are there at the same time: those of which a packet was analysed, and
     /// of these, those of which all packets were.
     #[serde(default)]

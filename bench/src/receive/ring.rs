@@ -1,15 +1,17 @@
 //! Ours, as the studies need it: the ring engine on native XDP by the library, with workers, steering, congestion
 //! control and an analysis whose cost is chosen.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use wirelane::send::numbered;
+use wirelane::tune::Polling;
 use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker};
 
 use super::{Analysis, Args, Counts, End};
-use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, flow_of};
+use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};
 
 /// What only this receiver is told.
 #[derive(clap::Args, Debug)]
@@ -17,6 +19,9 @@ pub struct RingArgs {
     /// Steer by RX queue instead of by flow
     #[arg(long)]
     by_queue: bool,
+    /// How readers come to packets and cores
+    #[arg(long, value_enum, default_value_t = Arrangement::Pinned)]
+    arrangement: Arrangement,
     /// Buckets of flows move from busy to idle workers
     #[arg(long)]
     adaptive: bool,
@@ -29,37 +34,73 @@ pub struct RingArgs {
     /// Tell how many flows were analysed whole; for packets of 'wirelane-bench flows' whose flows end
     #[arg(long)]
     whole_flows: bool,
+    /// Tell how many packets were analysed after a later one of their flow, and who had the elephant; for packets of
+    /// 'wirelane-bench flows --zipf'
+    #[arg(long)]
+    order: bool,
+}
+
+/// Readers and cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arrangement {
+    /// A worker for each of --cores, on it
+    Pinned,
+    /// As many workers, on whatever core the scheduler chooses
+    Unplaced,
+    /// One worker behind a lock, and as many readers that copy its batches
+    Lock,
+    /// As many workers, and a kernel thread for each RX queue, all placed as 'wirelane tune' does
+    Tuned,
 }
 
 /// How often the workers' shares are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// By when balance is to have found its place, after the first packet.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Of each flow of skewed traffic, the number after that of the latest packet that any worker has analysed.
+type Latest = Vec<AtomicU64>;
+
 pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let cores = if args.cores.is_empty() { &[0][..] } else { &args.cores };
     let options = &args.ring;
-    let mut capture = Builder::new(Selector::parse_list(&args.device)?)
+    let builder = Builder::new(Selector::parse_list(&args.device)?);
+    let builder = match options.arrangement {
+        Arrangement::Pinned => builder.workers(cores.len()).cores(cores.iter().copied()),
+        Arrangement::Unplaced => builder.workers(cores.len()),
+        Arrangement::Lock => builder.workers(1),
+        Arrangement::Tuned => builder.workers(cores.len()).polling(Polling::Threaded).cores_auto(),
+    };
+    let mut capture = builder
         .engine(Engine::Ring)
         .hook(HookChoice::Native)
         .take(true)
         .ring_size((args.buffer as usize) << 20)
-        .workers(cores.len())
-        .cores(cores.iter().copied())
         .steering(if options.by_queue { Steering::Queue } else { Steering::Flow })
         .balance(if options.adaptive { Balance::Adaptive } else { Balance::Static })
         .congestion_control(options.shed.then(Watermarks::default))
         .open()?;
-    let workers = capture.workers();
+    let mut workers = capture.workers();
+    let shared = match options.arrangement {
+        Arrangement::Lock => workers.pop().map(Mutex::new),
+        _ => None,
+    };
+    let latest: Latest = (0..=SKEWED_FLOWS).map(|_| AtomicU64::new(0)).collect();
     let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
-        let threads: Vec<_> =
-            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options))).collect();
+        let mut threads: Vec<_> =
+            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options, &latest))).collect();
+        if let Some(shared) = &shared {
+            threads.extend(cores.iter().map(|_| scope.spawn(|| take_in_turn(shared, options))));
+        }
         super::ready()?;
-        let mut looks: Vec<Vec<u64>> = Vec::new();
+        let mut looks: Vec<(Instant, Vec<u64>)> = Vec::new();
         while !end.signal.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let look = steered(&capture.ledger()?);
             // Time in which nothing comes says nothing.
-            if looks.last() != Some(&look) {
-                looks.push(look);
+            if looks.last().is_none_or(|last| last.1 != look) {
+                looks.push((Instant::now(), look));
             }
         }
         capture.stop()?;
@@ -81,11 +122,16 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
 
     let steered = steered(&ledger);
     let all: u64 = steered.iter().sum();
-    let half = looks.iter().find(|look| look.iter().sum::<u64>() * 2 >= all);
-    let before = half.cloned().unwrap_or_else(|| vec![0; steered.len()]);
-    let steered_late = steered.iter().zip(&before).map(|(all, before)| all - before).collect();
+    let since = |before: &[u64]| steered.iter().zip(before).map(|(all, before)| all - before).collect();
+    let half = looks.iter().find(|look| look.1.iter().sum::<u64>() * 2 >= all);
+    let steered_late = half.map_or_else(|| steered.clone(), |look| since(&look.1));
     let first = analysed.iter().filter_map(|one| one.span).map(|span| span.0).min();
     let last = analysed.iter().filter_map(|one| one.span).map(|span| span.1).max();
+    let settled = looks.iter().find(|look| first.is_some_and(|first| look.0 >= first + SETTLED));
+    let steered_settled = settled.map_or_else(Vec::new, |look| since(&look.1));
+    let elephant = analysed.iter().enumerate().filter(|one| one.1.elephant > 0);
+    let elephant = elephant.max_by_key(|one| one.1.elephant).map(|one| one.0);
+    let reordered = options.order.then(|| analysed.iter().map(|one| one.reordered).sum());
     let mut flows = Vec::new();
     for one in &analysed {
         for (index, set) in one.flows.chunks(FLOWS_AT_ONCE as usize).enumerate() {
@@ -108,6 +154,9 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
             span_s: first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64()),
             steered,
             steered_late,
+            steered_settled,
+            reordered,
+            elephant,
             moves: ledger.balance.map_or(0, |balance| balance.moves),
             flows,
         }),
@@ -119,17 +168,22 @@ fn steered(ledger: &Ledger) -> Vec<u64> {
 }
 
 /// What one worker did.
+#[derive(Default)]
 struct Analysed {
     packets: u64,
     /// When its first batch came and its last one was done.
     span: Option<(Instant, Instant)>,
     /// Packets of each flow, where flows end.
     flows: Vec<u8>,
+    /// Packets of skewed traffic that came after a later one of their flow.
+    reordered: u64,
+    /// The number after that of the elephant's last packet here; 0: there was none.
+    elephant: u64,
 }
 
-fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
+fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<Analysed> {
     worker.pin()?;
-    let mut done = Analysed { packets: 0, span: None, flows: Vec::new() };
+    let mut done = Analysed::default();
     while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
         if batch.is_empty() {
             continue;
@@ -137,9 +191,7 @@ fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
         let first = done.span.map_or_else(Instant::now, |span| span.0);
         for record in batch {
             done.packets += 1;
-            for turn in 0..options.load {
-                std::hint::black_box(turn);
-            }
+            spin(options.load);
             if options.whole_flows {
                 let number = record.payload().and_then(numbered).context("a packet without a number")?;
                 let flow = flow_of(number) as usize;
@@ -149,8 +201,70 @@ fn analyse(mut worker: Worker, options: &RingArgs) -> Result<Analysed> {
                 }
                 done.flows[flow] += 1;
             }
+            if options.order {
+                let number = record.payload().and_then(numbered).context("a packet without a number")?;
+                let flow = skewed_flow_of(record.data()).context("a packet of no flow")?;
+                done.reordered += u64::from(comes_late(&latest[flow], number));
+                if flow == SKEWED_FLOWS {
+                    done.elephant = number + 1;
+                }
+            }
         }
         done.span = Some((first, Instant::now()));
     }
     Ok(done)
+}
+
+/// Whether a packet with this number or a later one of its flow was analysed before, by any worker.
+fn comes_late(latest: &AtomicU64, number: u64) -> bool {
+    // In the order in which workers get here, which is all that one of them can know of another.
+    latest.fetch_max(number + 1, Ordering::SeqCst) > number
+}
+
+/// As if a packet were analysed.
+fn spin(load: u32) {
+    for turn in 0..load {
+        std::hint::black_box(turn);
+    }
+}
+
+/// One of several readers of a worker: it copies a batch, since the lock's next owner gives it back, and analyses the
+/// copies while others read.
+fn take_in_turn(shared: &Mutex<Worker>, options: &RingArgs) -> Result<Analysed> {
+    let mut done = Analysed::default();
+    let mut copies: Vec<u8> = Vec::new();
+    loop {
+        copies.clear();
+        let mut packets = 0;
+        {
+            let mut worker = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { return Ok(done) };
+            for record in batch {
+                copies.extend_from_slice(record.data());
+                packets += 1;
+            }
+        }
+        if packets == 0 {
+            continue;
+        }
+        let first = done.span.map_or_else(Instant::now, |span| span.0);
+        std::hint::black_box(&copies);
+        for _ in 0..packets {
+            spin(options.load);
+        }
+        done.packets += packets;
+        done.span = Some((first, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_comes_late_where_a_later_one_or_itself_came_before() {
+        let latest = AtomicU64::new(0);
+        let late: Vec<bool> = [0, 3, 2, 4, 4, 9].map(|number| comes_late(&latest, number)).to_vec();
+        assert_eq!(late, [false, false, true, false, true, false]);
+    }
 }

@@ -18,7 +18,7 @@ const HEAD: u32 = 40;
 const PANEL: u32 = 300;
 /// Left of a panel its numbers and their name, right of it the series.
 const LEFT: u32 = 70;
-const RIGHT: i32 = 250;
+const RIGHT: i32 = 290;
 const BELOW: u32 = 55;
 
 /// The name of a study's chart.
@@ -44,6 +44,8 @@ struct Panel {
     x_name: &'static str,
     x_labels: Vec<String>,
     lines: Vec<(Series, Vec<Option<Spread>>)>,
+    /// Whether each value stands on a bar of its own.
+    bars: bool,
     /// A line across, and what it means.
     target: Option<f64>,
 }
@@ -77,8 +79,16 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
     let mut setups: Vec<Setup> = lines.iter().map(|line| line.setup).collect();
     setups.dedup();
     let mut panels = Vec::new();
+    let (table_2, lines): (Vec<&Line>, Vec<&Line>) =
+        lines.iter().copied().partition(|line| line.series.is_of_table_2());
+    if !table_2.is_empty() {
+        panels.push(arrangements(&table_2));
+    }
     for setup in setups {
-        let of: Vec<&Line> = lines.iter().copied().filter(|line| line.setup == setup).collect();
+        let of = of_widest_load(lines.iter().copied().filter(|line| line.setup == setup).collect());
+        if of.is_empty() {
+            continue;
+        }
         let heading = |what: &str| match setup {
             Setup::A => format!("{what}; setup A: NAPI on the generator's core"),
             Setup::B => format!("{what}; setup B: NAPI on the receivers' cores"),
@@ -101,6 +111,7 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 x_name,
                 x_labels: xs.iter().map(label).collect(),
                 lines: all.into_iter().map(points).collect(),
+                bars: false,
                 target,
             });
         };
@@ -114,10 +125,12 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 panel("The same, of one worker", "ratio to one", x_name, Some(0.9), &|line| line.of_one);
             }
             Study::Congestion => {
+                let loops = of.first().map_or(0, |line| line.load);
+                let what = |quantity: &str| format!("{quantity}, {loops} loops each");
                 let x_name =
                     "offered, of what the worker can analyse with a core of its own; dashed: the target";
-                panel("Packets analysed", "of the most", x_name, Some(0.95), &|line| line.of_most);
-                panel("Flows analysed whole", "% of those begun", x_name, Some(95.0), &|line| {
+                panel(&what("Packets analysed"), "of the most", x_name, Some(0.95), &|line| line.of_most);
+                panel(&what("Flows whole, of those begun"), "%", x_name, Some(95.0), &|line| {
                     line.whole_flows.map(|whole| scaled(whole, 100.0))
                 });
             }
@@ -129,6 +142,33 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
         }
     }
     panels
+}
+
+/// Those with the load for which there are most values, the others being rows of the table only; nearly always all.
+fn of_widest_load(lines: Vec<&Line>) -> Vec<&Line> {
+    let of = |load: u32| lines.iter().filter(|line| line.load == load).count();
+    let widest = lines.iter().map(|line| line.load).max_by_key(|load| of(*load));
+    lines.iter().copied().filter(|line| Some(line.load) == widest).collect()
+}
+
+/// Fusco and Deri's Table 2: a bar for each setup.
+fn arrangements(lines: &[&Line]) -> Panel {
+    let line = |(at, line): (usize, &&Line)| {
+        let mut values = vec![None; lines.len()];
+        values[at] = Some(scaled(line.pps, 1e-6));
+        (line.series, values)
+    };
+    // The labels begin with "(a)".
+    let label = |line: &&Line| line.series.label().chars().take(3).collect();
+    Panel {
+        heading: "Fusco and Deri's Table 2: packets received".to_owned(),
+        y_name: "Mpps",
+        x_name: "setups; NAPI on the generator's core in (a) to (c)",
+        x_labels: lines.iter().map(label).collect(),
+        lines: lines.iter().enumerate().map(line).collect(),
+        bars: true,
+        target: None,
+    }
 }
 
 /// The workers' shares, the busiest first.
@@ -145,6 +185,7 @@ fn shares(heading: String, lines: &[&Line]) -> Panel {
         x_name: "workers, the busiest first; dashed: all equal",
         x_labels: (1..=workers).map(|worker| worker.to_string()).collect(),
         lines: lines.iter().map(line).collect(),
+        bars: false,
         target: (workers > 0).then(|| 100.0 / workers as f64),
     }
 }
@@ -159,6 +200,10 @@ fn colour(series: Series) -> RGBColor {
             RGBColor(0x1f, 0x6f, 0xb4)
         }
         Series::RingPerQueue => RGBColor(0x2a, 0x9d, 0x8f),
+        Series::OneReader => RGBColor(0x60, 0x60, 0x60),
+        Series::Locked => RGBColor(0xc0, 0x6a, 0x1e),
+        Series::Unplaced => RGBColor(0x2a, 0x9d, 0x8f),
+        Series::Tuned => RGBColor(0x1f, 0x6f, 0xb4),
         Series::Drop => RGBColor(0x60, 0x60, 0x60),
         Series::Uncontrolled | Series::Static | Series::Fanout | Series::Packet => RGBColor(0xc0, 0x6a, 0x1e),
         Series::Xsk | Series::Tcpdump => RGBColor(0x8e, 0x44, 0x8b),
@@ -201,6 +246,11 @@ fn draw<'a>(
     for (series, values) in &panel.lines {
         let colour = colour(*series);
         let known = || values.iter().enumerate().filter_map(|(at, value)| Some((at as f64, (*value)?)));
+        if panel.bars {
+            chart.draw_series(known().map(|(at, value)| {
+                Rectangle::new([(at - 0.3, 0.0), (at + 0.3, value.median)], colour.mix(0.4).filled())
+            }))?;
+        }
         chart.draw_series(LineSeries::new(
             known().map(|(at, value)| (at, value.median)),
             colour.stroke_width(2),

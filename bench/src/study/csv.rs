@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use super::summary::Line;
 use super::{FULL_SPEED, Point};
 
-const COLUMNS: &str = "study,round,setup,x,receiver,asked_pps,offered,device_dropped,copies,received,lost,shed,unaccounted,\
+const COLUMNS: &str = "study,round,setup,load,x,receiver,asked_pps,offered,device_dropped,copies,received,lost,shed,unaccounted,\
 duration_s,span_s,received_pps,analysed_pps,receiver_cpu_s,napi_cpu_s,generator_cpu_s,late_flows,late_flows_whole,\
-steered,steered_late,moves,others_share,steal_share,invalid,load_average\n";
+steered,steered_late,steered_settled,elephant_worker,reordered,moves,others_share,steal_share,invalid,load_average\n";
 
 /// Every trial, with the columns' names. Lists have semicolons between their values.
 pub fn points(points: &[Point]) -> String {
@@ -20,10 +20,11 @@ pub fn points(points: &[Point]) -> String {
             .map_or_else(|| ",".to_owned(), |(touched, whole)| format!("{touched},{whole}"));
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{:.4},{:.4},{},{:.2}",
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{},{},{},{:.4},{:.4},{},{:.2}",
             point.study.name(),
             point.round + 1,
             point.setup.name(),
+            point.load,
             if point.x == FULL_SPEED { "full".to_owned() } else { point.x.to_string() },
             point.series.name(),
             point.asked_pps.map_or_else(String::new, |pps| format!("{pps:.0}")),
@@ -44,6 +45,9 @@ pub fn points(points: &[Point]) -> String {
             flows,
             list(&analysis.steered),
             list(&analysis.steered_late),
+            list(&analysis.steered_settled),
+            analysis.elephant.map_or_else(String::new, |worker| worker.to_string()),
+            analysis.reordered.map_or_else(String::new, |packets| packets.to_string()),
             analysis.moves,
             point.others_share,
             point.steal_share,
@@ -56,17 +60,18 @@ pub fn points(points: &[Point]) -> String {
 
 /// The medians.
 pub fn summary(lines: &[Line]) -> String {
-    let mut text = "study,setup,x,receiver,trials,offered_pps,median_pps,low_pps,high_pps,of_xdp_drop,of_one,of_most,\
+    let mut text = "study,setup,load,x,receiver,trials,offered_pps,median_pps,low_pps,high_pps,of_xdp_drop,of_one,of_most,\
 whole_flows,lost_share,shed_share,device_share,receiver_ns_per_packet,ns_per_packet,ns_per_further,max_over_mean,\
-max_over_mean_late,moves,exact\n"
+max_over_mean_late,aside_late,max_over_mean_settled,aside_settled,reordered,moves,exact\n"
         .to_owned();
     let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
     for line in lines {
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{:.0},{:.0},{:.0},{:.0},{},{},{},{},{:.6},{:.6},{:.6},{:.1},{:.1},{},{},{},{},{}",
+            "{},{},{},{},{},{},{:.0},{:.0},{:.0},{:.0},{},{},{},{},{:.6},{:.6},{:.6},{:.1},{:.1},{},{},{},{},{},{},{},{},{}",
             line.study.name(),
             line.setup.name(),
+            line.load,
             if line.x == FULL_SPEED { "full".to_owned() } else { line.x.to_string() },
             line.series.name(),
             line.trials,
@@ -86,6 +91,10 @@ max_over_mean_late,moves,exact\n"
             or_empty(line.further_ns),
             or_empty(line.imbalance),
             or_empty(line.imbalance_late),
+            or_empty(line.aside_late),
+            or_empty(line.imbalance_settled),
+            or_empty(line.aside_settled),
+            line.reordered.map_or_else(String::new, |packets| packets.to_string()),
             or_empty(line.moves),
             line.exact,
         );
@@ -109,7 +118,7 @@ mod tests {
         let counts: Vec<usize> = medians.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((counts.len(), counts[0]), (2, counts[1]), "{medians}");
         assert!(
-            text.lines().nth(1).unwrap().starts_with("congestion,1,A,full,controlled,,1000,0,1,9,991,0,0,")
+            text.lines().nth(1).unwrap().starts_with("congestion,1,A,0,full,controlled,,1000,0,1,9,991,0,0,")
         );
     }
 }

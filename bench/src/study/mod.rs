@@ -78,6 +78,14 @@ pub enum Series {
     Ring,
     /// Ours, a process per RX queue, each on its virtual device.
     RingPerQueue,
+    /// Fusco and Deri's Table 2: one queue, one reader.
+    OneReader,
+    /// One queue, two readers that share a lock.
+    Locked,
+    /// Two queues, two readers, nobody placed.
+    Unplaced,
+    /// Two queues with a kernel thread each, two readers, all placed by `tune`.
+    Tuned,
     /// Ours, a process per application, each of which gets all.
     RingGroups,
     /// Ours, without congestion control.
@@ -105,6 +113,10 @@ impl Series {
             Series::Drop => "drop",
             Series::Ring => "ring",
             Series::RingPerQueue => "ring-per-queue",
+            Series::OneReader => "one-reader",
+            Series::Locked => "locked",
+            Series::Unplaced => "unplaced",
+            Series::Tuned => "tuned",
             Series::RingGroups => "ring-groups",
             Series::Uncontrolled => "uncontrolled",
             Series::Controlled => "controlled",
@@ -123,6 +135,10 @@ impl Series {
             Series::Drop => "XDP_DROP, counting",
             Series::Ring => "Wirelane, one capture",
             Series::RingPerQueue => "Wirelane, a process per eth@N",
+            Series::OneReader => "(a) one queue, one reader",
+            Series::Locked => "(b) one queue, two readers, a lock",
+            Series::Unplaced => "(c) two queues, not placed",
+            Series::Tuned => "(d) queue threads, placed by tune",
             Series::RingGroups => "Wirelane, groups",
             Series::Uncontrolled => "without congestion control",
             Series::Controlled => "with congestion control",
@@ -138,6 +154,20 @@ impl Series {
     /// Whether it is ours, and an inexact account is thus a failure.
     pub fn is_ours(self) -> bool {
         !matches!(self, Series::Drop | Series::Xsk | Series::Fanout | Series::Packet | Series::Tcpdump)
+    }
+
+    /// Fusco and Deri's Table 2, and the RX queues that each of its setups has.
+    pub const TABLE_2: [(Series, u32); 4] =
+        [(Series::OneReader, 1), (Series::Locked, 1), (Series::Unplaced, 2), (Series::Tuned, 2)];
+
+    /// Whether it is one of these.
+    pub fn is_of_table_2(self) -> bool {
+        Series::TABLE_2.iter().any(|(series, _)| *series == self)
+    }
+
+    /// Whom `of one` compares it with, where that has one queue, worker or application.
+    pub fn reference(self) -> Series {
+        if self.is_of_table_2() { Series::OneReader } else { self }
     }
 
     /// Whether each of its receivers gets all packets.
@@ -159,6 +189,8 @@ pub struct Point {
     pub setup: Setup,
     /// What varies: RX queues, workers, applications, or the offered rate in percent of the capacity.
     pub x: u32,
+    /// Loops that ours spun for each packet.
+    pub load: u32,
     /// Who received.
     pub series: Series,
     /// The round, from 0.
@@ -238,9 +270,24 @@ impl Point {
     }
 }
 
+/// The part of the packets that the one largest flow of the study of skew has.
+pub const ELEPHANT: f64 = 0.4;
+
 /// The largest of these over their mean: 1 is even.
 pub fn imbalance(steered: &[u64]) -> Option<f64> {
     let sum: u64 = steered.iter().sum();
     let most = *steered.iter().max()?;
     (sum > 0).then(|| most as f64 * steered.len() as f64 / sum as f64)
+}
+
+/// The same where the elephant's own worker stands aside, since nothing can be taken from a flow: the busiest of the
+/// others over their mean. Only where the elephant alone is more than a worker's even part.
+pub fn imbalance_aside(steered: &[u64], elephant: Option<usize>) -> Option<f64> {
+    let elephant = elephant.filter(|worker| *worker < steered.len())?;
+    if ELEPHANT * steered.len() as f64 <= 1.0 {
+        return None;
+    }
+    let mut others = steered.to_vec();
+    others.remove(elephant);
+    imbalance(&others)
 }

@@ -61,7 +61,10 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
             "RX queues, each to a worker of its own",
             "The generator's one core spreads bursts of cloned sk_buffs over the queues. \"A process per eth@N\" is Fusco \
              and Deri's arrangement: an application for each virtual device, pinned. In setup B each queue has a NAPI \
-             thread on its worker's core. `of one`: of the same receiver with one queue."
+             thread on its worker's core. `of one`: of the same receiver with one queue. (a) to (d) are the setups of \
+             Fusco and Deri's Table 2, whose readers only count: in (b) each reader copies a batch under the lock; in \
+             (c) the scheduler places the readers; in (d) each queue has a NAPI thread, and `tune` places threads and \
+             readers; `of one`: of (a). Target: (d) beats all others, which takes cores for its threads."
                 .to_owned(),
         ),
         Study::Workers => (
@@ -74,18 +77,22 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
             format!(
                 "A worker that spins {} loops a packet, offered parts of what it can analyse with a core of its own; flows \
                  of 16 packets, 256 at a time. `analysed`: packets per second of analysis, until the ring is empty. \
-                 `of most`: of the highest rate of that setup and round, with or without control. `whole flows`: of the \
+                 `of most`: of the highest rate of those loops, that setup and round, with or without control. `whole flows`: of the \
                  flows of which anything was analysed, those of which all was, in the second half of a trial, \
                  when the ring has filled; where the device's queue drops packets nobody has whole flows. Targets at \
                  overload: 0.95 and 95 %. In setup B at a rate each packet may wake NAPI's thread, whose way in and \
                  out takes more of the worker's core than the packets do; at full speed it handles many in one go.",
-                options.load
+                options.load.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
             ),
         ),
         Study::Skew => (
             "Skewed flows over workers",
-            "4096 flows, the k-th with a part of the packets that goes with 1/k, at 0.7 of what the workers' cores can \
-             analyse with 1000 loops a packet. `max/mean`: packets steered to the busiest worker over the mean; 1 is even."
+            "One flow, the elephant, has 40 % of the packets, and 4096 others the rest, the k-th as much as goes with 1/k; \
+             at 0.5 of what the workers' cores can analyse with 1000 loops a packet. `max/mean`: packets steered to the \
+             busiest worker over the mean; 1 is even. `aside`: of the workers but the elephant's, from which nothing \
+             more can be taken once it has only that flow; where the elephant is more than an even part. In the second \
+             half of a trial, and from 2 s after its first packet on, where it lasts so long. Target from then on: 1.10 \
+             aside. `reordered`: packets of all trials that were analysed after a later one of their flow; must be 0."
                 .to_owned(),
         ),
         Study::Sharing => (
@@ -122,6 +129,7 @@ fn heads(study: Study) -> &'static [&'static str] {
         Study::Congestion => &[
             "Wirelane",
             "setup",
+            "loops",
             "offered",
             "kpps offered",
             "kpps analysed",
@@ -133,9 +141,20 @@ fn heads(study: Study) -> &'static [&'static str] {
             "device",
             "account",
         ],
-        Study::Skew => {
-            &["Wirelane", "setup", "workers", "Mpps", "max/mean", "second half", "moves", "lost", "account"]
-        }
+        Study::Skew => &[
+            "Wirelane",
+            "setup",
+            "workers",
+            "Mpps",
+            "max/mean, half",
+            "aside, half",
+            "max/mean, 2 s",
+            "aside, 2 s",
+            "reordered",
+            "moves",
+            "lost",
+            "account",
+        ],
         Study::Sharing => &[
             "receiver",
             "setup",
@@ -171,6 +190,7 @@ fn row(study: Study, line: &Line) -> Vec<String> {
         Study::Congestion => vec![
             label,
             setup,
+            line.load.to_string(),
             offered(line.x),
             format!("{:.0}", line.offered_pps / 1e3),
             format!("{:.1}", line.pps.median / 1e3),
@@ -187,8 +207,11 @@ fn row(study: Study, line: &Line) -> Vec<String> {
             setup,
             count,
             mpps,
-            ratio(line.imbalance),
             ratio(line.imbalance_late),
+            ratio(line.aside_late),
+            ratio(line.imbalance_settled),
+            ratio(line.aside_settled),
+            line.reordered.map_or_else(none, |packets| packets.to_string()),
             line.moves.map_or_else(none, |moves| format!("{moves:.0}")),
             lost,
             account,
@@ -260,6 +283,9 @@ fn notes(options: &Options, lines: &[Line], studied: &Studied) -> String {
     format!("\nOf the studies:\n\n- {}\n", notes.join("\n- "))
 }
 
+/// The overload that the project's README tells, in percent of what the analysis can do.
+const TWICE: u32 = 200;
+
 /// The project's README: a line per study, what there is to say in one. Empty where nothing was studied.
 pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str) -> String {
     let rows: Vec<Vec<String>> = Study::ALL.into_iter().filter_map(|study| short_row(study, lines)).collect();
@@ -289,8 +315,14 @@ pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str)
 
 fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
     let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
+    // The setups of Table 2 are always in A.
+    let (table_2, of): (Vec<&Line>, Vec<&Line>) =
+        of.into_iter().partition(|line| line.series.is_of_table_2());
     let setup: Setup = of.iter().map(|line| line.setup).min()?;
     let of: Vec<&Line> = of.into_iter().filter(|line| line.setup == setup).collect();
+    let of_one_reader = |series| {
+        table_2.iter().find(|line| line.series == series).map_or_else(none, |line| middle(line.of_one))
+    };
     let most = of.iter().map(|line| line.x).filter(|x| *x != FULL_SPEED).max()?;
     let at = |x: u32, series: Series| of.iter().copied().find(|line| (line.x, line.series) == (x, series));
     let of_one = |series| at(most, series).map_or_else(none, |line| middle(line.of_one));
@@ -299,12 +331,19 @@ fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
     Some(match study {
         Study::Queues => row(
             format!("{most} queues, of one; setup {setup}"),
-            format!("{}; a process per queue {}", of_one(Series::Ring), of_one(Series::RingPerQueue)),
             format!(
-                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}",
+                "{}; a process per queue {}; Table 2 (d), of (a): {}",
+                of_one(Series::Ring),
+                of_one(Series::RingPerQueue),
+                of_one_reader(Series::Tuned)
+            ),
+            format!(
+                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}; Table 2 (b) {}, (c) {}",
                 of_one(Series::Xsk),
                 of_one(Series::Fanout),
-                of_one(Series::Drop)
+                of_one(Series::Drop),
+                of_one_reader(Series::Locked),
+                of_one_reader(Series::Unplaced)
             ),
         ),
         Study::Workers => row(
@@ -313,22 +352,36 @@ fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
             format!("TPACKET_V3 {}", of_one(Series::Fanout)),
         ),
         Study::Congestion => {
-            let both = |series| {
-                at(most, series).map_or_else(none, |line| {
-                    let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
-                    format!("{} of the most, {whole} of flows whole", middle(line.of_most))
-                })
+            let both = |wanted: Series| {
+                let of = of.iter().filter(|line| (line.series, line.x) == (wanted, TWICE));
+                let texts: Vec<String> = of
+                    .map(|line| {
+                        let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
+                        let most = middle(line.of_most);
+                        format!("{} loops: {most} of the most, {whole} of flows whole", line.load)
+                    })
+                    .collect();
+                if texts.is_empty() { none() } else { texts.join("; ") }
             };
             row(
-                format!("{} of what it can analyse; setup {setup}", offered(most)),
+                format!("{} of what it can analyse; setup {setup}", offered(TWICE)),
                 both(Series::Controlled),
                 format!("without control {}", both(Series::Uncontrolled)),
             )
         }
         Study::Skew => {
-            let late = |series| at(most, series).map_or_else(none, |line| ratio(line.imbalance_late));
+            let late = |series| {
+                at(most, series).map_or_else(none, |line| {
+                    let (all, aside) =
+                        line.imbalance_settled.map_or((line.imbalance_late, line.aside_late), |all| {
+                            (Some(all), line.aside_settled)
+                        });
+                    let reordered = line.reordered.map_or_else(none, |packets| packets.to_string());
+                    format!("{}, elephant's aside {}, reordered {reordered}", ratio(all), ratio(aside))
+                })
+            };
             row(
-                format!("{most} workers, busiest over mean; setup {setup}"),
+                format!("{most} workers and an elephant, busiest over mean; setup {setup}"),
                 late(Series::Adaptive),
                 format!("static {}", late(Series::Static)),
             )

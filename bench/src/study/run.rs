@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::trial::{self, Ask, Traffic};
-use super::{FULL_SPEED, Point, Series, Study};
+use super::{ELEPHANT, FULL_SPEED, Point, Series, Study};
 use crate::bed::{Bed, Cores, Setup};
 use crate::options::{LARGEST_LIVE_FRAME, Options, USUAL_MTU};
 use crate::trial::Tools;
@@ -19,11 +19,10 @@ const QUICK_TRIES: usize = 2;
 
 /// RX queues, workers and applications.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
-/// Applications on one device: most that are tried.
-const MOST_APPLICATIONS: usize = 4;
 
-/// Offered rates of the study of congestion, in percent of what the analysis can do.
+/// Offered rates of the study of congestion, in percent of what the analysis can do; those of further loads.
 const FACTORS: [u32; 6] = [50, 100, 150, 200, 400, FULL_SPEED];
+const FURTHER_FACTORS: [u32; 3] = [100, 200, FULL_SPEED];
 /// Its ring in MiB: one that fills soon, so that a trial is mostly what comes after that.
 const SMALL_RING: u32 = 1;
 /// Its trials are this many times longer than others, up to what processes may run that go first.
@@ -31,13 +30,14 @@ const LONGER: f64 = 2.0;
 const LONGEST: f64 = 0.9;
 
 /// The study of skew: workers, the exponent of Zipf's law, loops per packet (the lighter load of the papers), the
-/// offered rate as a part of what the workers can do, and the least length of a trial in seconds, since balance looks a
-/// few times a second.
+/// offered rate as a part of what the workers can do (the elephant alone must not be too much for one), and the least
+/// length of a trial in seconds: two seconds for balance to find its place, and as long again to look at it.
 const SKEW_WORKERS: usize = 4;
 const ZIPF: f64 = 1.0;
 const SKEW_LOAD: u32 = 1000;
-const SKEW_RATE: f64 = 0.7;
-const SKEW_SECONDS: f64 = 2.0;
+const SKEW_RATE: f64 = 0.5;
+const SKEW_SECONDS: f64 = 4.0;
+const SKEW_QUICK_SECONDS: f64 = 1.0;
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -102,6 +102,21 @@ impl Runner<'_> {
                 }
             }
         }
+        self.table_2(round)
+    }
+
+    /// Fusco and Deri's Table 2. Its setups say themselves who polls the queues, so the bed is that of setup A.
+    fn table_2(&mut self, round: usize) -> Result<()> {
+        for (series, queues) in turned(&Series::TABLE_2, round) {
+            if queues as usize > self.options.most {
+                continue;
+            }
+            let mut bed = self.bed(Setup::A, queues as usize)?;
+            let count = if series == Series::OneReader { 1 } else { 2 };
+            let ask = self.ask(Study::Queues, Setup::A, series, round);
+            let traffic = Traffic::Clones(queues);
+            self.try_out(&mut bed, &Ask { x: queues, count, traffic, ..ask })?;
+        }
         Ok(())
     }
 
@@ -121,18 +136,21 @@ impl Runner<'_> {
         let seconds = (self.options.seconds * LONGER).min(LONGEST);
         for setup in self.options.setups.clone() {
             let mut bed = self.bed(setup, 1)?;
-            let basis = Ask {
-                traffic: Traffic::EndingFlows,
-                buffer: SMALL_RING,
-                load: self.options.load,
-                seconds,
-                ..self.ask(Study::Congestion, setup, Series::Uncontrolled, round)
-            };
-            let Some(capacity) = self.capacity(&mut bed, &basis)? else { continue };
-            for x in turned(&FACTORS, round) {
-                let pps = (x != FULL_SPEED).then(|| capacity * f64::from(x) / 100.0);
-                for series in turned(&[Series::Uncontrolled, Series::Controlled], round) {
-                    self.try_out(&mut bed, &Ask { x, series, pps, ..basis })?;
+            for (number, load) in self.options.load.iter().enumerate() {
+                let basis = Ask {
+                    traffic: Traffic::EndingFlows,
+                    buffer: SMALL_RING,
+                    load: *load,
+                    seconds,
+                    ..self.ask(Study::Congestion, setup, Series::Uncontrolled, round)
+                };
+                let Some(capacity) = self.capacity(&mut bed, &basis)? else { continue };
+                let factors = if number == 0 { &FACTORS[..] } else { &FURTHER_FACTORS[..] };
+                for x in turned(factors, round) {
+                    let pps = (x != FULL_SPEED).then(|| capacity * f64::from(x) / 100.0);
+                    for series in turned(&[Series::Uncontrolled, Series::Controlled], round) {
+                        self.try_out(&mut bed, &Ask { x, series, pps, ..basis })?;
+                    }
                 }
             }
         }
@@ -144,7 +162,7 @@ impl Runner<'_> {
         let mut bed = self.bed(setup, 1)?;
         let count = SKEW_WORKERS.min(self.options.most);
         let basis = Ask {
-            traffic: Traffic::Skewed(ZIPF),
+            traffic: Traffic::Skewed(ZIPF, ELEPHANT),
             load: SKEW_LOAD,
             count,
             x: count as u32,
@@ -154,7 +172,7 @@ impl Runner<'_> {
         // Workers that share a core can do no more than one.
         let cores = self.options.worker_cores().len().min(count);
         let pps = Some(capacity * cores as f64 * SKEW_RATE);
-        let seconds = if self.options.quick { self.options.seconds } else { SKEW_SECONDS };
+        let seconds = if self.options.quick { SKEW_QUICK_SECONDS } else { SKEW_SECONDS };
         for series in turned(&[Series::Static, Series::Adaptive], round) {
             self.try_out(
                 &mut bed,
@@ -173,7 +191,7 @@ impl Runner<'_> {
         } else if round == 0 {
             self.studied.left_out.push("sharing: tcpdump is not installed".to_owned());
         }
-        for count in self.counts().into_iter().filter(|count| *count <= MOST_APPLICATIONS) {
+        for count in self.counts() {
             for series in turned(&all, round) {
                 let ask = self.ask(Study::Sharing, setup, series, round);
                 self.try_out(&mut bed, &Ask { x: count as u32, count, ..ask })?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Point, Series, Study, imbalance};
+use super::{Point, Series, Study, imbalance, imbalance_aside};
 use crate::bed::Setup;
 use crate::summary::Spread;
 
@@ -13,6 +13,8 @@ pub struct Line {
     pub study: Study,
     /// See [`Point`].
     pub setup: Setup,
+    /// See [`Point`].
+    pub load: u32,
     /// See [`Point`].
     pub x: u32,
     /// See [`Point`].
@@ -26,9 +28,9 @@ pub struct Line {
     pub offered_pps: f64,
     /// Of XDP_DROP under the same traffic in the same round.
     pub of_limit: Option<f64>,
-    /// Of the same receiver with one queue, worker or application in the same round.
+    /// Of the same receiver with one queue, worker or application in the same round; of Table 2, of its first setup.
     pub of_one: Option<Spread>,
-    /// Of the highest rate of analysis in the same round and setup, with or without congestion control.
+    /// Of the highest rate of analysis in the same round and setup with the same loops, with or without congestion control.
     pub of_most: Option<Spread>,
     /// Parts of the packets at receivers' hooks.
     pub lost_share: f64,
@@ -47,17 +49,26 @@ pub struct Line {
     pub whole_flows: Option<Spread>,
     /// The busiest worker's packets over the mean.
     pub imbalance: Option<f64>,
-    /// The same in the second half of the packets.
+    /// The same in the second half of the packets, and of the workers but the elephant's.
     pub imbalance_late: Option<f64>,
+    /// See `imbalance_late`.
+    pub aside_late: Option<f64>,
+    /// The same two of the packets from two seconds after the first on.
+    pub imbalance_settled: Option<f64>,
+    /// See `imbalance_settled`.
+    pub aside_settled: Option<f64>,
     /// Parts of the packets in the second half, of each worker, the busiest first.
     pub shares_late: Vec<f64>,
+    /// Packets of all trials that were analysed after a later one of their flow.
+    pub reordered: Option<u64>,
     /// Buckets that were moved.
     pub moves: Option<f64>,
     /// Whether every packet of every trial was in exactly one place.
     pub exact: bool,
 }
 
-type Cell = (Study, Setup, u32, Series);
+/// Study, setup, loops per packet, what varies, who receives.
+type Cell = (Study, Setup, u32, u32, Series);
 
 fn rate(point: &Point) -> f64 {
     match point.study {
@@ -71,7 +82,7 @@ pub fn summarise(points: &[Point], disturbed: bool) -> Vec<Line> {
     let mut cells: BTreeMap<Cell, BTreeMap<usize, &Point>> = BTreeMap::new();
     // The last one of a round stands, and one that counts is the last of its round.
     for point in points.iter().filter(|point| disturbed || point.invalid.is_none()) {
-        let cell = (point.study, point.setup, point.x, point.series);
+        let cell = (point.study, point.setup, point.load, point.x, point.series);
         cells.entry(cell).or_default().insert(point.round, point);
     }
     cells.iter().filter_map(|(cell, rounds)| line(&cells, *cell, rounds)).collect()
@@ -82,7 +93,7 @@ fn line(
     cell: Cell,
     rounds: &BTreeMap<usize, &Point>,
 ) -> Option<Line> {
-    let (study, setup, x, series) = cell;
+    let (study, setup, load, x, series) = cell;
     let all = |value: &dyn Fn(&Point) -> Option<f64>| {
         Spread::of(rounds.values().filter_map(|point| value(point)).collect())
     };
@@ -97,7 +108,7 @@ fn line(
     };
     let ratio = |point: &Point, other: &Point| rate(point) / rate(other);
     let most = |round: usize| {
-        let same = cells.iter().filter(|(other, _)| (other.0, other.1) == (study, setup));
+        let same = cells.iter().filter(|(other, _)| (other.0, other.1, other.2) == (study, setup, load));
         same.filter_map(|(_, rounds)| rounds.get(&round)).map(|point| rate(point)).reduce(f64::max)
     };
     let analysis = |value: &dyn Fn(&crate::receive::Analysis) -> Option<f64>| {
@@ -110,13 +121,14 @@ fn line(
     Some(Line {
         study,
         setup,
+        load,
         x,
         series,
         trials: rounds.len(),
         pps: all(&|point| Some(rate(point)))?,
         offered_pps: median(&|point| point.offered as f64 / point.duration_s),
-        of_limit: to((study, setup, x, Series::Drop), &ratio).map(|spread| spread.median),
-        of_one: to((study, setup, 1, series), &ratio),
+        of_limit: to((study, setup, load, x, Series::Drop), &ratio).map(|spread| spread.median),
+        of_one: to((study, setup, load, 1, series.reference()), &ratio),
         of_most: if study == Study::Congestion {
             all(&|point| Some(rate(point) / most(point.round)?))
         } else {
@@ -128,7 +140,7 @@ fn line(
         receiver_ns: median(&|point| point.receiver_cpu_s * 1e9 / point.received.max(1) as f64),
         kernel_ns: median(&kernel_ns),
         further_ns: if study == Study::Sharing && x > 1 {
-            to((study, setup, 1, series), &|point, one| {
+            to((study, setup, load, 1, series), &|point, one| {
                 (kernel_ns(point) - kernel_ns(one)) / f64::from(x - 1)
             })
             .map(|spread| spread.median)
@@ -138,6 +150,13 @@ fn line(
         whole_flows: all(&Point::whole_flows),
         imbalance: analysis(&|one| imbalance(&one.steered)),
         imbalance_late: analysis(&|one| imbalance(&one.steered_late)),
+        aside_late: analysis(&|one| imbalance_aside(&one.steered_late, one.elephant)),
+        imbalance_settled: analysis(&|one| imbalance(&one.steered_settled)),
+        aside_settled: analysis(&|one| imbalance_aside(&one.steered_settled, one.elephant)),
+        reordered: rounds
+            .values()
+            .filter_map(|point| point.analysis.as_ref()?.reordered)
+            .reduce(|sum, packets| sum + packets),
         shares_late: late.iter().map(|packets| *packets as f64 / sum.max(1) as f64).collect(),
         moves: analysis(&|one| Some(one.moves as f64)),
         exact: rounds.values().all(|point| point.is_exact()),
@@ -160,6 +179,7 @@ pub(super) mod tests {
         Point {
             study,
             setup: Setup::A,
+            load: 0,
             x,
             series,
             round,
@@ -225,8 +245,11 @@ pub(super) mod tests {
             of(Series::Uncontrolled, 100, 1000, 1.0),
             // 900 packets in 1.25 seconds.
             of(Series::Controlled, FULL_SPEED, 900, 1.25),
+            // Fewer loops, for which another rate is the most.
+            Point { load: 10, ..of(Series::Controlled, 200, 500, 1.0) },
         ];
         let lines = summarise(&points, false);
+        assert_eq!(find(&lines, 200, Series::Controlled).of_most.unwrap().median, 1.0);
         let line = find(&lines, FULL_SPEED, Series::Controlled);
         assert!((line.of_most.unwrap().median - 0.72).abs() < 1e-9);
         assert!((line.whole_flows.unwrap().median - 0.9).abs() < 1e-9);
@@ -262,5 +285,29 @@ pub(super) mod tests {
         let lines = summarise(&[skewed], false);
         assert_eq!((lines[0].imbalance, lines[0].imbalance_late), (Some(1.2), Some(1.5)));
         assert_eq!(lines[0].shares_late, [0.75, 0.25]);
+        assert_eq!((lines[0].imbalance_settled, lines[0].reordered), (None, None));
+    }
+
+    #[test]
+    fn the_elephants_worker_stands_aside_where_it_cannot_but_have_more() {
+        assert_eq!(imbalance_aside(&[400, 150, 300, 150], Some(0)), Some(1.5));
+        assert_eq!(imbalance_aside(&[400, 200], Some(0)), None);
+        assert_eq!(imbalance_aside(&[400, 150, 300, 150], None), None);
+        assert_eq!(imbalance_aside(&[], Some(0)), None);
+        let trial = |round, reordered| {
+            let analysis = Analysis {
+                steered_late: vec![1, 1, 6],
+                steered_settled: vec![2, 2, 8],
+                reordered: Some(reordered),
+                elephant: Some(2),
+                ..Analysis::default()
+            };
+            let skewed = point(Study::Skew, Series::Adaptive, 3, round, 1000);
+            Point { analysis: Some(analysis), ..skewed }
+        };
+        let lines = summarise(&[trial(0, 1), trial(1, 2)], false);
+        assert_eq!((lines[0].imbalance_late, lines[0].aside_late), (Some(2.25), Some(1.0)));
+        assert_eq!((lines[0].imbalance_settled, lines[0].aside_settled), (Some(2.0), Some(1.0)));
+        assert_eq!(lines[0].reordered, Some(3), "of all rounds");
     }
 }

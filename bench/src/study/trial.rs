@@ -23,8 +23,9 @@ pub enum Traffic {
     Flows,
     /// Live frames of flows that have 16 packets each and end.
     EndingFlows,
-    /// Live frames of 4096 flows that differ in size by Zipf's law with this exponent.
-    Skewed(f64),
+    /// Live frames of 4096 flows that differ in size by Zipf's law with this exponent, and one flow besides that has this
+    /// part of the packets.
+    Skewed(f64, f64),
 }
 
 /// What is to be tried.
@@ -84,6 +85,10 @@ impl Ask {
             Series::Drop => vec![own("drop", device, &cores[..1], "")],
             Series::Ring if self.study == Study::Queues => vec![own("ring", device, &cores, "--by-queue")],
             Series::Ring => vec![own("ring", device, &cores, "")],
+            Series::OneReader => vec![own("ring", device, &cores, "--arrangement unplaced")],
+            Series::Locked => vec![own("ring", device, &cores, "--arrangement lock")],
+            Series::Unplaced => vec![own("ring", device, &cores, "--by-queue --arrangement unplaced")],
+            Series::Tuned => vec![own("ring", device, &cores, "--by-queue --arrangement tuned")],
             Series::RingPerQueue => {
                 each(&|queue, core| own("ring", &format!("{device}@{queue}"), &[core], ""))
             }
@@ -92,8 +97,8 @@ impl Ask {
             Series::Controlled => {
                 vec![own("ring", device, &cores, &format!("{load} --whole-flows --shed"))]
             }
-            Series::Static => vec![own("ring", device, &cores, &load)],
-            Series::Adaptive => vec![own("ring", device, &cores, &format!("{load} --adaptive"))],
+            Series::Static => vec![own("ring", device, &cores, &format!("{load} --order"))],
+            Series::Adaptive => vec![own("ring", device, &cores, &format!("{load} --order --adaptive"))],
             Series::Xsk => vec![own("xsk-poll", device, &cores, "")],
             Series::Fanout if self.study == Study::Queues => {
                 vec![own("packet", device, &cores, "--fanout queue")]
@@ -119,7 +124,9 @@ impl Ask {
                 tools.wirelane
             ),
             Traffic::EndingFlows => format!("{} flows {device} {rest}", tools.bench),
-            Traffic::Skewed(exponent) => format!("{} flows {device} {rest} --zipf {exponent}", tools.bench),
+            Traffic::Skewed(exponent, elephant) => {
+                format!("{} flows {device} {rest} --zipf {exponent} --elephant {elephant}", tools.bench)
+            }
         };
         if let Some(pps) = self.pps {
             line += &format!(" --rate {pps:.0}");
@@ -151,6 +158,9 @@ impl Ask {
 const READY: Duration = Duration::from_secs(30);
 
 fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
+    if ask.setup == Setup::A {
+        bed.forget_napi();
+    }
     let mut children = Vec::new();
     for (cores, words) in ask.receivers(bed, tools) {
         let mut child = Child::spawn(&mut bed.receiver_on(&cores, &words))?;
@@ -165,7 +175,11 @@ fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
         }
         children.push(child);
     }
-    bed.place_napi(ask.priority())?;
+    if ask.series == Series::Tuned {
+        bed.adopt_napi()?;
+    } else {
+        bed.place_napi(ask.priority())?;
+    }
     Ok(children)
 }
 
@@ -248,6 +262,7 @@ pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
         study: ask.study,
         setup: ask.setup,
         x: ask.x,
+        load: ask.load,
         series: ask.series,
         round: ask.round,
         asked_pps: ask.pps,
