@@ -38,8 +38,8 @@ fn running(lab: &Lab, program: Option<&Path>) -> Child {
 fn assert_refused(lab: &Lab, program: &Path, options: &[&str], parts: &[&str]) -> String {
     let Finished { status, stderr, .. } = start(lab, program, options).finish(LIMIT).unwrap();
     let name = program.display();
-    // A file that cannot be read is a failure, everything else is wrong usage.
-    let code = if stderr.contains("--steering-program: ") { 2 } else { 1 };
+    // A file that cannot be read is a failure, everything else is wrong usage, of this option or of another.
+    let code = if stderr.contains("wirelane: --") { 2 } else { 1 };
     assert_eq!(status.code(), Some(code), "{name}: {stderr}");
     for part in parts {
         assert!(stderr.contains(part), "{name}: no '{part}' in: {stderr}");
