@@ -3,23 +3,23 @@
  * Filter expressions: an interpreter of steps.
  *
  * libpcap compiles an expression to classic BPF, and crates/wirelane/src/filter/translate.rs turns that into
- *the steps below, one for one: an accumulator `a`, an index `x`, 16 words of memory, and jumps that only go
- *forward. One code interprets them for the kernel and natively.
+ * the steps below, one for one: an accumulator `a`, an index `x`, 16 words of memory, and jumps that only go
+ * forward. One code interprets them for the kernel and natively.
  *
  * Whoever includes this file first defines struct wl_filter_packet, and how bytes of it are reached (a packet
- *in the kernel may have more of them than lie in one piece, and those take a helper, which there are none of
- *in here):
+ * in the kernel may have more of them than lie in one piece, and those take a helper, which there are none of
+ * in here):
  *
  *	static int wl_filter_load(const struct wl_filter_packet *packet, __u32 at, __u32 size, __u32 *value);
  *
  * sets *value to the `size` (1, 2 or 4) bytes at offset `at`, in network byte order, and returns 0, or
- *another number where the packet does not have all of them.
+ * another number where the packet does not have all of them.
  *
  * Why the verifier accepts it: a step is found by a masked position, `a` and `x` are never used for an
- *address of ours, and the packet's bytes go through wl_filter_load(). So that all paths through a step end in
- *one state, which it walks on from once, the next position is always made of a number from the map (also
- *after a step that does not jump), and `a` and `x` are mixed with `zero`, which is 0 and lies in memory whose
- *contents it does not know.
+ * address of ours, and the packet's bytes go through wl_filter_load(). So that all paths through a step
+ * end in one state, which it walks on from once, the next position is always made of a number from the map
+ * (also after a step that does not jump), and `a` and `x` are mixed with `zero`, which is 0 and lies in
+ * memory whose contents it does not know.
  */
 #ifndef WL_PACKET_FILTER_H
 #define WL_PACKET_FILTER_H

@@ -2,9 +2,11 @@
 /*
  * The program of engine xsk: from an RX queue to the AF_XDP socket that is bound to it. One per device.
  *
- *   RX queue -> ours? -> count -> wanted? -> stamp -> socket of the queue -> (a worker; the host stack never
- * sees it) | no                | no: the filter refuses it
- *                 `-------------------`----> host stack
+ *   RX queue -> ours? -> count -> wanted? -> stamp -> socket of the queue -> worker
+ *                | no                | no: the filter refuses it
+ *                `-------------------`----> host stack
+ *
+ * What a socket gets, the host stack never sees.
  *
  * A packet that is counted as seen is in one place: redirected, or counted in one of the columns of refusals.
  * What becomes of a redirected one is counted by its socket (XDP_STATISTICS). Counters are per CPU, so that
