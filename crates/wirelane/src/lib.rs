@@ -63,6 +63,7 @@ pub mod linktype;
 mod live;
 pub mod privilege;
 mod record;
+pub mod rules;
 pub mod send;
 mod settings;
 mod sockets;

@@ -1,0 +1,132 @@
+//! Precise rules: exact values of some fields.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Sample};
+
+/// A rule that asks for exact values. There may be a million of them, and they come and go while packets flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PreciseRule {
+    /// From 1; no two rules of a set have the same, wildcard rules included. (Rules that were made of packets have the
+    /// id of the rule that made them.)
+    pub id: u32,
+    /// The values.
+    pub fields: PreciseFields,
+    /// What becomes of a packet that fits; not [`Action::None`]. No later rule is asked.
+    pub action: Action,
+    /// Deliver at most so many bytes of the packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<u32>,
+    /// Take only some of the packets that fit; the others are dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
+    /// A number for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<u32>,
+    /// It ends when it was not hit for so many seconds; 0: never.
+    #[serde(default)]
+    pub idle_s: u32,
+    /// It ends so many seconds after it was made; 0: never.
+    #[serde(default)]
+    pub hard_s: u32,
+}
+
+/// What a precise rule asks. A field that is `None` may have any value; one that is not must be in the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PreciseFields {
+    /// Source address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<IpAddr>,
+    /// Destination address; of the same family as the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<IpAddr>,
+    /// Source port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_port: Option<u16>,
+    /// Destination port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst_port: Option<u16>,
+    /// IP protocol of the transport header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
+    /// Outermost VLAN tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<PreciseVlan>,
+    /// MPLS label at the top of the stack, 20 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpls: Option<u32>,
+    /// VNI, TEID or GRE key of the innermost tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<u32>,
+    /// Packets of the other direction fit too: source and destination may be exchanged.
+    #[serde(default)]
+    pub both_ways: bool,
+}
+
+/// The outermost VLAN tag that a precise rule asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PreciseVlan {
+    /// None.
+    Untagged,
+    /// One with this VLAN id, 0 to 4095.
+    Id(u16),
+}
+
+/// Which fields a precise rule has: a set of bits, as the kernel side has them (`WL_SHAPE_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Shape(pub u32);
+
+impl Shape {
+    /// Source address.
+    pub const SRC: Shape = Shape(1);
+    /// Destination address.
+    pub const DST: Shape = Shape(2);
+    /// Source port.
+    pub const SRC_PORT: Shape = Shape(4);
+    /// Destination port.
+    pub const DST_PORT: Shape = Shape(8);
+    /// IP protocol.
+    pub const PROTOCOL: Shape = Shape(16);
+    /// VLAN tag, or that there is none.
+    pub const VLAN: Shape = Shape(32);
+    /// MPLS label.
+    pub const MPLS: Shape = Shape(64);
+    /// Tunnel id.
+    pub const TUNNEL: Shape = Shape(128);
+    /// Source and destination may be exchanged.
+    pub const BOTH_WAYS: Shape = Shape(256);
+
+    /// Whether all bits of `other` are in it.
+    pub fn has(self, other: Shape) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// It with the bits of `other`.
+    #[must_use]
+    pub fn with(self, other: Shape) -> Shape {
+        Shape(self.0 | other.0)
+    }
+}
+
+impl PreciseFields {
+    /// Which of them there are.
+    pub fn shape(&self) -> Shape {
+        let bit = |there: bool, bit: Shape| if there { bit } else { Shape(0) };
+        Shape(0)
+            .with(bit(self.src.is_some(), Shape::SRC))
+            .with(bit(self.dst.is_some(), Shape::DST))
+            .with(bit(self.src_port.is_some(), Shape::SRC_PORT))
+            .with(bit(self.dst_port.is_some(), Shape::DST_PORT))
+            .with(bit(self.protocol.is_some(), Shape::PROTOCOL))
+            .with(bit(self.vlan.is_some(), Shape::VLAN))
+            .with(bit(self.mpls.is_some(), Shape::MPLS))
+            .with(bit(self.tunnel.is_some(), Shape::TUNNEL))
+            .with(bit(self.both_ways, Shape::BOTH_WAYS))
+    }
+}
