@@ -4,9 +4,11 @@
 //! * [`instance`]: what a capture program and its users share.
 //! * [`layout`]: the structs that kernel and user space share.
 //! * [`native`]: the packet functions, compiled natively.
+//! * [`rules`]: compiled rules.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod instance;
 pub mod layout;
 pub mod native;
+pub mod rules;
 pub mod skel;
