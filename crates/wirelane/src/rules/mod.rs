@@ -166,8 +166,10 @@ pub enum SampleBy {
 pub struct Insert {
     /// Which fields of the packet it has.
     pub shape: Shape,
-    /// What becomes of the packets that it fits; not [`Action::None`].
+    /// What becomes of the packets that it fits. It has the tag of the rule that made it.
     pub action: Action,
+    /// Whether wildcard rules are asked too.
+    pub then: Then,
     /// It ends when it was not hit for so many seconds; 0: never.
     #[serde(default)]
     pub idle_s: u32,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Sample};
+use super::{Action, Sample, Then};
 
 /// A rule that asks for exact values. There may be a million of them, and they come and go while packets flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +15,10 @@ pub struct PreciseRule {
     pub id: u32,
     /// The values.
     pub fields: PreciseFields,
-    /// What becomes of a packet that fits; not [`Action::None`]. No later rule is asked.
+    /// What becomes of a packet that fits.
     pub action: Action,
+    /// Whether wildcard rules are asked too. Precise rules of other shapes are not.
+    pub then: Then,
     /// Deliver at most so many bytes of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<u32>,
@@ -32,6 +34,24 @@ pub struct PreciseRule {
     /// It ends so many seconds after it was made; 0: never.
     #[serde(default)]
     pub hard_s: u32,
+}
+
+impl PreciseRule {
+    /// A rule without modifiers that never ends, which goes on to wildcard rules only if its action says nothing about
+    /// the packet.
+    pub fn new(id: u32, fields: PreciseFields, action: Action) -> PreciseRule {
+        PreciseRule {
+            id,
+            fields,
+            action,
+            then: Then::after(action),
+            truncate: None,
+            sample: None,
+            tag: None,
+            idle_s: 0,
+            hard_s: 0,
+        }
+    }
 }
 
 /// What a precise rule asks. A field that is `None` may have any value; one that is not must be in the packet.
