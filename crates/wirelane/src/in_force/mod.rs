@@ -1,0 +1,553 @@
+//! The rules of a capture that are in force: what is judged by, what it has counted, and how it is changed while
+//! packets flow.
+//!
+//! ```text
+//!   RuleSet --compile, for each device--> Compiled --prepare, switch, settle--> Target: the kernel's tables
+//!      ^                                                                          |      (engine/ring/rules/), or those
+//!      |                                                                          |      that workers judge by (native/)
+//!   Capture::set_rules, control/ (wirelane rules)          stats, list <--counts--'
+//! ```
+//!
+//! A change is all or nothing. Everything that can be refused is done first, beside the rules in force: the new set is
+//! checked and compiled for each device, its precise rules are put into the tables in an epoch of their own (`entry.rs`),
+//! and its tables are written. Then each device switches, by one store; a packet is judged by the one set or by the
+//! other. What the old rules have counted is final once no packet is judged by them any more (`slots.rs`).
+//!
+//! Precise rules that have expired do nothing, whether or not they are still in the table; [`InForce::sweep`] removes
+//! them, a part at a time.
+
+mod entry;
+mod native;
+mod room;
+mod slots;
+mod stats;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wirelane_datapath::rules::{Counts, MAX_SHAPES, Precise, PreciseKey};
+
+pub(crate) use self::native::{Judge, NativeRules};
+pub use self::room::{RulesNeed, RulesRoom};
+use self::slots::Slots;
+pub(crate) use self::stats::add;
+pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats};
+pub(crate) use self::target::{Page, Put, Target, need};
+use crate::rules::{self, Compiled, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
+use crate::{Error, Result};
+
+/// How the times of packets relate to UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// They are of `CLOCK_MONOTONIC`.
+    Monotonic,
+    /// They are UTC.
+    Utc,
+}
+
+/// What a change has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Changed {
+    /// How often the rules were changed by now.
+    pub version: u64,
+    /// Wildcard rules that are in force.
+    pub rules: usize,
+    /// Precise rules that were added.
+    pub added: u64,
+    /// Rules that were removed, of both kinds; a precise rule counts once for each device that had it.
+    pub removed: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    targets: Vec<Arc<dyn Target>>,
+    times: Times,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    default: Policy,
+    /// The wildcard rules.
+    slots: Slots,
+    /// Shapes of precise rules, in the order in which they are looked for.
+    shapes: Vec<Shape>,
+    /// Of the precise rules.
+    epoch: u32,
+    version: u64,
+    /// Ids of precise rules that were not made by packets, and how many devices have them.
+    ids: HashMap<u32, u32>,
+    rules_gone: Counts,
+    precise_gone: Counts,
+    /// How far each target has been swept.
+    swept: Vec<Option<u32>>,
+}
+
+/// A set that has been compiled for every device.
+struct Next {
+    default: Policy,
+    slots: Slots,
+    fresh: Vec<usize>,
+    shapes: Vec<Shape>,
+    epoch: u32,
+    compiled: Vec<Compiled>,
+}
+
+impl InForce {
+    /// Puts these rules in force on these devices, before they are asked about a packet.
+    ///
+    /// # Errors
+    /// As [`InForce::replace`].
+    pub(crate) fn new(targets: Vec<Arc<dyn Target>>, times: Times, rules: &RuleSet) -> Result<InForce> {
+        let state = State { swept: vec![None; targets.len()], ..State::default() };
+        let in_force = InForce { targets, times, state: Mutex::new(state) };
+        in_force.replace(rules)?;
+        Ok(in_force)
+    }
+
+    /// Puts these rules in the place of all that are in force, those that packets have made included.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] for what is wrong with them, [`Error::BadOption`] where there is no room for them; then those in
+    /// force stay so. What the kernel said.
+    pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
+        rules::check(rules)?;
+        let mut state = self.lock();
+        let shapes = rules::shapes(rules);
+        let epoch = entry::after(state.epoch);
+        let next = self.compile(&state, rules.default, &rules.rules, shapes, epoch)?;
+        let added = self.put_all(&rules.precise, epoch)?;
+        if let Err(e) = self.install(&mut state, next) {
+            self.take_back(&rules.precise, epoch);
+            return Err(e);
+        }
+        state.ids = rules.precise.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
+        let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
+        Ok(state.changed(added, removed))
+    }
+
+    /// Adds rules to those in force.
+    ///
+    /// # Errors
+    /// As [`InForce::replace`]; an id that is taken is a mistake.
+    pub(crate) fn extend(&self, rules: &[Rule], precise: &[PreciseRule]) -> Result<Changed> {
+        let mut state = self.lock();
+        rules::check_parts(rules, precise)?;
+        let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
+        if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
+            return Err(rules::refusal(format!("rule {id}: this id is in use; remove the rule that has it first")));
+        }
+        let shapes = rules::shapes_with(&state.shapes, precise);
+        if shapes.len() > MAX_SHAPES {
+            return Err(rules::refusal(format!(
+                "precise rules would have {} different sets of fields, and {MAX_SHAPES} is the most: give rules the same \
+                 fields, or flush those that are not needed",
+                shapes.len()
+            )));
+        }
+        let added = self.put_all(precise, state.epoch)?;
+        if !rules.is_empty() || shapes != state.shapes {
+            let wildcards: Vec<Rule> =
+                state.slots.all().map(|(_, rule)| rule).chain(rules).cloned().collect();
+            let installed = self
+                .compile(&state, state.default, &wildcards, shapes, state.epoch)
+                .and_then(|next| self.install(&mut state, next));
+            if let Err(e) = installed {
+                self.take_back(precise, state.epoch);
+                return Err(e);
+            }
+        }
+        let devices = self.targets.len() as u32;
+        state.ids.extend(precise.iter().map(|rule| (rule.id, devices)));
+        Ok(state.changed(added, 0))
+    }
+
+    /// Removes the rules with these ids, those that they have made included, and precise rules with these fields.
+    /// What is not there is not an error.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
+        let mut state = self.lock();
+        let before = state.slots.all().count();
+        let rules: Vec<Rule> =
+            state.slots.all().map(|(_, rule)| rule).filter(|rule| !ids.contains(&rule.id)).cloned().collect();
+        let mut removed = (before - rules.len()) as u64;
+        if removed > 0 {
+            let shapes = state.shapes.clone();
+            let next = self.compile(&state, state.default, &rules, shapes, state.epoch)?;
+            self.install(&mut state, next)?;
+        }
+        if !ids.is_empty() {
+            removed += self.purge(&mut state, |_, value| ids.contains(&value.id))?;
+        }
+        for fields in precise {
+            let key = entry::key(fields, state.epoch);
+            for target in &self.targets {
+                if let Some(value) = target.take(&key)? {
+                    state.has_gone(&value);
+                    removed += 1;
+                }
+            }
+        }
+        Ok(state.changed(0, removed))
+    }
+
+    /// Removes all precise rules, and with `all` the others too. The default stays.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn flush(&self, all: bool) -> Result<Changed> {
+        let mut state = self.lock();
+        let before = state.slots.all().count();
+        let rules: Vec<Rule> = match all {
+            true => Vec::new(),
+            false => state.slots.all().map(|(_, rule)| rule.clone()).collect(),
+        };
+        let mut removed = (before - rules.len()) as u64;
+        let shapes = rules::shapes_of_inserts(&rules);
+        let epoch = entry::after(state.epoch);
+        let next = self.compile(&state, state.default, &rules, shapes, epoch)?;
+        self.install(&mut state, next)?;
+        removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
+        Ok(state.changed(0, removed))
+    }
+
+    /// What all rules have counted. While packets flow, counts are read one after the other.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn stats(&self) -> Result<RuleStats> {
+        let offset = self.utc_offset();
+        let mut stats = {
+            let state = self.lock();
+            let rules = state.slots.all().map(|(slot, rule)| {
+                let counts = self.counts(slot);
+                let hits = hits(&counts, offset);
+                RuleLine { rule: rule.clone(), hits, inserted: counts.inserted, refused: counts.refused }
+            });
+            RuleStats {
+                version: state.version,
+                devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
+                default: state.default,
+                rules: rules.collect(),
+                precise: 0,
+                precise_hits: Hits::default(),
+                precise_gone: hits(&state.precise_gone, offset),
+                rules_gone: hits(&state.rules_gone, offset),
+                precise_room: self.targets.iter().map(|target| target.room().precise).min().unwrap_or(0)
+                    as u64,
+            }
+        };
+        // Without the lock: a million of them take a while.
+        let mut sum = Counts::default();
+        for target in &self.targets {
+            let now = target.now_ns();
+            each(target.as_ref(), |_, value| {
+                if !entry::has_expired(value, now) {
+                    stats.precise += 1;
+                }
+                add(&mut sum, &counts_of(value));
+                Ok(())
+            })?;
+        }
+        stats.precise_hits = hits(&sum, offset);
+        Ok(stats)
+    }
+
+    /// Some of the precise rules that are in force, from the beginning or from where another call has ended; and where
+    /// the next one begins, if there are more.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn precise(&self, from: (usize, Option<u32>)) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)> {
+        let (device, position) = from;
+        let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
+        let epoch = self.lock().epoch;
+        let (page, now, offset) = (target.page(position)?, target.now_ns(), self.utc_offset());
+        let lines = page
+            .rules
+            .iter()
+            .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
+            .map(|(key, value)| PreciseLine {
+                device,
+                rule: entry::rule(key, value),
+                made: entry::is_made(value),
+                age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
+                hits: hits(&counts_of(value), offset),
+            })
+            .collect();
+        let next = match page.next {
+            Some(position) => Some((device, Some(position))),
+            None => (device + 1 < self.targets.len()).then_some((device + 1, None)),
+        };
+        Ok((lines, next))
+    }
+
+    /// Removes what has expired from the next page of each device's precise rules.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn sweep(&self) -> Result<()> {
+        let mut state = self.lock();
+        for (at, target) in self.targets.iter().enumerate() {
+            let page = target.page(state.swept[at])?;
+            state.swept[at] = page.next;
+            let epoch = state.epoch;
+            sweep_page(&mut state, target.as_ref(), &page, |key, value, now| {
+                entry::epoch_of(key) != epoch || entry::has_expired(value, now)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Compiles a set for every device, with the counters that its rules go on with, and looks whether there is room.
+    fn compile(
+        &self,
+        state: &State,
+        default: Policy,
+        rules: &[Rule],
+        shapes: Vec<Shape>,
+        epoch: u32,
+    ) -> Result<Next> {
+        let room = |target: &Arc<dyn Target>| target.room();
+        let slots = self.targets.iter().map(room).map(|room| room.slots()).min().unwrap_or(0);
+        let mut compiled = Vec::new();
+        let Some((next_slots, fresh)) = state.slots.next(rules, slots) else {
+            let need = RulesNeed { rules: rules.len(), ..RulesNeed::default() };
+            self.targets.iter().try_for_each(|target| target.room().has(need))?;
+            return Err(rules::refusal("more rules than there are counters for".to_owned()));
+        };
+        for target in &self.targets {
+            let mut one = rules::compile(default, rules, target.device())?;
+            target.room().has(need(&one))?;
+            one.set.version = state.version as u32 + 1;
+            one.set.shapes = shapes.len() as u32;
+            one.set.shape = [0; MAX_SHAPES];
+            for (to, shape) in one.set.shape.iter_mut().zip(&shapes) {
+                *to = entry::in_epoch(shape.0, epoch);
+            }
+            let count = one.set.rules as usize;
+            for rule in &mut one.set.rule[..count] {
+                rule.slot = next_slots.of(rule.id).unwrap_or(0) as u32;
+                if rule.insert_shape != 0 {
+                    rule.insert_shape = entry::in_epoch(rule.insert_shape, epoch);
+                }
+            }
+            compiled.push(one);
+        }
+        Ok(Next { default, slots: next_slots, fresh, shapes, epoch, compiled })
+    }
+
+    /// Packets are judged by this set on return, and by no other.
+    fn install(&self, state: &mut State, next: Next) -> Result<()> {
+        for (target, compiled) in self.targets.iter().zip(&next.compiled) {
+            next.fresh.iter().for_each(|slot| target.clear(*slot));
+            target.prepare(compiled)?;
+        }
+        self.targets.iter().for_each(|target| target.switch());
+        // All have switched: from here on there is no way back, and a device that cannot wait now waits next time.
+        let settled: Result<()> = self.targets.iter().map(|target| target.settle()).collect();
+        for slot in state.slots.ended(&next.slots) {
+            let counts = self.counts(slot);
+            add(&mut state.rules_gone, &counts);
+        }
+        state.default = next.default;
+        state.slots = next.slots;
+        state.shapes = next.shapes;
+        state.epoch = next.epoch;
+        state.version += 1;
+        if let Err(e) = settled {
+            tracing::warn!("waiting for packets that are judged by the rules before: {e}");
+        }
+        Ok(())
+    }
+
+    /// Puts precise rules into the tables of all devices, or of none.
+    fn put_all(&self, rules: &[PreciseRule], epoch: u32) -> Result<u64> {
+        for (done, rule) in rules.iter().enumerate() {
+            let key = entry::key(&rule.fields, epoch);
+            for (at, target) in self.targets.iter().enumerate() {
+                if let Err(e) = self.put(target.as_ref(), &key, rule) {
+                    let _ = self.targets[..at].iter().try_for_each(|target| target.take(&key).map(|_| ()));
+                    self.take_back(&rules[..done], epoch);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(rules.len() as u64)
+    }
+
+    /// Puts one in. One that a packet has made is replaced.
+    fn put(&self, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
+        let value = entry::value(rule, target.now_ns());
+        let mut swept = false;
+        loop {
+            match target.put(key, &value)? {
+                Put::Done => return Ok(()),
+                Put::Exists => match target.get(key)? {
+                    // It ended meanwhile, or is about to be swept.
+                    None => {}
+                    Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
+                        target.take(key)?;
+                    }
+                    Some(other) => {
+                        return Err(rules::refusal(format!(
+                            "rule {}: precise rule {} has the same fields",
+                            rule.id, other.id
+                        )));
+                    }
+                },
+                Put::Full if !swept => {
+                    swept = true;
+                    let now = target.now_ns();
+                    each(target, |key, value| {
+                        if entry::has_expired(value, now) { target.take(key).map(|_| ()) } else { Ok(()) }
+                    })?;
+                }
+                Put::Full => {
+                    let room = target.room().precise;
+                    return Err(Error::BadOption {
+                        option: "--rules-room",
+                        reason: format!(
+                            "{} has room for {room} precise rules, which is full (replacing a set takes room for the \
+                             old and the new one): start the capture with --rules-room precise={}",
+                            target.device(),
+                            2 * room
+                        ),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes out what [`InForce::put_all`] has put in. Nobody has been judged by them, or they are not to be.
+    fn take_back(&self, rules: &[PreciseRule], epoch: u32) {
+        for rule in rules {
+            let key = entry::key(&rule.fields, epoch);
+            for target in &self.targets {
+                if let Err(e) = target.take(&key) {
+                    tracing::warn!("{}: taking back precise rule {}: {e}", target.device(), rule.id);
+                }
+            }
+        }
+    }
+
+    /// Removes all precise rules that `ends` says have ended; gives how many.
+    fn purge(&self, state: &mut State, ends: impl Fn(&PreciseKey, &Precise) -> bool) -> Result<u64> {
+        let mut removed = 0;
+        for target in &self.targets {
+            let mut from = None;
+            loop {
+                let page = target.page(from)?;
+                removed += sweep_page(state, target.as_ref(), &page, |key, value, _| ends(key, value))?;
+                from = page.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// What was counted in a slot, on all devices.
+    fn counts(&self, slot: usize) -> Counts {
+        let mut sum = Counts::default();
+        self.targets.iter().for_each(|target| add(&mut sum, &target.counts(slot)));
+        sum
+    }
+
+    /// Nanoseconds to add to a packet's time for UTC.
+    fn utc_offset(&self) -> i128 {
+        match self.times {
+            Times::Utc => 0,
+            Times::Monotonic => i128::from(crate::clock::utc_minus_monotonic_ns()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn changed(&self, added: u64, removed: u64) -> Changed {
+        Changed { version: self.version, rules: self.slots.all().count(), added, removed }
+    }
+
+    /// A precise rule has gone from one device.
+    fn has_gone(&mut self, value: &Precise) {
+        add(&mut self.precise_gone, &counts_of(value));
+        if entry::is_made(value) {
+            return;
+        }
+        if let Entry::Occupied(mut devices) = self.ids.entry(value.id) {
+            *devices.get_mut() -= 1;
+            if *devices.get() == 0 {
+                devices.remove();
+            }
+        }
+    }
+}
+
+/// Removes those rules of a page that `ends` says have ended; gives how many.
+fn sweep_page(
+    state: &mut State,
+    target: &dyn Target,
+    page: &Page,
+    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
+) -> Result<u64> {
+    let mut removed = 0;
+    let now = target.now_ns();
+    for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
+        let Some(taken) = target.take(key)? else { continue };
+        // A packet may have made it anew since the page was read.
+        if taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns()) {
+            target.put(key, &taken)?;
+            continue;
+        }
+        state.has_gone(&taken);
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Calls `then` for every precise rule of a device.
+fn each(target: &dyn Target, mut then: impl FnMut(&PreciseKey, &Precise) -> Result<()>) -> Result<()> {
+    let mut from = None;
+    loop {
+        let page = target.page(from)?;
+        page.rules.iter().try_for_each(|(key, value)| then(key, value))?;
+        from = page.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a precise rule has counted.
+fn counts_of(value: &Precise) -> Counts {
+    Counts {
+        packets: value.packets,
+        bytes: value.bytes,
+        first_ns: value.first_ns,
+        last_ns: value.last_ns,
+        ..Counts::default()
+    }
+}
+
+/// The same for people, with times in UTC.
+fn hits(counts: &Counts, offset: i128) -> Hits {
+    let utc = |ns: u64| (ns != 0).then(|| u64::try_from(i128::from(ns) + offset).unwrap_or(0));
+    Hits {
+        packets: counts.packets,
+        bytes: counts.bytes,
+        first_ns: utc(counts.first_ns),
+        last_ns: utc(counts.last_ns),
+    }
+}

@@ -1,0 +1,140 @@
+//! How much room is set aside for rules: a confined process cannot get more once it runs.
+
+use crate::rules::MOST_RULES;
+use crate::{Error, Result};
+
+/// Room for the rules of a capture, on each device. What is 0 is chosen: twice what the capture's first rules need, and
+/// enough for ordinary sets.
+///
+/// Engine `ring` sets the memory aside when the capture starts; the other engines take what they need when they need
+/// it, but for precise rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RulesRoom {
+    /// Wildcard rules. Each takes 128 bytes of counters per lane (RX queue or CPU).
+    pub rules: usize,
+    /// Precise rules, those that packets make included. Replacing a whole set takes room for the old and the new ones.
+    /// Each takes about 200 bytes once it is there, and 16 before.
+    pub precise: usize,
+    /// Nodes of look-up tables, 2 KiB each.
+    pub nodes: usize,
+    /// Classes of look-up tables, 1,152 bytes each.
+    pub classes: usize,
+}
+
+/// What a set of rules takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RulesNeed {
+    /// As in [`RulesRoom`].
+    pub rules: usize,
+    /// As in [`RulesRoom`].
+    pub precise: usize,
+    /// As in [`RulesRoom`].
+    pub nodes: usize,
+    /// As in [`RulesRoom`].
+    pub classes: usize,
+}
+
+impl RulesNeed {
+    /// What takes both, one after the other.
+    pub(crate) fn most(self, other: RulesNeed) -> RulesNeed {
+        RulesNeed {
+            rules: self.rules.max(other.rules),
+            precise: self.precise.max(other.precise),
+            nodes: self.nodes.max(other.nodes),
+            classes: self.classes.max(other.classes),
+        }
+    }
+}
+
+/// The most that can be asked for.
+const MOST: RulesRoom = RulesRoom { rules: MOST_RULES, precise: 1 << 26, nodes: 1 << 20, classes: 1 << 20 };
+/// The least that is set aside unasked: sets of some hundred rules.
+const FLOOR: RulesRoom = RulesRoom { rules: 512, precise: 1 << 16, nodes: 2048, classes: 2048 };
+
+impl RulesRoom {
+    /// Refuses what is more than there can be.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`].
+    pub(crate) fn check(&self) -> Result<()> {
+        for (name, asked, most) in [
+            ("rules", self.rules, MOST.rules),
+            ("precise", self.precise, MOST.precise),
+            ("nodes", self.nodes, MOST.nodes),
+            ("classes", self.classes, MOST.classes),
+        ] {
+            if asked > most {
+                let reason = format!("{name}={asked} is more than {most}, the most that there can be");
+                return Err(Error::BadOption { option: "--rules-room", reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// The room that is set aside where the first rules need so much.
+    pub(crate) fn for_need(&self, need: RulesNeed) -> RulesRoom {
+        let of = |asked: usize, need: usize, floor: usize, most: usize| match asked {
+            0 => (2 * need).max(floor).min(most),
+            asked => asked,
+        };
+        RulesRoom {
+            rules: of(self.rules, need.rules, FLOOR.rules, MOST.rules),
+            precise: of(self.precise, need.precise, FLOOR.precise, MOST.precise),
+            nodes: of(self.nodes, need.nodes, FLOOR.nodes, MOST.nodes),
+            classes: of(self.classes, need.classes, FLOOR.classes, MOST.classes),
+        }
+    }
+
+    /// Whether there is room for this.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] with what to ask for.
+    pub(crate) fn has(&self, need: RulesNeed) -> Result<()> {
+        let lacking: Vec<(&str, usize, usize)> = [
+            ("rules", need.rules, self.rules),
+            ("precise", need.precise, self.precise),
+            ("nodes", need.nodes, self.nodes),
+            ("classes", need.classes, self.classes),
+        ]
+        .into_iter()
+        .filter(|(_, need, room)| need > room)
+        .collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let asked: Vec<String> = lacking.iter().map(|(name, need, _)| format!("{name}={need}")).collect();
+        let there: Vec<String> = lacking.iter().map(|(name, _, room)| format!("{name}={room}")).collect();
+        Err(Error::BadOption {
+            option: "--rules-room",
+            reason: format!(
+                "these rules need {}, and the capture has room for {}: start it with --rules-room {}",
+                asked.join(","),
+                there.join(","),
+                asked.join(",")
+            ),
+        })
+    }
+
+    /// Bytes of the counters of one lane, and of look-up tables, two sets of which there are.
+    pub(crate) fn slots(&self) -> usize {
+        2 * self.rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_twice_what_is_needed_or_what_was_asked_for() {
+        let need = RulesNeed { rules: 3000, precise: 100, nodes: 5000, classes: 10 };
+        let room = RulesRoom { classes: 7, ..RulesRoom::default() }.for_need(need);
+        assert_eq!(room, RulesRoom { rules: 4096, precise: 65536, nodes: 10_000, classes: 7 });
+        let refusal = room.has(need).unwrap_err().to_string();
+        assert!(refusal.contains("need classes=10") && refusal.contains("--rules-room classes=10"), "{refusal}");
+        assert!(room.has(RulesNeed { classes: 7, ..need }).is_ok());
+        assert!(room.check().is_ok());
+        let refusal = RulesRoom { rules: 4097, ..RulesRoom::default() }.check().unwrap_err().to_string();
+        assert!(refusal.contains("rules=4097 is more than 4096"), "{refusal}");
+    }
+}
