@@ -48,6 +48,7 @@ mod builder;
 mod capture;
 mod clock;
 pub mod confine;
+pub mod control;
 pub mod device;
 mod engine;
 mod error;
@@ -56,6 +57,7 @@ pub mod filter;
 mod forked;
 pub mod groups;
 mod guardian;
+mod in_force;
 mod interfaces;
 mod keeper;
 pub mod ledger;
@@ -82,6 +84,7 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
+pub use in_force::{Changed, Hits, PreciseLine, RuleLine, RuleStats, RulesNeed, RulesRoom};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;
