@@ -236,12 +236,18 @@ struct wl_rule_facts {
 	__u32 seed;   /* of the flow hash */
 };
 
-/* Where a packet is judged: in BPF, memory of the lane's own, whose contents the verifier does not track. */
+/*
+ * Where a packet is judged: in BPF, memory of the lane's own, whose contents the verifier does not track.
+ * The caller fills `facts`.
+ */
 struct wl_rule_work {
 	struct wl_judged judged;
-	struct wl_precise_key key;
-	__u32 pad;
+	struct wl_rule_facts facts;
 	struct wl_precise made;
+	struct wl_precise_key key;
+	__u32 acts; /* sampling lets the rule at hand act */
+	__u32 at;   /* for the includer's use: where the chosen headers are */
+	__u32 pad;
 };
 
 #endif

@@ -100,7 +100,8 @@ struct wl_ip {
 	__u32 tcp_seq;
 	__u32 tcp_ack;
 	__u16 frag_off; /* offset of this fragment in bytes */
-	__u16 pad;
+	__u16 ident; /* IPv4 identification plus UDP checksum, of what is there: what packets of a flow differ
+			in */
 };
 
 /* Everything that wl_parse() found. 168 bytes. */

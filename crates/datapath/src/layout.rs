@@ -85,8 +85,8 @@ pub struct Ip {
     pub tcp_ack: u32,
     /// Offset of this fragment in its datagram, in bytes.
     pub frag_off: u16,
-    #[doc(hidden)]
-    pub pad: u16,
+    /// IPv4 identification plus UDP checksum, of what is there: what packets of a flow differ in.
+    pub ident: u16,
 }
 
 /// Everything that the parser found in a packet (`struct wl_parsed`).

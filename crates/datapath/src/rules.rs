@@ -2,6 +2,8 @@
 //!
 //! As in [`crate::layout`], the C header is the source and a test compares the two.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Most wildcard rules of a set, and most of its clauses (`WL_RULES_MAX`).
 pub const MAX_RULES: usize = 4096;
 /// Words of a set of clauses (`WL_RULE_WORDS`).
@@ -91,6 +93,17 @@ pub struct Class {
     pub words: [u64; WORDS],
     #[doc(hidden)]
     pub pad: [u64; 7],
+}
+
+impl Class {
+    /// No clause.
+    pub const EMPTY: Class = Class { summary: 0, words: [0; WORDS], pad: [0; 7] };
+
+    /// Puts a clause, below [`MAX_RULES`], into the class.
+    pub fn add(&mut self, clause: usize) {
+        self.words[clause / 64] |= 1 << (clause % 64);
+        self.summary |= 1 << (clause / 64);
+    }
 }
 
 /// Values of [`Rule::verdict`] (`enum wl_rule_verdict`).
@@ -217,6 +230,34 @@ pub struct Set {
     pub rule: [Rule; MAX_RULES],
 }
 
+impl Set {
+    /// A set without rules, which passes everything.
+    pub fn empty() -> Box<Set> {
+        // SAFETY: a Set is integers and arrays of integers, for which zeros are a valid value.
+        let mut set = unsafe { Box::<Set>::new_zeroed().assume_init() };
+        set.default_verdict = verdict::PASS.into();
+        set
+    }
+}
+
+/// A compiled set with its tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatSet {
+    /// The set.
+    pub set: Box<Set>,
+    /// Its nodes; [`Node::next`] and [`Field`] name them by their index.
+    pub nodes: Vec<Node>,
+    /// Its classes, the same way. The first is class 0: it has all clauses.
+    pub classes: Vec<Class>,
+}
+
+impl FlatSet {
+    /// A set without rules, which passes everything.
+    pub fn empty() -> FlatSet {
+        FlatSet { set: Set::empty(), nodes: Vec::new(), classes: vec![Class::EMPTY] }
+    }
+}
+
 /// What a wildcard rule has done in one lane (`struct wl_rule_counts`). Written by the lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -235,6 +276,31 @@ pub struct Counts {
     pub refused: u64,
     #[doc(hidden)]
     pub pad: [u64; 2],
+}
+
+/// [`Counts`] that are being written: by one lane, in the kernel or natively.
+///
+/// C writes each field as one aligned word (volatile), which is what a relaxed store is on the machines that are
+/// served; so other threads may read them at any time, through atomics, each field for itself.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct LiveCounts([AtomicU64; 8]);
+
+impl LiveCounts {
+    /// What they are now. Fields are read one after the other, so that they may be of different packets.
+    pub fn read(&self) -> Counts {
+        // Relaxed: the lane's plain stores, the partner, publish nothing but themselves.
+        let field = |at: usize| self.0[at].load(Ordering::Relaxed);
+        Counts {
+            packets: field(0),
+            bytes: field(1),
+            first_ns: field(2),
+            last_ns: field(3),
+            inserted: field(4),
+            refused: field(5),
+            pad: [0; 2],
+        }
+    }
 }
 
 /// What a precise rule is found by (`struct wl_precise_key`). Fields outside of its shape are 0.
