@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::names::shown;
+
 /// A set of IPv4 and IPv6 addresses: ranges in order that neither touch nor overlap, so that a set has one form.
 ///
 /// As text each of its parts is an address, a prefix (`192.0.2.0/24`), or a range (`192.0.2.1-192.0.2.9`).
@@ -131,7 +133,7 @@ impl FromStr for Part {
                 IpAddr::V6(one) => Part::V6(one.to_bits()..=one.to_bits()),
             });
         };
-        let backwards = || format!("{} ends before it begins", text.escape_debug());
+        let backwards = || format!("{} ends before it begins", shown(text));
         match (address(first.trim())?, address(last.trim())?) {
             (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
                 Ok(Part::V4(first.to_bits()..=last.to_bits()))
@@ -140,7 +142,7 @@ impl FromStr for Part {
                 Ok(Part::V6(first.to_bits()..=last.to_bits()))
             }
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => Err(backwards()),
-            _ => Err(format!("{} goes from IPv4 to IPv6 or back", text.escape_debug())),
+            _ => Err(format!("{} goes from IPv4 to IPv6 or back", shown(text))),
         }
     }
 }
@@ -149,7 +151,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| {
         format!(
             "'{}' is not an address; write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or the like of IPv6",
-            text.escape_debug()
+            shown(text)
         )
     })
 }
@@ -164,13 +166,13 @@ fn prefix(text: &str, start: &str, length: &str) -> Result<Part, String> {
         _ => {
             return Err(format!(
                 "'{}' is not a prefix length; it is 0 to {most} in {}",
-                length.escape_debug(),
-                text.escape_debug()
+                shown(length),
+                shown(text)
             ));
         }
     };
     let stray = |right: String| {
-        format!("{} has bits set behind its prefix; the network is {right}/{bits}", text.escape_debug())
+        format!("{} has bits set behind its prefix; the network is {right}/{bits}", shown(text))
     };
     match start {
         IpAddr::V4(start) => {

@@ -14,13 +14,19 @@
 //! Where no action was hit, the set's default decides.
 
 mod addresses;
+mod check;
+mod compile;
 mod condition;
+mod file;
 mod mistake;
+mod names;
+mod possible;
 mod precise;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::addresses::Addresses;
+pub use self::compile::{Compiled, Room};
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};

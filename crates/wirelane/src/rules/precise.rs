@@ -4,7 +4,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Sample, Then};
+use wirelane_datapath::layout::l3;
+use wirelane_datapath::rules::{MAX_SHAPES, NO_VLAN, Precise, PreciseKey, rule_flags};
+
+use super::compile::{flag_of, verdict_of};
+use super::{Action, RuleSet, Sample, SampleBy, Then};
+use crate::{Error, Result};
 
 /// A rule that asks for exact values. There may be a million of them, and they come and go while packets flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +57,27 @@ impl PreciseRule {
             hard_s: 0,
         }
     }
+
+    /// What the kernel keeps of it, made at this time.
+    pub fn entry(&self, made_ns: u64) -> (PreciseKey, Precise) {
+        let flag = |there: bool, flag: u8| if there { flag } else { 0 };
+        let by_packet = self.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
+        let value = Precise {
+            made_ns,
+            id: self.id,
+            verdict: verdict_of(self.action),
+            flags: flag_of(self.then)
+                | flag(self.tag.is_some(), rule_flags::TAG)
+                | flag(by_packet, rule_flags::SAMPLE_PACKET),
+            truncate: self.truncate.unwrap_or(0),
+            sample: self.sample.map_or(0, |sample| sample.one_in),
+            tag: self.tag.unwrap_or(0),
+            idle_s: self.idle_s,
+            hard_s: self.hard_s,
+            ..Precise::default()
+        };
+        (self.fields.key(), value)
+    }
 }
 
 /// What a precise rule asks. A field that is `None` may have any value; one that is not must be in the packet.
@@ -97,6 +123,52 @@ pub enum PreciseVlan {
     Id(u16),
 }
 
+/// An address as it stands in a key: IPv4 in the first 4 bytes.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&address.octets());
+            octets
+        }
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The shapes of a set's precise rules, of those that its rules make, and of `others`, in the order in which they are
+/// looked for: that with the most fields first.
+///
+/// # Errors
+/// [`Error::BadOption`]: there are too many.
+pub(super) fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
+    let all = own_shapes(set).into_iter().chain(others.iter().copied()).collect();
+    let shapes = in_order(all);
+    if shapes.len() > MAX_SHAPES {
+        return Err(Error::BadOption { option: "rules", reason: too_many_shapes(shapes.len()) });
+    }
+    Ok(shapes)
+}
+
+/// The shapes of a set's precise rules and of those that its rules make.
+pub(super) fn own_shapes(set: &RuleSet) -> Vec<Shape> {
+    let made = set.rules.iter().filter_map(|rule| rule.insert.map(|insert| insert.shape));
+    in_order(set.precise.iter().map(|rule| rule.fields.shape()).chain(made).collect())
+}
+
+fn in_order(mut shapes: Vec<Shape>) -> Vec<Shape> {
+    let fields = |shape: &Shape| (shape.0 & !Shape::BOTH_WAYS.0).count_ones();
+    shapes.sort_by_key(|shape| (std::cmp::Reverse(fields(shape)), *shape));
+    shapes.dedup();
+    shapes
+}
+
+pub(super) fn too_many_shapes(there_are: usize) -> String {
+    format!(
+        "the precise rules have {there_are} different sets of fields, more than {MAX_SHAPES}: give some of them more \
+         or fewer fields, or write them as [[rule]]"
+    )
+}
+
 /// Which fields a precise rule has: a set of bits, as the kernel side has them (`WL_SHAPE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -135,6 +207,39 @@ impl Shape {
 }
 
 impl PreciseFields {
+    /// What the kernel finds a rule with these fields by.
+    pub fn key(&self) -> PreciseKey {
+        let family = match self.src.or(self.dst) {
+            None => 0,
+            Some(IpAddr::V4(_)) => l3::IPV4,
+            Some(IpAddr::V6(_)) => l3::IPV6,
+        };
+        PreciseKey {
+            src: self.src.map_or([0; 16], octets),
+            dst: self.dst.map_or([0; 16], octets),
+            src_port: self.src_port.unwrap_or(0).to_be(),
+            dst_port: self.dst_port.unwrap_or(0).to_be(),
+            vlan: match self.vlan {
+                None => 0,
+                Some(PreciseVlan::Untagged) => NO_VLAN,
+                Some(PreciseVlan::Id(id)) => id,
+            },
+            proto: self.protocol.unwrap_or(0),
+            l3: family,
+            mpls: self.mpls.unwrap_or(0),
+            tunnel: self.tunnel.unwrap_or(0),
+            shape: self.shape().0,
+        }
+    }
+
+    /// The same fields of a packet in the other direction.
+    #[must_use]
+    pub fn exchanged(mut self) -> PreciseFields {
+        std::mem::swap(&mut self.src, &mut self.dst);
+        std::mem::swap(&mut self.src_port, &mut self.dst_port);
+        self
+    }
+
     /// Which of them there are.
     pub fn shape(&self) -> Shape {
         let bit = |there: bool, bit: Shape| if there { bit } else { Shape(0) };

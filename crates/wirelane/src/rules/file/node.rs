@@ -8,6 +8,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::rules::names::shown;
+
 /// A value, and its bytes in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -38,7 +40,6 @@ pub(super) struct Entry {
 /// A mistake in the text itself: where, and what.
 pub(super) type Fault = (usize, String);
 
-
 impl Node {
     /// Reads TOML. What can be read of a faulty text is returned beside the faults.
     pub fn of_toml(text: &str) -> (Node, Vec<Fault>) {
@@ -62,7 +63,7 @@ impl Node {
             // A word is a part of the text, so its distance from the start of it is its place.
             let at = word.as_ptr().addr() - text.as_ptr().addr();
             let Some((key, value)) = word.split_once('=') else {
-                return Err((at, format!("'{}' is not FIELD=VALUE", word.escape_debug())));
+                return Err((at, format!("'{}' is not FIELD=VALUE", shown(word))));
             };
             let node = word_value(value, at + key.len() + 1);
             let (table, key) = match key.split_once('.') {
@@ -74,11 +75,37 @@ impl Node {
                 Some(table) => table_of(&mut entries, table, at),
             };
             if inside.iter().any(|entry| entry.key == key) {
-                return Err((at, format!("'{}' is there twice", word.escape_debug())));
+                return Err((at, format!("'{}' is there twice", shown(word))));
             }
             inside.push(Entry { key: key.to_owned(), at, node });
         }
         Ok(Node { span: 0..text.len(), value: Value::Table(entries) })
+    }
+
+    /// A single word, or a field of CSV.
+    pub fn of_word(text: &str) -> Node {
+        Node { span: 0..text.len(), value: one_word(text) }
+    }
+
+    /// The entries of a table; none of anything else.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Table(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The entry of a table with this key.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| entry.key == key)
+    }
+
+    /// The elements of a list; anything else is the only one of its own.
+    pub fn elements(&self) -> &[Node] {
+        match &self.value {
+            Value::List(elements) => elements,
+            _ => std::slice::from_ref(self),
+        }
     }
 
     /// What kind of value it is, for messages.

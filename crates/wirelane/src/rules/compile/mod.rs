@@ -1,0 +1,211 @@
+//! Compiles a rule set to the tables that `kernel/packet/rules.h` describes.
+//!
+//! ```text
+//!  Rule -> clauses.rs: Clause, what it asks of each dimension, as ranges.rs: Ranges
+//!            `-> sweep: from where on which values mean which clauses -> tables.rs: classes, and a tree of nodes
+//! ```
+
+pub(super) mod clauses;
+pub(super) mod ranges;
+mod sweep;
+mod tables;
+
+use wirelane_datapath::rules as flat;
+use wirelane_datapath::rules::{DIMS, DIMS_USED, MAX_RULES, Node, Set, rule_flags, verdict};
+
+use self::clauses::{Clause, Clauses};
+use self::tables::{Full, Tables, set};
+use super::precise::shapes;
+use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
+use crate::{Error, Result};
+
+/// A compiled set, for the packets of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// The set. Each rule's [`flat::Rule::slot`] is its index, in the order of ids; [`Set::version`] is 0.
+    pub set: Box<Set>,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// Its classes.
+    pub classes: Vec<flat::Class>,
+}
+
+/// How much a compiled set needs, or may need at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Nodes ([`Compiled::nodes`]).
+    pub nodes: usize,
+    /// Classes ([`Compiled::classes`]).
+    pub classes: usize,
+}
+
+impl Room {
+    /// Bytes of memory.
+    pub fn bytes(self) -> usize {
+        self.nodes * size_of::<Node>() + self.classes * size_of::<flat::Class>()
+    }
+}
+
+impl Compiled {
+    /// What it needs.
+    pub fn room(&self) -> Room {
+        Room { nodes: self.nodes.len(), classes: self.classes.len() }
+    }
+}
+
+impl RuleSet {
+    /// Compiles the set for the packets of this device, to tables of at most this size. Precise rules are no part of
+    /// them, but their shapes are, and those of others that may be added while the set is in use.
+    ///
+    /// # Errors
+    /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
+    /// be larger; it says how large.
+    pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<Compiled> {
+        self.check()?;
+        let mut rules: Vec<&Rule> = self.rules.iter().collect();
+        rules.sort_by_key(|rule| rule.id);
+        let mut maker = Clauses::default();
+        let clauses: Vec<Clause> =
+            rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, Some(device))).collect();
+        let shapes = shapes(self, others)?;
+        let mut head = empty(self.default);
+        head.rules = rules.len() as u32;
+        head.clauses = clauses.len() as u32;
+        head.shapes = shapes.len() as u32;
+        for (place, shape) in head.shape.iter_mut().zip(&shapes) {
+            *place = shape.0;
+        }
+        for (flat, rule) in head.rule.iter_mut().zip(&rules) {
+            *flat = flat_rule(rule);
+        }
+        for (slot, rule) in head.rule.iter_mut().enumerate() {
+            rule.slot = slot as u32;
+        }
+        for (number, clause) in clauses.iter().enumerate() {
+            head.rule_of[number] = clause.rule as u16;
+            head.rule[clause.rule].last_clause = number as u16;
+        }
+        let too_large = |_: Full| self.too_large(&clauses, most);
+        let mut tables = Tables::new(clauses.len(), most.classes, most.nodes).map_err(too_large)?;
+        for dim in 0..DIMS_USED {
+            if clauses.iter().any(|clause| clause.demands[dim].is_some()) {
+                head.used |= 1 << dim;
+                head.dims[dim] = field(&mut tables, &clauses, dim).map_err(too_large)?;
+            }
+        }
+        let (nodes, classes) = tables.finish();
+        Ok(Compiled { set: head, nodes, classes })
+    }
+
+    /// The tables do not fit: how large they would have to be.
+    fn too_large(&self, clauses: &[Clause], most: Room) -> Error {
+        let needed = sweep::room(clauses);
+        Error::BadOption {
+            option: "rules",
+            reason: format!(
+                "they need up to {} nodes and {} classes ({} MiB), and there is room for {} and {} ({} MiB); \
+                 addresses that lie far apart take the most: ask for more room, or for fewer of them",
+                needed.nodes,
+                needed.classes,
+                needed.bytes().div_ceil(1 << 20),
+                most.nodes,
+                most.classes,
+                most.bytes().div_ceil(1 << 20),
+            ),
+        }
+    }
+
+    /// At most how much room the set takes, compiled for any device. What it takes can be less, since nothing is held
+    /// twice.
+    ///
+    /// # Errors
+    /// As [`RuleSet::check`].
+    pub fn room(&self) -> Result<Room> {
+        self.check()?;
+        let mut maker = Clauses::default();
+        let clauses: Vec<Clause> =
+            self.rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, None)).collect();
+        Ok(sweep::room(&clauses))
+    }
+}
+
+/// Where the walk of a dimension begins, once its tree is there.
+fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Result<flat::Field, Full> {
+    let mut absent = [0; flat::WORDS];
+    for (number, clause) in clauses.iter().enumerate() {
+        if clause.demands[dim].as_ref().is_none_or(|demand| demand.absent) {
+            set(&mut absent, number);
+        }
+    }
+    let absent = tables.class(&absent)?;
+    let mut roots = [0; 2];
+    for (root, tree) in roots.iter_mut().zip(sweep::trees(dim)) {
+        let segments = sweep::segments(clauses, dim, tree, |bits| tables.class(bits))?;
+        *root = tables.tree(&segments, tree.1)?;
+    }
+    Ok(flat::Field { root: roots[0], root6: roots[1], absent, pad: 0 })
+}
+
+/// A set without rules.
+fn empty(default: Policy) -> Box<Set> {
+    let default = match default {
+        Policy::Pass => verdict::PASS,
+        Policy::Drop => verdict::DROP,
+    };
+    Box::new(Set {
+        version: 0,
+        clauses: 0,
+        rules: 0,
+        default_verdict: default.into(),
+        used: 0,
+        shapes: 0,
+        pad: [0; 2],
+        dims: [flat::Field::default(); DIMS],
+        shape: [0; flat::MAX_SHAPES],
+        rule_of: [0; MAX_RULES],
+        rule: [flat::Rule::default(); MAX_RULES],
+    })
+}
+
+/// The verdict of an action.
+pub(super) fn verdict_of(action: Action) -> u8 {
+    match action {
+        Action::None => verdict::NONE,
+        Action::Pass => verdict::PASS,
+        Action::Drop => verdict::DROP,
+        Action::Count => verdict::ABSORB,
+    }
+}
+
+/// The flag of a rule that goes on.
+pub(super) fn flag_of(then: Then) -> u8 {
+    match then {
+        Then::Continue => rule_flags::CONTINUE,
+        Then::Stop => 0,
+    }
+}
+
+/// What the kernel has to know of a rule, less its conditions.
+fn flat_rule(rule: &Rule) -> flat::Rule {
+    let flag = |there: bool, flag: u8| if there { flag } else { 0 };
+    let tag = flag(rule.tag.is_some(), rule_flags::TAG);
+    let by_packet = rule.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
+    let mut flat = flat::Rule {
+        id: rule.id,
+        verdict: verdict_of(rule.action),
+        flags: flag_of(rule.then) | tag | flag(by_packet, rule_flags::SAMPLE_PACKET),
+        truncate: rule.truncate.unwrap_or(0),
+        sample: rule.sample.map_or(0, |sample| sample.one_in),
+        tag: rule.tag.unwrap_or(0),
+        ..flat::Rule::default()
+    };
+    if let Some(insert) = &rule.insert {
+        flat.flags |= rule_flags::INSERT;
+        flat.insert_shape = insert.shape.0;
+        flat.insert_idle_s = insert.idle_s;
+        flat.insert_hard_s = insert.hard_s;
+        flat.insert_verdict = verdict_of(insert.action);
+        flat.insert_flags = flag_of(insert.then) | tag;
+    }
+    flat
+}

@@ -1,0 +1,119 @@
+//! From where on which values of a dimension mean which clauses.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wirelane_datapath::rules::{DIMS_USED, WORDS, dim};
+
+use super::Room;
+use super::clauses::{Clause, Demand, bytes};
+use super::ranges::Ranges;
+use super::tables::{Bits, Full, Segment, Tables, most_nodes, set};
+
+/// Which of a demand's sets is meant: of IPv6 addresses, or of everything else.
+pub(super) type Of = fn(&Demand) -> &Arc<Ranges>;
+
+/// The trees of a dimension, in the order of [`wirelane_datapath::rules::Field`], with the bytes of their values.
+pub(super) fn trees(dim: usize) -> Vec<(Of, u32)> {
+    match dim {
+        dim::SRC | dim::DST => vec![(Demand::values, bytes(dim)), (Demand::values6, 16)],
+        _ => vec![(Demand::values, bytes(dim))],
+    }
+}
+
+/// Clauses that accept the same values.
+struct Alike<'c> {
+    ranges: &'c Ranges,
+    /// Words of bits in which some of them are, and these bits.
+    words: Vec<(usize, u64)>,
+}
+
+/// The segments of a dimension, whose values have so many bytes, from value 0 on. `class` is asked for the class of each.
+pub(super) fn segments(
+    clauses: &[Clause],
+    dim: usize,
+    (of, bytes): (Of, u32),
+    mut class: impl FnMut(&Bits) -> Result<u32, Full>,
+) -> Result<Vec<Segment>, Full> {
+    let (mut bits, alike) = grouped(clauses, dim, of);
+    let last_value = u128::MAX >> (128 - bytes * 8);
+    // Where something begins, or is over.
+    let mut turns: Vec<(u128, u32)> = Vec::new();
+    for (number, group) in alike.iter().enumerate() {
+        for (first, last) in group.ranges.iter() {
+            turns.push((first, number as u32));
+            let behind = last.checked_add(1).filter(|behind| *behind <= last_value);
+            turns.extend(behind.map(|behind| (behind, number as u32)));
+        }
+    }
+    turns.sort_unstable();
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut turns = turns.into_iter().peekable();
+    let mut first = 0;
+    loop {
+        // Ranges of a set do not touch, so none of its clauses turns twice at one value.
+        while let Some((_, group)) = turns.next_if(|(at, _)| *at == first) {
+            for (word, changed) in &alike[group as usize].words {
+                bits[*word] ^= changed;
+            }
+        }
+        let class = class(&bits)?;
+        if segments.last().is_none_or(|last| last.class != class) {
+            segments.push(Segment { first, class });
+        }
+        match turns.peek() {
+            Some((at, _)) => first = *at,
+            None => return Ok(segments),
+        }
+    }
+}
+
+/// The clauses that accept every value, and the others, together where they accept the same.
+fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
+    let mut all = [0; WORDS];
+    let (mut numbers, mut alike) = (HashMap::new(), Vec::<Alike<'_>>::new());
+    // Rules that share a list have one set of it, and need not be compared number by number.
+    let mut known: HashMap<*const Ranges, usize> = HashMap::new();
+    for (number, clause) in clauses.iter().enumerate() {
+        let Some(demand) = &clause.demands[dim] else {
+            set(&mut all, number);
+            continue;
+        };
+        let ranges = of(demand);
+        let group = *known.entry(Arc::as_ptr(ranges)).or_insert_with(|| {
+            *numbers.entry(ranges.as_ref()).or_insert_with(|| {
+                alike.push(Alike { ranges, words: Vec::new() });
+                alike.len() - 1
+            })
+        });
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        match alike[group].words.last_mut() {
+            Some((last, bits)) if *last == word => *bits |= bit,
+            _ => alike[group].words.push((word, bit)),
+        }
+    }
+    (all, alike)
+}
+
+/// At most how much room these clauses take.
+pub(super) fn room(clauses: &[Clause]) -> Room {
+    // Classes are few beside nodes, and what they are decides where a segment ends: they are made. Nodes are counted.
+    const NEVER: Room = Room { nodes: usize::MAX, classes: usize::MAX };
+    let Ok(mut tables) = Tables::new(clauses.len(), usize::MAX, 0) else { return NEVER };
+    let mut nodes = 0;
+    for dim in 0..DIMS_USED {
+        if clauses.iter().all(|clause| clause.demands[dim].is_none()) {
+            continue;
+        }
+        for tree in trees(dim) {
+            match segments(clauses, dim, tree, |bits| tables.class(bits)) {
+                Ok(segments) => nodes += most_nodes(&segments, tree.1),
+                // More classes than there are numbers for: there is no room for that anywhere.
+                Err(Full) => return NEVER,
+            }
+        }
+    }
+    let (_, classes) = tables.finish();
+    // Of packets without the field, each dimension may have one more.
+    Room { nodes, classes: classes.len() + DIMS_USED }
+}

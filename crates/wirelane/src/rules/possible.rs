@@ -1,0 +1,130 @@
+//! Whether a packet can be all that a rule asks: a rule that none can hit is a mistake of whoever wrote it.
+//!
+//! It is asked of what the rule is compiled to, dimension by dimension, for each sort of packet that there is: which
+//! fields one may have hangs on its network layer, its protocol and whether it is a later fragment, and on no more.
+
+use wirelane_datapath::rules::{DIMS_USED, dim, kind};
+
+use super::Rule;
+use super::compile::clauses::{Clause, Clauses, Demand};
+
+/// The protocols whose ports the parser reads: TCP, UDP, DCCP, SCTP, UDP-Lite.
+pub(super) const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+const TCP: u8 = 6;
+/// ICMP and ICMPv6.
+const ICMPS: [u8; 2] = [1, 58];
+
+/// The field of a rule that asks about each dimension.
+const FIELDS: [&str; DIMS_USED] = {
+    let mut fields = [""; DIMS_USED];
+    fields[dim::SRC] = "src or host";
+    fields[dim::DST] = "dst or host";
+    fields[dim::SRC_PORT] = "src-port or port";
+    fields[dim::DST_PORT] = "dst-port or port";
+    fields[dim::PROTO] = "protocol";
+    fields[dim::KIND] = "kind or direction";
+    fields[dim::TCP_FLAGS] = "tcp-flags";
+    fields[dim::VLAN] = "vlan";
+    fields[dim::TOS] = "dscp";
+    fields[dim::LENGTH] = "length";
+    fields[dim::QUEUE] = "queue";
+    fields[dim::ETHERTYPE] = "ethertype";
+    fields[dim::ICMP_TYPE] = "icmp-type";
+    fields
+};
+
+/// A sort of packet.
+#[derive(Clone, Copy)]
+struct Sort {
+    /// The byte of dimension `KIND`.
+    kind: u8,
+    /// The protocol, where there is IP.
+    protocol: Option<u8>,
+}
+
+/// Why no packet can hit a rule, if none can.
+pub(super) fn contradiction(rule: &Rule) -> Option<String> {
+    let clauses = Clauses::default().of(0, rule, None);
+    if clauses.iter().any(|clause| possible(clause, |_| true)) {
+        return None;
+    }
+    // The smallest part that is impossible already, in all clauses.
+    let never = |of: &dyn Fn(usize) -> bool| clauses.iter().all(|clause| !possible(clause, of));
+    let dims = 0..DIMS_USED;
+    let asked = |dim: &usize| clauses.iter().any(|clause| clause.demands[*dim].is_some());
+    let asked: Vec<usize> = dims.filter(asked).collect();
+    if let Some(one) = asked.iter().find(|one| never(&|dim| dim == **one)) {
+        return Some(format!(
+            "no packet can hit this rule: its conditions on {} leave nothing",
+            FIELDS[*one]
+        ));
+    }
+    let pairs = asked
+        .iter()
+        .flat_map(|one| asked.iter().filter(move |other| one < *other).map(move |other| (*one, *other)));
+    let pair = pairs.into_iter().find(|(one, other)| never(&|dim| dim == *one || dim == *other));
+    Some(match pair {
+        Some((one, other)) => {
+            format!("no packet can hit this rule: {} and {} cannot hold together", FIELDS[one], FIELDS[other])
+        }
+        None => "no packet can hit this rule: its conditions cannot all hold together".to_owned(),
+    })
+}
+
+/// Whether a packet can satisfy a clause, of which only these dimensions count.
+fn possible(clause: &Clause, counts: impl Fn(usize) -> bool) -> bool {
+    let demands: Vec<(usize, &Demand)> = clause
+        .demands
+        .iter()
+        .enumerate()
+        .filter_map(|(dim, demand)| demand.as_ref().filter(|_| counts(dim)).map(|demand| (dim, demand)))
+        .collect();
+    sorts().any(|sort| demands.iter().all(|(dim, demand)| satisfies(sort, *dim, demand)))
+}
+
+/// All sorts of packets.
+fn sorts() -> impl Iterator<Item = Sort> {
+    let kinds = (0..=kind::L3 | kind::FRAGMENT | kind::LATER | kind::EGRESS | kind::TUNNEL).filter(|kind| {
+        let (fragment, later) = (kind & kind::FRAGMENT != 0, kind & kind::LATER != 0);
+        (fragment || !later) && (is_ip(*kind) || !fragment)
+    });
+    kinds.flat_map(|kind| {
+        let protocols = if is_ip(kind) { Some(0..=255) } else { None };
+        let none = protocols.is_none().then_some(None);
+        protocols.into_iter().flatten().map(Some).chain(none).map(move |protocol| Sort { kind, protocol })
+    })
+}
+
+fn is_ip(kind: u8) -> bool {
+    kind & kind::L3 == kind::L3_IPV4 || kind & kind::L3 == kind::L3_IPV6
+}
+
+/// Whether a packet of this sort can satisfy a demand.
+fn satisfies(sort: Sort, dim: usize, demand: &Demand) -> bool {
+    let whole = sort.kind & kind::LATER == 0;
+    let one_of =
+        |protocols: &[u8]| whole && sort.protocol.is_some_and(|protocol| protocols.contains(&protocol));
+    // Whether it can have the field. What is not in every packet may also be missing where it can be: packets are cut.
+    let (can_have, can_lack) = match dim {
+        dim::KIND => return demand.values().contains(sort.kind.into()),
+        dim::PROTO => {
+            return match sort.protocol {
+                Some(protocol) => demand.values().contains(protocol.into()),
+                None => demand.absent,
+            };
+        }
+        dim::SRC | dim::DST => {
+            let values =
+                if sort.kind & kind::L3 == kind::L3_IPV6 { demand.values6() } else { demand.values() };
+            return if is_ip(sort.kind) { !values.is_empty() } else { demand.absent };
+        }
+        dim::TOS => (is_ip(sort.kind), !is_ip(sort.kind)),
+        dim::SRC_PORT | dim::DST_PORT => (one_of(&WITH_PORTS), true),
+        dim::TCP_FLAGS => (one_of(&[TCP]), true),
+        dim::ICMP_TYPE => (one_of(&ICMPS), true),
+        dim::ETHERTYPE => (true, true),
+        // VLAN, LENGTH and QUEUE: every packet has one.
+        _ => (true, false),
+    };
+    can_have && !demand.values().is_empty() || can_lack && demand.absent
+}
