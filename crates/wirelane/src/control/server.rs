@@ -166,7 +166,7 @@ fn answer(ask: Ask, in_force: &InForce, status: &Status) -> Answer {
     let done = match ask {
         Ask::Status => Ok(Answer::Status(status.clone())),
         Ask::Load(rules) => in_force.replace(&rules).map(Answer::Changed),
-        Ask::Add { rules, precise } => in_force.extend(&rules, &precise).map(Answer::Changed),
+        Ask::Add { rules, precise } => in_force.extend(rules, precise).map(Answer::Changed),
         Ask::Remove { ids, precise } => in_force.remove(&ids, &precise).map(Answer::Changed),
         Ask::Flush { all } => in_force.flush(all).map(Answer::Changed),
         Ask::Stats => in_force.stats().map(Answer::Stats),

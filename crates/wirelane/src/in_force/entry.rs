@@ -36,35 +36,23 @@ pub(super) fn epoch_of(key: &PreciseKey) -> u32 {
 
 /// What these fields are found by.
 pub(super) fn key(fields: &PreciseFields, epoch: u32) -> PreciseKey {
-    let address = |address: Option<IpAddr>| match address {
-        None => [0; 16],
-        Some(IpAddr::V4(address)) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            bytes
-        }
-        Some(IpAddr::V6(address)) => address.octets(),
-    };
-    PreciseKey {
-        src: address(fields.src),
-        dst: address(fields.dst),
-        src_port: fields.src_port.unwrap_or(0).to_be(),
-        dst_port: fields.dst_port.unwrap_or(0).to_be(),
-        vlan: match fields.vlan {
-            None => 0,
-            Some(PreciseVlan::Untagged) => NO_VLAN,
-            Some(PreciseVlan::Id(id)) => id,
-        },
-        proto: fields.protocol.unwrap_or(0),
-        l3: match fields.src.or(fields.dst) {
-            None => 0,
-            Some(IpAddr::V4(_)) => l3::IPV4,
-            Some(IpAddr::V6(_)) => l3::IPV6,
-        },
-        mpls: fields.mpls.unwrap_or(0),
-        tunnel: fields.tunnel.unwrap_or(0),
-        shape: in_epoch(fields.shape().0, epoch),
+    let key = fields.key();
+    PreciseKey { shape: in_epoch(key.shape, epoch), ..key }
+}
+
+/// The key of the other direction, where both fit the rule and it is another one.
+pub(super) fn turned(key: &PreciseKey) -> Option<PreciseKey> {
+    if key.shape & shape::BOTH == 0 {
+        return None;
     }
+    let turned = PreciseKey {
+        src: key.dst,
+        dst: key.src,
+        src_port: key.dst_port,
+        dst_port: key.src_port,
+        ..*key
+    };
+    (turned != *key).then_some(turned)
 }
 
 /// The fields that an entry is found by.
@@ -87,30 +75,6 @@ pub(super) fn fields(key: &PreciseKey) -> PreciseFields {
         mpls: has(shape::MPLS).then_some(key.mpls),
         tunnel: has(shape::TUNNEL).then_some(key.tunnel),
         both_ways: has(shape::BOTH),
-    }
-}
-
-/// A rule that nothing has hit yet.
-pub(super) fn value(rule: &PreciseRule, now_ns: u64) -> Precise {
-    let by_packet = rule.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
-    Precise {
-        made_ns: now_ns,
-        id: rule.id,
-        verdict: match rule.action {
-            Action::Pass => verdict::PASS,
-            Action::Drop => verdict::DROP,
-            Action::Count => verdict::ABSORB,
-            Action::None => verdict::NONE,
-        },
-        flags: if rule.then == Then::Continue { rule_flags::CONTINUE } else { 0 }
-            | if by_packet { rule_flags::SAMPLE_PACKET } else { 0 }
-            | if rule.tag.is_some() { rule_flags::TAG } else { 0 },
-        truncate: rule.truncate.unwrap_or(0),
-        sample: rule.sample.map_or(0, |sample| sample.one_in),
-        tag: rule.tag.unwrap_or(0),
-        idle_s: rule.idle_s,
-        hard_s: rule.hard_s,
-        ..Precise::default()
     }
 }
 
@@ -182,18 +146,28 @@ mod tests {
         };
         let few = PreciseRule::new(8, fields, Action::Drop);
         for one in [all, few] {
-            let (key, value) = (key(&one.fields, 5), value(&one, 99));
+            let (key, (_, value)) = (key(&one.fields, 5), one.entry(99));
             assert_eq!(rule(&key, &value), one);
             assert_eq!(epoch_of(&key), 5);
             assert_eq!(key.shape & FIELDS, one.fields.shape().0);
             assert!(!is_made(&value));
         }
-        let key = key(&all_ports(), 0);
-        assert_eq!(key.src_port.to_ne_bytes(), [0x12, 0x34], "as in the packet");
     }
 
-    fn all_ports() -> PreciseFields {
-        PreciseFields { src_port: Some(0x1234), ..PreciseFields::default() }
+    #[test]
+    fn a_rule_for_both_ways_has_another_key() {
+        let one_way = PreciseFields {
+            src: Some("192.0.2.1".parse().unwrap()),
+            dst_port: Some(53),
+            ..PreciseFields::default()
+        };
+        assert_eq!(turned(&key(&one_way, 1)), None);
+        let both = PreciseFields { both_ways: true, ..one_way };
+        let back = turned(&key(&both, 1)).unwrap();
+        assert_eq!((back.dst, back.src_port), (key(&both, 1).src, 53u16.to_be()));
+        assert_eq!(turned(&back), Some(key(&both, 1)));
+        let same = PreciseFields { src: both.src, dst: both.src, both_ways: true, ..PreciseFields::default() };
+        assert_eq!(turned(&key(&same, 1)), None, "whichever way it goes");
     }
 
     #[test]

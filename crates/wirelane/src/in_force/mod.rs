@@ -2,10 +2,10 @@
 //! packets flow.
 //!
 //! ```text
-//!   RuleSet --compile, for each device--> Compiled --prepare, switch, settle--> Target: the kernel's tables
-//!      ^                                                                          |      (engine/ring/rules/), or those
-//!      |                                                                          |      that workers judge by (native/)
-//!   Capture::set_rules, control/ (wirelane rules)          stats, list <--counts--'
+//!   RuleSet -> Draft -- prepare: compile, for each device; switch, settle --> Target: the kernel's tables
+//!      ^                                                                        |      (engine/ring/rules/), or those
+//!      |                                                                        |      that workers judge by (native/)
+//!   Capture::set_rules, control/ (wirelane rules)        stats, list <--counts--'
 //! ```
 //!
 //! A change is all or nothing. Everything that can be refused is done first, beside the rules in force: the new set is
@@ -16,6 +16,7 @@
 //! Precise rules that have expired do nothing, whether or not they are still in the table; [`InForce::sweep`] removes
 //! them, a part at a time.
 
+mod draft;
 mod entry;
 mod native;
 mod room;
@@ -29,15 +30,16 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wirelane_datapath::rules::{Counts, MAX_SHAPES, Precise, PreciseKey};
+use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
+pub(crate) use self::draft::Draft;
 pub(crate) use self::native::{Judge, NativeRules};
-pub use self::room::{RulesNeed, RulesRoom};
+pub use self::room::RulesRoom;
 use self::slots::Slots;
 pub(crate) use self::stats::add;
 pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats};
-pub(crate) use self::target::{Page, Put, Target, need};
-use crate::rules::{self, Compiled, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
+pub(crate) use self::target::{Page, Put, Target};
+use crate::rules::{Mistake, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
 use crate::{Error, Result};
 
 /// How the times of packets relate to UTC.
@@ -88,16 +90,6 @@ struct State {
     swept: Vec<Option<u32>>,
 }
 
-/// A set that has been compiled for every device.
-struct Next {
-    default: Policy,
-    slots: Slots,
-    fresh: Vec<usize>,
-    shapes: Vec<Shape>,
-    epoch: u32,
-    compiled: Vec<Compiled>,
-}
-
 impl InForce {
     /// Puts these rules in force on these devices, before they are asked about a packet.
     ///
@@ -116,13 +108,13 @@ impl InForce {
     /// [`Error::Rules`] for what is wrong with them, [`Error::BadOption`] where there is no room for them; then those in
     /// force stay so. What the kernel said.
     pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
-        rules::check(rules)?;
+        rules.check()?;
         let mut state = self.lock();
-        let shapes = rules::shapes(rules);
         let epoch = entry::after(state.epoch);
-        let next = self.compile(&state, rules.default, &rules.rules, shapes, epoch)?;
+        let shapes = rules.shapes(&[])?;
+        let draft = self.draft(&state, rules.default, rules.rules.clone(), shapes, epoch)?;
         let added = self.put_all(&rules.precise, epoch)?;
-        if let Err(e) = self.install(&mut state, next) {
+        if let Err(e) = self.install(&mut state, draft) {
             self.take_back(&rules.precise, epoch);
             return Err(e);
         }
@@ -135,28 +127,22 @@ impl InForce {
     ///
     /// # Errors
     /// As [`InForce::replace`]; an id that is taken is a mistake.
-    pub(crate) fn extend(&self, rules: &[Rule], precise: &[PreciseRule]) -> Result<Changed> {
+    pub(crate) fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
+        let new = RuleSet { default: Policy::Pass, rules, precise };
+        new.check()?;
+        let RuleSet { rules, precise, .. } = &new;
         let mut state = self.lock();
-        rules::check_parts(rules, precise)?;
         let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
         if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
-            return Err(rules::refusal(format!("rule {id}: this id is in use; remove the rule that has it first")));
+            return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
         }
-        let shapes = rules::shapes_with(&state.shapes, precise);
-        if shapes.len() > MAX_SHAPES {
-            return Err(rules::refusal(format!(
-                "precise rules would have {} different sets of fields, and {MAX_SHAPES} is the most: give rules the same \
-                 fields, or flush those that are not needed",
-                shapes.len()
-            )));
-        }
+        let shapes = new.shapes(&state.shapes)?;
         let added = self.put_all(precise, state.epoch)?;
         if !rules.is_empty() || shapes != state.shapes {
-            let wildcards: Vec<Rule> =
-                state.slots.all().map(|(_, rule)| rule).chain(rules).cloned().collect();
+            let all = state.rules().chain(rules).cloned().collect();
             let installed = self
-                .compile(&state, state.default, &wildcards, shapes, state.epoch)
-                .and_then(|next| self.install(&mut state, next));
+                .draft(&state, state.default, all, shapes, state.epoch)
+                .and_then(|draft| self.install(&mut state, draft));
             if let Err(e) = installed {
                 self.take_back(precise, state.epoch);
                 return Err(e);
@@ -174,24 +160,24 @@ impl InForce {
     /// What the kernel said.
     pub(crate) fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
         let mut state = self.lock();
-        let before = state.slots.all().count();
-        let rules: Vec<Rule> =
-            state.slots.all().map(|(_, rule)| rule).filter(|rule| !ids.contains(&rule.id)).cloned().collect();
+        let before = state.rules().count();
+        let rules: Vec<Rule> = state.rules().filter(|rule| !ids.contains(&rule.id)).cloned().collect();
         let mut removed = (before - rules.len()) as u64;
         if removed > 0 {
-            let shapes = state.shapes.clone();
-            let next = self.compile(&state, state.default, &rules, shapes, state.epoch)?;
-            self.install(&mut state, next)?;
+            let draft = self.draft(&state, state.default, rules, state.shapes.clone(), state.epoch)?;
+            self.install(&mut state, draft)?;
         }
         if !ids.is_empty() {
             removed += self.purge(&mut state, |_, value| ids.contains(&value.id))?;
         }
         for fields in precise {
             let key = entry::key(fields, state.epoch);
-            for target in &self.targets {
-                if let Some(value) = target.take(&key)? {
-                    state.has_gone(&value);
-                    removed += 1;
+            for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
+                for target in &self.targets {
+                    if let Some(value) = target.take(&key)? {
+                        state.has_gone(&value);
+                        removed += 1;
+                    }
                 }
             }
         }
@@ -204,16 +190,14 @@ impl InForce {
     /// What the kernel said.
     pub(crate) fn flush(&self, all: bool) -> Result<Changed> {
         let mut state = self.lock();
-        let before = state.slots.all().count();
-        let rules: Vec<Rule> = match all {
-            true => Vec::new(),
-            false => state.slots.all().map(|(_, rule)| rule.clone()).collect(),
-        };
+        let before = state.rules().count();
+        let rules: Vec<Rule> = if all { Vec::new() } else { state.rules().cloned().collect() };
         let mut removed = (before - rules.len()) as u64;
-        let shapes = rules::shapes_of_inserts(&rules);
         let epoch = entry::after(state.epoch);
-        let next = self.compile(&state, state.default, &rules, shapes, epoch)?;
-        self.install(&mut state, next)?;
+        let set = RuleSet { default: state.default, rules, precise: Vec::new() };
+        let shapes = set.shapes(&[])?;
+        let draft = self.draft(&state, set.default, set.rules, shapes, epoch)?;
+        self.install(&mut state, draft)?;
         removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
         Ok(state.changed(0, removed))
     }
@@ -306,65 +290,58 @@ impl InForce {
         Ok(())
     }
 
-    /// Compiles a set for every device, with the counters that its rules go on with, and looks whether there is room.
-    fn compile(
+    /// A set that may follow the one in force, with the counters that its rules go on with.
+    fn draft(
         &self,
         state: &State,
         default: Policy,
-        rules: &[Rule],
+        rules: Vec<Rule>,
         shapes: Vec<Shape>,
         epoch: u32,
-    ) -> Result<Next> {
-        let room = |target: &Arc<dyn Target>| target.room();
-        let slots = self.targets.iter().map(room).map(|room| room.slots()).min().unwrap_or(0);
-        let mut compiled = Vec::new();
-        let Some((next_slots, fresh)) = state.slots.next(rules, slots) else {
-            let need = RulesNeed { rules: rules.len(), ..RulesNeed::default() };
-            self.targets.iter().try_for_each(|target| target.room().has(need))?;
-            return Err(rules::refusal("more rules than there are counters for".to_owned()));
-        };
-        for target in &self.targets {
-            let mut one = rules::compile(default, rules, target.device())?;
-            target.room().has(need(&one))?;
-            one.set.version = state.version as u32 + 1;
-            one.set.shapes = shapes.len() as u32;
-            one.set.shape = [0; MAX_SHAPES];
-            for (to, shape) in one.set.shape.iter_mut().zip(&shapes) {
-                *to = entry::in_epoch(shape.0, epoch);
-            }
-            let count = one.set.rules as usize;
-            for rule in &mut one.set.rule[..count] {
-                rule.slot = next_slots.of(rule.id).unwrap_or(0) as u32;
-                if rule.insert_shape != 0 {
-                    rule.insert_shape = entry::in_epoch(rule.insert_shape, epoch);
-                }
-            }
-            compiled.push(one);
+    ) -> Result<(Draft, Vec<usize>)> {
+        let room = self.targets.iter().map(|target| target.room().rules).min().unwrap_or(0);
+        if rules.len() > room {
+            return Err(Error::BadOption {
+                option: "--rules-room",
+                reason: format!(
+                    "{} wildcard rules, and the capture has room for {room}: start it with --rules-room rules={}",
+                    rules.len(),
+                    rules.len()
+                ),
+            });
         }
-        Ok(Next { default, slots: next_slots, fresh, shapes, epoch, compiled })
+        // There are twice as many slots, which is always enough.
+        let next = state.slots.next(&rules, 2 * room);
+        let (slots, fresh) = next.ok_or_else(|| refused("more rules than counters".to_owned()))?;
+        let set = RuleSet { default, rules, precise: Vec::new() };
+        Ok((Draft { set, shapes, epoch, version: state.version + 1, slots }, fresh))
     }
 
-    /// Packets are judged by this set on return, and by no other.
-    fn install(&self, state: &mut State, next: Next) -> Result<()> {
-        for (target, compiled) in self.targets.iter().zip(&next.compiled) {
-            next.fresh.iter().for_each(|slot| target.clear(*slot));
-            target.prepare(compiled)?;
+    /// Packets are judged by this set on return, and by no other. After an error nothing has changed.
+    fn install(&self, state: &mut State, (draft, fresh): (Draft, Vec<usize>)) -> Result<()> {
+        for target in &self.targets {
+            target.prepare(&draft)?;
+        }
+        for target in &self.targets {
+            fresh.iter().for_each(|slot| target.clear(*slot));
         }
         self.targets.iter().for_each(|target| target.switch());
         // All have switched: from here on there is no way back, and a device that cannot wait now waits next time.
-        let settled: Result<()> = self.targets.iter().map(|target| target.settle()).collect();
-        for slot in state.slots.ended(&next.slots) {
+        for target in &self.targets {
+            if let Err(e) = target.settle() {
+                tracing::warn!("{}: waiting for packets that are judged by the rules before: {e}", target.device());
+            }
+        }
+        let ended: Vec<usize> = state.slots.ended(&draft.slots).collect();
+        for slot in ended {
             let counts = self.counts(slot);
             add(&mut state.rules_gone, &counts);
         }
-        state.default = next.default;
-        state.slots = next.slots;
-        state.shapes = next.shapes;
-        state.epoch = next.epoch;
-        state.version += 1;
-        if let Err(e) = settled {
-            tracing::warn!("waiting for packets that are judged by the rules before: {e}");
-        }
+        state.default = draft.set.default;
+        state.slots = draft.slots;
+        state.shapes = draft.shapes;
+        state.epoch = draft.epoch;
+        state.version = draft.version;
         Ok(())
     }
 
@@ -385,24 +362,15 @@ impl InForce {
 
     /// Puts one in. One that a packet has made is replaced.
     fn put(&self, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
-        let value = entry::value(rule, target.now_ns());
+        let (_, value) = rule.entry(target.now_ns());
         let mut swept = false;
+        if let Some(back) = entry::turned(key) {
+            self.make_way(target, &back, rule.id)?;
+        }
         loop {
             match target.put(key, &value)? {
                 Put::Done => return Ok(()),
-                Put::Exists => match target.get(key)? {
-                    // It ended meanwhile, or is about to be swept.
-                    None => {}
-                    Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
-                        target.take(key)?;
-                    }
-                    Some(other) => {
-                        return Err(rules::refusal(format!(
-                            "rule {}: precise rule {} has the same fields",
-                            rule.id, other.id
-                        )));
-                    }
-                },
+                Put::Exists => self.make_way(target, key, rule.id)?,
                 Put::Full if !swept => {
                     swept = true;
                     let now = target.now_ns();
@@ -422,6 +390,19 @@ impl InForce {
                         ),
                     });
                 }
+            }
+        }
+    }
+
+    /// Sees to it that there is no precise rule with this key, for that of rule `id`.
+    fn make_way(&self, target: &dyn Target, key: &PreciseKey, id: u32) -> Result<()> {
+        match target.get(key)? {
+            None => Ok(()),
+            Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
+                target.take(key).map(|_| ())
+            }
+            Some(other) => {
+                Err(refused(format!("rule {id}: precise rule {} is for exactly these packets", other.id)))
             }
         }
     }
@@ -477,7 +458,12 @@ impl InForce {
 
 impl State {
     fn changed(&self, added: u64, removed: u64) -> Changed {
-        Changed { version: self.version, rules: self.slots.all().count(), added, removed }
+        Changed { version: self.version, rules: self.rules().count(), added, removed }
+    }
+
+    /// The wildcard rules in force.
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.slots.all().map(|(_, rule)| rule)
     }
 
     /// A precise rule has gone from one device.
@@ -495,6 +481,11 @@ impl State {
     }
 }
 
+/// A change that cannot be made.
+fn refused(reason: String) -> Error {
+    Error::Rules { mistakes: vec![Mistake { path: Default::default(), line: 0, column: 0, reason }] }
+}
+
 /// Removes those rules of a page that `ends` says have ended; gives how many.
 fn sweep_page(
     state: &mut State,
@@ -507,8 +498,8 @@ fn sweep_page(
     for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
         let Some(taken) = target.take(key)? else { continue };
         // A packet may have made it anew since the page was read.
-        if taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns()) {
-            target.put(key, &taken)?;
+        let anew = taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns());
+        if anew && target.put(key, &taken)? == Put::Done {
             continue;
         }
         state.has_gone(&taken);

@@ -1,6 +1,6 @@
 //! How much room is set aside for rules: a confined process cannot get more once it runs.
 
-use crate::rules::MOST_RULES;
+use crate::rules::{MOST_RULES, RuleSet};
 use crate::{Error, Result};
 
 /// Room for the rules of a capture, on each device. What is 0 is chosen: twice what the capture's first rules need, and
@@ -19,31 +19,6 @@ pub struct RulesRoom {
     pub nodes: usize,
     /// Classes of look-up tables, 1,152 bytes each.
     pub classes: usize,
-}
-
-/// What a set of rules takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RulesNeed {
-    /// As in [`RulesRoom`].
-    pub rules: usize,
-    /// As in [`RulesRoom`].
-    pub precise: usize,
-    /// As in [`RulesRoom`].
-    pub nodes: usize,
-    /// As in [`RulesRoom`].
-    pub classes: usize,
-}
-
-impl RulesNeed {
-    /// What takes both, one after the other.
-    pub(crate) fn most(self, other: RulesNeed) -> RulesNeed {
-        RulesNeed {
-            rules: self.rules.max(other.rules),
-            precise: self.precise.max(other.precise),
-            nodes: self.nodes.max(other.nodes),
-            classes: self.classes.max(other.classes),
-        }
-    }
 }
 
 /// The most that can be asked for.
@@ -71,8 +46,22 @@ impl RulesRoom {
         Ok(())
     }
 
-    /// The room that is set aside where the first rules need so much.
-    pub(crate) fn for_need(&self, need: RulesNeed) -> RulesRoom {
+    /// The room that is set aside for these rules first.
+    ///
+    /// # Errors
+    /// As [`RuleSet::check`].
+    pub(crate) fn for_rules(&self, rules: &RuleSet) -> Result<RulesRoom> {
+        let tables = rules.room()?;
+        let need = RulesRoom {
+            rules: rules.rules.len(),
+            precise: rules.precise.len(),
+            nodes: tables.nodes,
+            classes: tables.classes,
+        };
+        Ok(self.for_need(need))
+    }
+
+    fn for_need(&self, need: RulesRoom) -> RulesRoom {
         let of = |asked: usize, need: usize, floor: usize, most: usize| match asked {
             0 => (2 * need).max(floor).min(most),
             asked => asked,
@@ -85,37 +74,7 @@ impl RulesRoom {
         }
     }
 
-    /// Whether there is room for this.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`] with what to ask for.
-    pub(crate) fn has(&self, need: RulesNeed) -> Result<()> {
-        let lacking: Vec<(&str, usize, usize)> = [
-            ("rules", need.rules, self.rules),
-            ("precise", need.precise, self.precise),
-            ("nodes", need.nodes, self.nodes),
-            ("classes", need.classes, self.classes),
-        ]
-        .into_iter()
-        .filter(|(_, need, room)| need > room)
-        .collect();
-        if lacking.is_empty() {
-            return Ok(());
-        }
-        let asked: Vec<String> = lacking.iter().map(|(name, need, _)| format!("{name}={need}")).collect();
-        let there: Vec<String> = lacking.iter().map(|(name, _, room)| format!("{name}={room}")).collect();
-        Err(Error::BadOption {
-            option: "--rules-room",
-            reason: format!(
-                "these rules need {}, and the capture has room for {}: start it with --rules-room {}",
-                asked.join(","),
-                there.join(","),
-                asked.join(",")
-            ),
-        })
-    }
-
-    /// Bytes of the counters of one lane, and of look-up tables, two sets of which there are.
+    /// Counters of one lane: twice as many as there are rules, so that a new set has counters of its own beside the old.
     pub(crate) fn slots(&self) -> usize {
         2 * self.rules
     }
@@ -127,12 +86,9 @@ mod tests {
 
     #[test]
     fn room_is_twice_what_is_needed_or_what_was_asked_for() {
-        let need = RulesNeed { rules: 3000, precise: 100, nodes: 5000, classes: 10 };
+        let need = RulesRoom { rules: 3000, precise: 100, nodes: 5000, classes: 10 };
         let room = RulesRoom { classes: 7, ..RulesRoom::default() }.for_need(need);
         assert_eq!(room, RulesRoom { rules: 4096, precise: 65536, nodes: 10_000, classes: 7 });
-        let refusal = room.has(need).unwrap_err().to_string();
-        assert!(refusal.contains("need classes=10") && refusal.contains("--rules-room classes=10"), "{refusal}");
-        assert!(room.has(RulesNeed { classes: 7, ..need }).is_ok());
         assert!(room.check().is_ok());
         let refusal = RulesRoom { rules: 4097, ..RulesRoom::default() }.check().unwrap_err().to_string();
         assert!(refusal.contains("rules=4097 is more than 4096"), "{refusal}");

@@ -4,9 +4,9 @@ use std::fmt;
 
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
-use super::room::{RulesNeed, RulesRoom};
+use super::draft::Draft;
+use super::room::RulesRoom;
 use crate::Result;
-use crate::rules::Compiled;
 
 /// The rules of one device, wherever they are judged. Whoever changes them holds the lock of the capture's rules, so
 /// that there is one such at a time; packets are judged meanwhile.
@@ -15,11 +15,11 @@ pub(crate) trait Target: Send + Sync + fmt::Debug {
     fn device(&self) -> &str;
     /// What is set aside for rules.
     fn room(&self) -> RulesRoom;
-    /// Writes a set beside the one in use.
+    /// Compiles a set and writes it beside the one in use.
     ///
     /// # Errors
     /// Where there is no room for it, or the kernel refuses.
-    fn prepare(&self, set: &Compiled) -> Result<()>;
+    fn prepare(&self, draft: &Draft) -> Result<()>;
     /// Packets are judged by the prepared set, from the next one on.
     fn switch(&self);
     /// Waits until no packet is judged by the set before.
@@ -72,14 +72,4 @@ pub(crate) struct Page {
     pub(crate) rules: Vec<(PreciseKey, Precise)>,
     /// Where the next page begins; `None`: this was the last one.
     pub(crate) next: Option<u32>,
-}
-
-/// What a compiled set takes.
-pub(crate) fn need(set: &Compiled) -> RulesNeed {
-    RulesNeed {
-        rules: set.set.rules as usize,
-        precise: 0,
-        nodes: set.nodes.len(),
-        classes: set.classes.len(),
-    }
 }

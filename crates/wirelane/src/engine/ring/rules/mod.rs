@@ -20,13 +20,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_datapath::instance::Group;
-use wirelane_datapath::rules::{Class, Counts, Node, PER_GROUP, Precise, PreciseKey, Set};
+use wirelane_datapath::rules::{Class, Counts, FlatSet, Node, PER_GROUP, Precise, PreciseKey, Set};
 
 use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;
-use crate::in_force::{Page, Put, RulesRoom, Target, add};
-use crate::rules::Compiled;
+use crate::in_force::{Draft, Page, Put, RulesRoom, Target, add};
 use crate::{Error, Result};
 
 /// The number of no set: packets are not judged.
@@ -100,7 +99,7 @@ impl SetMemory {
     }
 
     /// Writes a set that nobody is judged by.
-    fn write(&self, set: &Compiled) {
+    fn write(&self, set: &FlatSet) {
         // SAFETY: all three are plain integers without padding, their sizes multiples of 8 (the layout tests of
         // wirelane-datapath say so).
         unsafe {
@@ -175,12 +174,14 @@ impl Target for GroupRules {
         self.room
     }
 
-    fn prepare(&self, set: &Compiled) -> Result<()> {
+    fn prepare(&self, draft: &Draft) -> Result<()> {
+        let mut set = draft.compile(&self.device, &self.room)?;
+        set.set.slots = self.room.slots() as u32;
         if self.unsettled.load(Ordering::Relaxed) {
             self.settle()?;
         }
         // Relaxed, here and below: changes are made under the lock of the capture's rules.
-        self.sets[self.idle.load(Ordering::Relaxed) as usize - 1].write(set);
+        self.sets[self.idle.load(Ordering::Relaxed) as usize - 1].write(&set);
         Ok(())
     }
 
