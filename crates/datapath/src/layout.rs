@@ -156,6 +156,16 @@ pub struct RecordHeader {
     pub link: u8,
 }
 
+/// What follows the captured bytes, padded to 8, of a record with [`flags::TAGGED`] (`struct wl_tail`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Tail {
+    /// What the rules have said of the packet.
+    pub tag: u32,
+    #[doc(hidden)]
+    pub pad: u32,
+}
+
 /// Bytes of a [`RecordHeader`] in a ring.
 pub const RECORD_HEADER: usize = size_of::<RecordHeader>();
 
@@ -244,4 +254,6 @@ pub mod flags {
     pub const HW_CLOCK: u16 = 0x0800;
     /// The timestamp is one reading for all packets that the kernel handled in one go (records only).
     pub const BATCH_CLOCK: u16 = 0x1000;
+    /// A tag follows the captured bytes and their padding: a [`super::Tail`] (records only).
+    pub const TAGGED: u16 = 0x2000;
 }

@@ -65,6 +65,7 @@ pub mod linktype;
 mod live;
 pub mod privilege;
 mod record;
+mod ruled;
 pub mod rules;
 pub mod send;
 mod settings;

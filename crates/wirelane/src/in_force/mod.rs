@@ -33,13 +33,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
 pub(crate) use self::draft::Draft;
-pub(crate) use self::native::{Judge, NativeRules};
+pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
 pub use self::room::RulesRoom;
 use self::slots::Slots;
 pub(crate) use self::stats::add;
 pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats};
 pub(crate) use self::target::{Page, Put, Target};
-use crate::rules::{Mistake, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
+use crate::rules::{self, Mistake, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
 use crate::{Error, Result};
 
 /// How the times of packets relate to UTC.
@@ -111,7 +111,7 @@ impl InForce {
         rules.check()?;
         let mut state = self.lock();
         let epoch = entry::after(state.epoch);
-        let shapes = rules.shapes(&[])?;
+        let shapes = rules::shapes(rules, &[])?;
         let draft = self.draft(&state, rules.default, rules.rules.clone(), shapes, epoch)?;
         let added = self.put_all(&rules.precise, epoch)?;
         if let Err(e) = self.install(&mut state, draft) {
@@ -136,7 +136,7 @@ impl InForce {
         if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
             return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
         }
-        let shapes = new.shapes(&state.shapes)?;
+        let shapes = rules::shapes(&new, &state.shapes)?;
         let added = self.put_all(precise, state.epoch)?;
         if !rules.is_empty() || shapes != state.shapes {
             let all = state.rules().chain(rules).cloned().collect();
@@ -195,7 +195,7 @@ impl InForce {
         let mut removed = (before - rules.len()) as u64;
         let epoch = entry::after(state.epoch);
         let set = RuleSet { default: state.default, rules, precise: Vec::new() };
-        let shapes = set.shapes(&[])?;
+        let shapes = rules::shapes(&set, &[])?;
         let draft = self.draft(&state, set.default, set.rules, shapes, epoch)?;
         self.install(&mut state, draft)?;
         removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;

@@ -29,6 +29,7 @@ pub use self::addresses::Addresses;
 pub use self::compile::{Compiled, Room};
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
+pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,

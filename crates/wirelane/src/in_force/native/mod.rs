@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use wirelane_datapath::judge::{Inserted, PreciseTable, judge};
 use wirelane_datapath::layout::Parsed;
-use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey};
+use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
 
 use self::table::{Pinned, Table};
 use super::draft::Draft;
@@ -211,13 +211,14 @@ impl PreciseTable for Asked<'_> {
 }
 
 impl Judge {
-    /// The view of the worker with this number; each has one at most.
+    /// A view of the worker with this number. It may have several, and judges by one at a time.
     pub(crate) fn new(of: Arc<NativeRules>, worker: usize) -> Judge {
         Judge { of, worker, seen: u64::MAX, sets: Arc::default(), found: Found::default() }
     }
 
-    /// A batch begins: packets are judged by the set that is in force now, until [`Judge::end`].
-    pub(crate) fn begin(&mut self) {
+    /// Packets are judged from now on, by the set that this gives, until [`Judge::end`]; of a file, those of this
+    /// interface. Nothing is waited for in between.
+    pub(crate) fn begin(&mut self, interface: &str) -> Option<Arc<FlatSet>> {
         let Judge { of, worker, seen, sets, .. } = self;
         let judging = &of.workers[*worker].judging;
         loop {
@@ -230,20 +231,16 @@ impl Judge {
                     *sets = Arc::clone(&locked(&of.sets));
                     *seen = switched;
                 }
-                return;
+                // One that no rule names has the set of the empty name, which is the first. A device has one set only.
+                return sets.get(interface).or_else(|| sets.values().next()).map(Arc::clone);
             }
         }
     }
 
-    /// The batch has ended.
+    /// That was all for now.
     pub(crate) fn end(&mut self) {
         // Release: pairs with the SeqCst in NativeRules::settle, so that what was counted is seen there.
         self.of.workers[self.worker].judging.store(NONE, Ordering::Release);
-    }
-
-    /// The set for packets of this device, or interface of a file.
-    pub(crate) fn set(&self, device: &str) -> Option<Arc<FlatSet>> {
-        self.sets.get(device).or_else(|| self.sets.values().next()).map(Arc::clone)
     }
 
     /// Judges a packet by this set. Between [`Judge::begin`] and [`Judge::end`].
@@ -260,8 +257,23 @@ impl Judge {
     }
 }
 
-impl Drop for Judge {
-    fn drop(&mut self) {
-        self.end();
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is delivered, so many bytes of it at most.
+    Delivered { at_most: usize },
+    /// It is `filtered` in the ledger.
+    Filtered,
+    /// It is `absorbed`.
+    Absorbed,
+}
+
+/// What the judge has decided.
+pub(crate) fn fate(judged: &Judged) -> Fate {
+    match judged.verdict as u8 {
+        verdict::DROP => Fate::Filtered,
+        verdict::ABSORB => Fate::Absorbed,
+        _ if judged.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
+        _ => Fate::Delivered { at_most: judged.truncate as usize },
     }
 }

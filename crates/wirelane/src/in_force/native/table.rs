@@ -41,7 +41,7 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Bucket {
+pub(super) struct Bucket {
     /// A byte of the hash of each entry's key; 0: empty. A hint, which lets most entries be passed over unread.
     tags: AtomicU64,
     entries: [Entry; WAYS],
