@@ -28,10 +28,10 @@ impl Draft {
     /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
     pub(crate) fn compile(&self, device: &str, room: &RulesRoom) -> Result<FlatSet> {
         let most = Room { nodes: room.nodes, classes: room.classes };
-        let compiled = self.set.compile(device, &self.shapes, most)?;
-        let mut flat = FlatSet { set: compiled.set, nodes: compiled.nodes, classes: compiled.classes };
+        let mut flat = self.set.compile(device, &self.shapes, most)?;
         let set = &mut *flat.set;
         set.version = self.version as u32;
+        set.slots = room.slots() as u32;
         for shape in &mut set.shape[..set.shapes as usize] {
             *shape = entry::in_epoch(*shape, self.epoch);
         }

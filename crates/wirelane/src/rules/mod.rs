@@ -1,11 +1,12 @@
 //! Rules: what becomes of a packet that a group's filter wants, and what is counted of it.
 //!
 //! ```text
-//!  rule file -> toml/ -> RuleSet -> compile/ -> flat tables -.-> the kernel: kernel/packet/rules.h
-//!     |           |         |                                `-> natively, the same code
-//!     |           |         `-> reference.rs: the same question answered from the conditions: `explain`, and tests
+//!  rule file -> file/ -> RuleSet -> compile/ -> flat tables -.-> the kernel: kernel/packet/rules.h
+//!     |           |         |  |                             `-> natively, the same code
+//!     |           |         |  `-> check.rs, possible.rs: what is wrong with a set
+//!     |           |         `-> reference/: the same answered from the conditions, for `explain` and for tests
 //!     |           `-> Mistakes: every mistake of a file, with line and column
-//!     `-> lists.rs: address lists, plain or CSV
+//!     `-> other rule files, lists of addresses
 //! ```
 //!
 //! A packet meets the **precise** rules first: exact values, found by hash. Then the **wildcard** rules in the order of
@@ -22,15 +23,18 @@ mod mistake;
 mod names;
 mod possible;
 mod precise;
+mod reference;
+mod text;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::addresses::Addresses;
-pub use self::compile::{Compiled, Room};
+pub use self::compile::Room;
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
+pub use self::reference::{Explanation, Finding, Findings, PreciseEntry, Reference, Seen};
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,
 /// unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its clauses.

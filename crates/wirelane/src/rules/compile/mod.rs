@@ -11,7 +11,7 @@ mod sweep;
 mod tables;
 
 use wirelane_datapath::rules as flat;
-use wirelane_datapath::rules::{DIMS, DIMS_USED, MAX_RULES, Node, Set, rule_flags, verdict};
+use wirelane_datapath::rules::{DIMS_USED, FlatSet, Node, Set, rule_flags, verdict};
 
 use self::clauses::{Clause, Clauses};
 use self::tables::{Full, Tables, set};
@@ -19,37 +19,28 @@ use super::precise::shapes;
 use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
 use crate::{Error, Result};
 
-/// A compiled set, for the packets of one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compiled {
-    /// The set. Each rule's [`flat::Rule::slot`] is its index, in the order of ids; [`Set::version`] is 0.
-    pub set: Box<Set>,
-    /// Its nodes.
-    pub nodes: Vec<Node>,
-    /// Its classes.
-    pub classes: Vec<flat::Class>,
-}
-
 /// How much a compiled set needs, or may need at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Nodes ([`Compiled::nodes`]).
+    /// Nodes ([`FlatSet::nodes`]).
     pub nodes: usize,
-    /// Classes ([`Compiled::classes`]).
+    /// Classes ([`FlatSet::classes`]).
     pub classes: usize,
 }
 
 impl Room {
+    /// All that there can be.
+    pub const UNLIMITED: Room = Room { nodes: usize::MAX, classes: usize::MAX };
+
+    /// What a compiled set takes.
+    pub fn of(set: &FlatSet) -> Room {
+        Room { nodes: set.nodes.len(), classes: set.classes.len() }
+    }
+
     /// Bytes of memory.
     pub fn bytes(self) -> usize {
-        self.nodes * size_of::<Node>() + self.classes * size_of::<flat::Class>()
-    }
-}
-
-impl Compiled {
-    /// What it needs.
-    pub fn room(&self) -> Room {
-        Room { nodes: self.nodes.len(), classes: self.classes.len() }
+        let (nodes, classes) = (size_of::<Node>(), size_of::<flat::Class>());
+        self.nodes.saturating_mul(nodes).saturating_add(self.classes.saturating_mul(classes))
     }
 }
 
@@ -57,10 +48,12 @@ impl RuleSet {
     /// Compiles the set for the packets of this device, to tables of at most this size. Precise rules are no part of
     /// them, but their shapes are, and those of others that may be added while the set is in use.
     ///
+    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device.
+    ///
     /// # Errors
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
     /// be larger; it says how large.
-    pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<Compiled> {
+    pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<FlatSet> {
         self.check()?;
         let mut rules: Vec<&Rule> = self.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
@@ -68,7 +61,8 @@ impl RuleSet {
         let clauses: Vec<Clause> =
             rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, Some(device))).collect();
         let shapes = shapes(self, others)?;
-        let mut head = empty(self.default);
+        let mut head = Set::empty();
+        head.default_verdict = default_of(self.default).into();
         head.rules = rules.len() as u32;
         head.clauses = clauses.len() as u32;
         head.shapes = shapes.len() as u32;
@@ -94,7 +88,7 @@ impl RuleSet {
             }
         }
         let (nodes, classes) = tables.finish();
-        Ok(Compiled { set: head, nodes, classes })
+        Ok(FlatSet { set: head, nodes, classes })
     }
 
     /// The tables do not fit: how large they would have to be.
@@ -146,26 +140,12 @@ fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Re
     Ok(flat::Field { root: roots[0], root6: roots[1], absent, pad: 0 })
 }
 
-/// A set without rules.
-fn empty(default: Policy) -> Box<Set> {
-    let default = match default {
+/// The verdict of a default.
+pub(super) fn default_of(policy: Policy) -> u8 {
+    match policy {
         Policy::Pass => verdict::PASS,
         Policy::Drop => verdict::DROP,
-    };
-    Box::new(Set {
-        version: 0,
-        clauses: 0,
-        rules: 0,
-        default_verdict: default.into(),
-        used: 0,
-        shapes: 0,
-        slots: MAX_RULES as u32,
-        pad: 0,
-        dims: [flat::Field::default(); DIMS],
-        shape: [0; flat::MAX_SHAPES],
-        rule_of: [0; MAX_RULES],
-        rule: [flat::Rule::default(); MAX_RULES],
-    })
+    }
 }
 
 /// The verdict of an action.

@@ -98,8 +98,7 @@ fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
 /// At most how much room these clauses take.
 pub(super) fn room(clauses: &[Clause]) -> Room {
     // Classes are few beside nodes, and what they are decides where a segment ends: they are made. Nodes are counted.
-    const NEVER: Room = Room { nodes: usize::MAX, classes: usize::MAX };
-    let Ok(mut tables) = Tables::new(clauses.len(), usize::MAX, 0) else { return NEVER };
+    let Ok(mut tables) = Tables::new(clauses.len(), usize::MAX, 0) else { return Room::UNLIMITED };
     let mut nodes = 0;
     for dim in 0..DIMS_USED {
         if clauses.iter().all(|clause| clause.demands[dim].is_none()) {
@@ -109,7 +108,7 @@ pub(super) fn room(clauses: &[Clause]) -> Room {
             match segments(clauses, dim, tree, |bits| tables.class(bits)) {
                 Ok(segments) => nodes += most_nodes(&segments, tree.1),
                 // More classes than there are numbers for: there is no room for that anywhere.
-                Err(Full) => return NEVER,
+                Err(Full) => return Room::UNLIMITED,
             }
         }
     }

@@ -175,8 +175,7 @@ impl Target for GroupRules {
     }
 
     fn prepare(&self, draft: &Draft) -> Result<()> {
-        let mut set = draft.compile(&self.device, &self.room)?;
-        set.set.slots = self.room.slots() as u32;
+        let set = draft.compile(&self.device, &self.room)?;
         if self.unsettled.load(Ordering::Relaxed) {
             self.settle()?;
         }
