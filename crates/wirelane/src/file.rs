@@ -114,8 +114,7 @@ impl FileCapture {
         let mut virtual_devices = Vec::new();
         for (index, line) in self.lines.now().into_iter().enumerate() {
             let counted = line.counters();
-            let delivered =
-                counted.read_packets - counted.filtered_packets - counted.absorbed_packets;
+            let delivered = counted.read_packets - counted.filtered_packets - counted.absorbed_packets;
             let counters = Counters {
                 seen: counted.read_packets,
                 filtered: counted.filtered_packets,

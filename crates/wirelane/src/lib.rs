@@ -85,7 +85,7 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
-pub use in_force::{Changed, Hits, PreciseLine, RuleLine, RuleStats, RulesRoom};
+pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use record::Record;

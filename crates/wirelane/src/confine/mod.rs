@@ -57,7 +57,14 @@ pub struct Confinement {
 impl Confinement {
     /// For this work; nothing can be opened afterwards, and the user stays the same.
     pub fn new(work: Work) -> Confinement {
-        Confinement { work, identity: None, outputs: Vec::new(), read_back: false, kept: Vec::new(), rules: false }
+        Confinement {
+            work,
+            identity: None,
+            outputs: Vec::new(),
+            read_back: false,
+            kept: Vec::new(),
+            rules: false,
+        }
     }
 
     /// Becomes this user. Only root can.

@@ -66,7 +66,8 @@ impl Client {
                     "only root and the user who started this capture may change its rules: use sudo".into()
                 }
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                    "there is no capture any more ('wirelane rules instances' lists those that there are)".into()
+                    "there is no capture any more ('wirelane rules instances' lists those that there are)"
+                        .into()
                 }
                 _ => format!("connecting to the capture: {e}"),
             })
@@ -75,7 +76,10 @@ impl Client {
         let peer = sockopt::socket_peercred(&stream)
             .map_err(|e| failed(format!("asking who the capture belongs to: {e}")))?;
         if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-            return Err(failed(format!("it belongs to user {}, who is neither root nor this user", peer.uid.as_raw())));
+            return Err(failed(format!(
+                "it belongs to user {}, who is neither root nor this user",
+                peer.uid.as_raw()
+            )));
         }
         Ok(Client { stream: BufReader::new(stream), path: path.to_owned() })
     }

@@ -8,8 +8,8 @@ use crate::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 
 /// The version of the protocol: who hears another one says so and does nothing.
 pub(super) const VERSION: u32 = 1;
-/// Most bytes of a line.
-pub(super) const LONGEST: usize = 64 << 20;
+/// Most bytes of a line: a set with a million precise rules and more.
+pub(super) const LONGEST: usize = 256 << 20;
 
 /// A question, on a line of its own.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,7 +69,10 @@ pub(super) enum Answer {
     Status(Status),
     Changed(Changed),
     Stats(RuleStats),
-    Precise { rules: Vec<PreciseLine>, next: Option<Position> },
+    Precise {
+        rules: Vec<PreciseLine>,
+        next: Option<Position>,
+    },
     /// It was not done; the rules in force stay in force.
     Refused(String),
 }
@@ -140,7 +143,9 @@ mod tests {
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
             assert_eq!(format!("{:?}", question(&line).unwrap()), shown);
         }
-        assert!(matches!(question(br#"{"version":1,"ask":{"remove":{}}}"#), Ok(Ask::Remove { ids, .. }) if ids.is_empty()));
+        assert!(
+            matches!(question(br#"{"version":1,"ask":{"remove":{}}}"#), Ok(Ask::Remove { ids, .. }) if ids.is_empty())
+        );
     }
 
     #[test]

@@ -129,10 +129,7 @@ impl Serving {
         if self.connections.len() < MOST {
             polls.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         }
-        let time = Timespec {
-            tv_sec: at_most.as_secs() as i64,
-            tv_nsec: i64::from(at_most.subsec_nanos()),
-        };
+        let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
         match poll(&mut polls, Some(&time)) {
             Ok(_) | Err(Errno::INTR) => Ok(!polls[0].revents().is_empty()),
             Err(e) => Err(e),
@@ -192,7 +189,14 @@ struct Connection {
 
 impl Connection {
     fn new(stream: UnixStream) -> Connection {
-        Connection { stream, input: Vec::new(), looked: 0, output: Vec::new(), sent: 0, active: Instant::now() }
+        Connection {
+            stream,
+            input: Vec::new(),
+            looked: 0,
+            output: Vec::new(),
+            sent: 0,
+            active: Instant::now(),
+        }
     }
 
     fn unsent(&self) -> bool {

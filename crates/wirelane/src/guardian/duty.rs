@@ -71,7 +71,9 @@ impl Task {
                 Err(e) => (false, vec![hold.not_given_back(&e)]),
             },
             // What cannot be removed now cannot be a moment later; whoever comes next tries again.
-            Task::Socket(file) => (true, file.remove().err().map(|e| file.not_removed(&e)).into_iter().collect()),
+            Task::Socket(file) => {
+                (true, file.remove().err().map(|e| file.not_removed(&e)).into_iter().collect())
+            }
         }
     }
 }

@@ -45,13 +45,8 @@ pub(super) fn turned(key: &PreciseKey) -> Option<PreciseKey> {
     if key.shape & shape::BOTH == 0 {
         return None;
     }
-    let turned = PreciseKey {
-        src: key.dst,
-        dst: key.src,
-        src_port: key.dst_port,
-        dst_port: key.src_port,
-        ..*key
-    };
+    let turned =
+        PreciseKey { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port, ..*key };
     (turned != *key).then_some(turned)
 }
 
@@ -166,7 +161,8 @@ mod tests {
         let back = turned(&key(&both, 1)).unwrap();
         assert_eq!((back.dst, back.src_port), (key(&both, 1).src, 53u16.to_be()));
         assert_eq!(turned(&back), Some(key(&both, 1)));
-        let same = PreciseFields { src: both.src, dst: both.src, both_ways: true, ..PreciseFields::default() };
+        let same =
+            PreciseFields { src: both.src, dst: both.src, both_ways: true, ..PreciseFields::default() };
         assert_eq!(turned(&key(&same, 1)), None, "whichever way it goes");
     }
 

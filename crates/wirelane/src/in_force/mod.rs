@@ -18,6 +18,7 @@
 
 mod draft;
 mod entry;
+mod explain;
 mod native;
 mod room;
 mod slots;
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
 pub(crate) use self::draft::Draft;
+pub use self::explain::PacketToExplain;
 pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
 pub use self::room::RulesRoom;
 use self::slots::Slots;
@@ -249,7 +251,10 @@ impl InForce {
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn precise(&self, from: (usize, Option<u32>)) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)> {
+    pub(crate) fn precise(
+        &self,
+        from: (usize, Option<u32>),
+    ) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)> {
         let (device, position) = from;
         let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
         let epoch = self.lock().epoch;
@@ -329,7 +334,10 @@ impl InForce {
         // All have switched: from here on there is no way back, and a device that cannot wait now waits next time.
         for target in &self.targets {
             if let Err(e) = target.settle() {
-                tracing::warn!("{}: waiting for packets that are judged by the rules before: {e}", target.device());
+                tracing::warn!(
+                    "{}: waiting for packets that are judged by the rules before: {e}",
+                    target.device()
+                );
             }
         }
         let ended: Vec<usize> = state.slots.ended(&draft.slots).collect();

@@ -50,9 +50,9 @@ pub(crate) mod tests;
 
 use arena::Arena;
 pub use compressed::FileProgress;
-use counters::{Became, Counters};
 pub use counters::InterfaceCounters;
 pub(crate) use counters::InterfaceLines;
+use counters::{Became, Counters};
 use decode::{MAX_ITEM, Packet, Step};
 pub use input::FileInput;
 use input::{Filled, Input};

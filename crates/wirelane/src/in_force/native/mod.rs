@@ -245,9 +245,11 @@ impl Judge {
 
     /// Judges a packet by this set. Between [`Judge::begin`] and [`Judge::end`].
     pub(crate) fn judge(&mut self, set: &FlatSet, parsed: &Parsed, inner: bool, facts: &Facts) -> Judged {
-        if let Some(time) = &self.of.packet_time {
+        if let Some(time) = &self.of.packet_time
             // Files may go back in time, and rules do not.
-            time.fetch_max(facts.now_ns, Ordering::Relaxed);
+            && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
+        {
+            self.of.table.begin(facts.now_ns);
         }
         let mut asked = Asked { table: &self.of.table, found: &mut self.found, now_ns: facts.now_ns };
         let counts = &self.of.workers[self.worker].counts;

@@ -293,7 +293,9 @@ impl Table {
             return Put::Full;
         }
         let (places, tag) = self.places(buckets, &words);
-        let free = |bucket: &Bucket| bucket.tags.load(Ordering::Relaxed).to_ne_bytes().iter().filter(|tag| **tag == 0).count();
+        let free = |bucket: &Bucket| {
+            bucket.tags.load(Ordering::Relaxed).to_ne_bytes().iter().filter(|tag| **tag == 0).count()
+        };
         // The emptier one, so that both stay far from full.
         let [first, second] = places;
         let at = if free(&buckets[second]) > free(&buckets[first]) { second } else { first };
@@ -321,6 +323,17 @@ impl Table {
         bucket.tags.store(u64::from_ne_bytes(tags), Ordering::Relaxed);
         self.used.fetch_sub(1, Ordering::Relaxed);
         last
+    }
+
+    /// Time begins: what was put in before counts as made now.
+    pub(super) fn begin(&self, now_ns: u64) {
+        let Some(buckets) = self.buckets.get() else { return };
+        let _lock = self.lock();
+        let entries = buckets.iter().flat_map(|bucket| &bucket.entries);
+        let there = |entry: &&Entry| entry.version.load(Ordering::Relaxed) & STATE == THERE;
+        for entry in entries.filter(there).filter(|entry| entry.value().made_ns == 0) {
+            entry.change(THERE, |entry| entry.fixed[0].store(now_ns, Ordering::Relaxed));
+        }
     }
 
     /// A rule as it is now.
