@@ -202,7 +202,6 @@ impl Rule {
             action: self.action,
             then: self.then,
             truncate: self.truncate,
-            sample: self.sample,
             tag: self.tag,
         }
     }
@@ -215,7 +214,6 @@ impl PreciseRule {
             action: self.action,
             then: self.then,
             truncate: self.truncate,
-            sample: self.sample,
             tag: self.tag,
         }
     }
