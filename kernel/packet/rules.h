@@ -246,8 +246,12 @@ struct wl_rule_work {
 	struct wl_precise made;
 	struct wl_precise_key key;
 	__u32 acts; /* sampling lets the rule at hand act */
-	__u32 at;   /* for the includer's use: where the chosen headers are */
-	__u32 pad;
+	__u64 live; /* words in which a wildcard rule may still be hit */
+	__u32 from; /* the first clause that is still looked at */
+	/* For the includer's use. */
+	__u32 at; /* where the chosen headers are */
+	__u32 lane;
+	__u32 target; /* the group and its set */
 };
 
 #endif
