@@ -12,7 +12,7 @@
  * Whoever includes this file first defines what classify.h needs, and:
  *
  *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
- *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert()
+ *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert(), at once or later
  *	wl_precise_find(env, key): the entry, expired or not, or NULL
  *	wl_precise_insert(env, key, value, there): puts a copy into the table; `there`: in the place of an
  *entry that has expired. Returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or
@@ -297,7 +297,8 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 		}
 		wl_rule_fresh(judged->hits)++;
 		clause = word * 64 + wl_lowest_bit(bits);
-		rule = &set->rule[set->rule_of[clause & (WL_RULES_MAX - 1)] & (WL_RULES_MAX - 1)];
+		wl_rule_fresh(work->rule) = set->rule_of[clause & (WL_RULES_MAX - 1)];
+		rule = &set->rule[wl_rule_fresh(work->rule) & (WL_RULES_MAX - 1)];
 		if (!wl_rules_act(env, rule, parsed, chosen, work))
 			return;
 		/* On behind the last clause of this rule. */

@@ -85,23 +85,16 @@ static __always_inline void wl_rules_choose(struct wl_rule_work *work, const str
 		wl_rule_fresh(work->at) = __builtin_offsetof(struct wl_parsed, inner);
 }
 
-/* Makes a precise rule of the lane's packet. */
-__noinline int wl_rule_make(struct wl_rule *rule, struct wl_rule_counts *counts, __u32 lane, __u32 target)
-{
-	struct wl_rule_env env = {.precises = wl_rules_precises(target)};
-	struct wl_parsed *parsed;
-	struct wl_rule_work *work = wl_rules_lane(lane, &parsed);
-
-	if (rule && work && env.precises)
-		wl_rule_insert(&env, rule, counts, parsed, wl_rule_headers(work, parsed), work);
-	return 0;
-}
-
+/* Later: the stack has no room for it at this depth. */
 static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
 					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work)
 {
-	wl_rule_make((struct wl_rule *)rule, counts, work->lane, work->target);
+	__u32 at = wl_rule_fresh(work->makes);
+
+	/* There are no more than hits. */
+	work->make[at & (WL_RULE_HITS - 1)] = work->rule;
+	wl_rule_fresh(work->makes) = at + 1;
 }
 
 /* Does what a wildcard rule says that was hit. */
@@ -150,6 +143,35 @@ __noinline int wl_rules_by_class(struct wl_rule_set *set, struct wl_parsed *pars
 	return 0;
 }
 
+/* Makes a precise rule of the lane's packet. */
+__noinline int wl_rule_make(struct wl_rule *rule, struct wl_rule_counts *counts, __u32 lane, __u32 target)
+{
+	struct wl_rule_env env = {.precises = wl_rules_precises(target)};
+	struct wl_parsed *parsed;
+	struct wl_rule_work *work = wl_rules_lane(lane, &parsed);
+
+	if (rule && work && env.precises)
+		wl_rule_insert(&env, rule, counts, parsed, wl_rule_headers(work, parsed), work);
+	return 0;
+}
+
+/* Makes the precise rules that wildcard rules have asked for. */
+__noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *work, __u32 lane, __u32 target)
+{
+	void *counts = wl_rules_counts(target);
+	struct wl_rule *rule;
+	__u32 i, key;
+
+	if (!set || !work || !counts)
+		return 0;
+	for (i = 0; i < WL_RULE_HITS && i < wl_rule_fresh(work->makes); i++) {
+		rule = &set->rule[work->make[i] & (WL_RULES_MAX - 1)];
+		key = lane * WL_RULES_MAX + (rule->slot & (WL_RULES_MAX - 1));
+		wl_rule_make(rule, bpf_map_lookup_elem(counts, &key), lane, target);
+	}
+	return 0;
+}
+
 /*
  * Judges the lane's packet: work->facts is what is known of it, work->judged the result. `inner`: by the
  * headers inside a tunnel, where there is one. The verdict; 0 where there is no such set.
@@ -164,11 +186,14 @@ static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner)
 		return WL_VERDICT_NONE;
 	work->lane = lane;
 	work->target = target;
+	wl_rule_fresh(work->makes) = 0;
 	wl_rules_choose(work, parsed, inner);
 	wl_rules_begin(work);
 	if (!set->shapes || wl_rules_by_key(set, lane, target))
 		if (set->clauses)
 			wl_rules_by_class(set, parsed, work, target);
+	if (wl_rule_fresh(work->makes))
+		wl_rules_make_all(set, work, lane, target);
 	wl_rules_end(set, work);
 	return work->judged.verdict;
 }

@@ -6,7 +6,7 @@ use std::{ptr, slice};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use wirelane_datapath::layout::{LinkType, Parsed};
-use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, MAX_RULES, Precise, PreciseKey};
+use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, MAX_HITS, MAX_RULES, Precise, PreciseKey};
 use wirelane_datapath::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 
 /// `struct probe_lane`, with `struct wl_rule_work` in it.
@@ -21,9 +21,12 @@ struct Lane {
     acts: u32,
     live: u64,
     from: u32,
+    rule: u32,
     at: u32,
     lane: u32,
     target: u32,
+    makes: u32,
+    make: [u16; MAX_HITS as usize],
     inner: u32,
     link: u32,
 }
@@ -122,7 +125,7 @@ impl Probe {
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {
-        const { assert!(offset_of!(Lane, inner) == 368, "Lane mirrors struct probe_lane") };
+        const { assert!(offset_of!(Lane, inner) == 408, "Lane mirrors struct probe_lane") };
         let lane = Lane { facts: *facts, inner: inner.into(), link: link as u32, ..Lane::default() };
         update(&self.skel.maps.probe_lane, &0u32.to_ne_bytes(), &lane);
     }
