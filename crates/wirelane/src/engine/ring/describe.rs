@@ -49,7 +49,7 @@ pub(super) fn write_group(
         owner_pid: std::process::id(),
         program,
         filter,
-        pad: 0,
+        rules: 0,
         owner: owner_name(),
         joined_ns: crate::clock::monotonic_ns(),
         shed_low: wish.shed.map_or(0, |(low, _)| low),
