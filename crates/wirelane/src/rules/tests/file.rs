@@ -38,7 +38,6 @@ fn every_field_of_a_rule() {
         kind = ["ipv4", "ipv6", "arp", "fragment", "first-fragment", "later-fragment", "tunnel"]
         direction = "tx"
         tcp-flags = ["S/SA", "FA", "syn+ack", "/RF"]
-        icmp-type = [8, "0-3"]
         vlan = ["none", 7, "100-199"]
         dscp = ["ef", 0, "8-15"]
         length = ["-64", "1500-"]
@@ -46,6 +45,7 @@ fn every_field_of_a_rule() {
         device = ["eth0", "eth1"]
         not.src = "10.1.0.0/16"
         not.vlan = 9
+        not.icmp-type = [8, "0-3"]
         action = "none"
         then = "stop"
         truncate = 96
@@ -82,14 +82,17 @@ fn every_field_of_a_rule() {
             TcpTest { set: 0x12, mask: 0x12 },
             TcpTest { set: 0, mask: 0x05 },
         ]),
-        Test::IcmpType(vec![8..=8, 0..=3]),
         Test::Vlan(vec![Vlan::Untagged, Vlan::Ids(7, 7), Vlan::Ids(100, 199)]),
         Test::Dscp(vec![46..=46, 0..=0, 8..=15]),
         Test::Length(vec![0..=64, 1500..=u32::MAX]),
         Test::Queue(vec![0..=0, 2..=3]),
         Test::Device(vec!["eth0".to_owned(), "eth1".to_owned()]),
     ];
-    let is_not = [Test::Src(addresses(&["10.1.0.0/16"])), Test::Vlan(vec![Vlan::Ids(9, 9)])];
+    let is_not = [
+        Test::Src(addresses(&["10.1.0.0/16"])),
+        Test::Vlan(vec![Vlan::Ids(9, 9)]),
+        Test::IcmpType(vec![8..=8, 0..=3]),
+    ];
     let expected: Vec<Condition> =
         is.into_iter().map(Condition::is).chain(is_not.into_iter().map(Condition::is_not)).collect();
     assert_eq!(rule.conditions, expected);

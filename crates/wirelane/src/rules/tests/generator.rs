@@ -194,7 +194,10 @@ pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
             }
         })),
         15 => Test::Dscp(ranges(dice, &[0, 8, 46, 34], 63)),
-        16 => Test::Length(ranges(dice, &values.lengths, u32::MAX)),
+        16 => {
+            let lengths: Vec<u32> = values.lengths.iter().map(|length| (*length).min(0xffff)).collect();
+            Test::Length(ranges(dice, &lengths, u32::MAX))
+        }
         17 => Test::Queue(ranges(dice, &[0, 1, 2, 7], u16::MAX)),
         _ => Test::Device(several(dice, |dice| dice.one(&["eth0", "eth1", ""]).to_owned())),
     }

@@ -45,7 +45,7 @@ fn all_of_a_file_are_told() {
 
 #[test]
 fn what_is_not_toml() {
-    has("[[rule]]\nid = 1\naction = \"drop\nid = 2\n", &["3:"]);
+    has("[[rule]]\nid = 1\naction = \"drop\nport = 2\n", &["3:15: invalid basic string"]);
     has("[[rule]\nid = 1\n", &["1:8: "]);
     has("default = pass\n", &["1:11: "]);
     has("[[rule]]\nid = 1\nid = 2\naction = \"drop\"\n", &["3:1: "]);
@@ -120,7 +120,7 @@ fn values_that_are_wrong() {
         ("insert = 5", "4:10: this is a number: write insert = { idle = 60 }"),
         ("insert = { fields = [] }", "4:21: the list is empty"),
         ("insert = { fields = \"sorc\" }", "4:21: 'sorc' is not known here; did you mean 'src'?"),
-        ("insert = { both = 1 }", "4:12: unknown field 'both'; there are fields, both-ways"),
+        ("insert = { both = 1 }", "4:12: unknown field 'both'; did you mean 'both-ways'?"),
         ("insert = { idle = 0 }", "4:19: 0 is not in 1 to"),
         ("insert = { idle = \"5x\" }", "4:19: '5x' is not a time; write seconds"),
         ("insert = { idle = \"400d\" }", "4:19: '400d' is not within a second and a year"),

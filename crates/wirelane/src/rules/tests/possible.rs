@@ -4,7 +4,7 @@ use wirelane_datapath::layout::l3;
 
 use super::generator::{self, Values};
 use super::mistakes;
-use crate::rules::{Reference, RuleSet};
+use crate::rules::{Reference, RuleSet, Shape};
 use crate::testing::Dice;
 
 fn rule(fields: &str) -> String {
@@ -14,37 +14,45 @@ fn rule(fields: &str) -> String {
 #[test]
 fn contradictions_are_named() {
     for (fields, expected) in [
-        ("src = \"10.0.0.1\"\nnot.src = \"10.0.0.0/8\"", "its conditions on src or host leave nothing"),
-        ("dst-port = \"1-9\"\nnot.port = \"-10\"", "its conditions on dst-port or port leave nothing"),
-        ("protocol = \"udp\"\ntcp-flags = \"S\"", "protocol and tcp-flags cannot hold together"),
-        ("protocol = \"icmp\"\nport = 80", "src-port or port and protocol cannot hold together"),
-        ("src = \"10.0.0.1\"\ndst = \"::1\"", "src or host and dst or host cannot hold together"),
-        ("src = \"10.0.0.1\"\nkind = \"ipv6\"", "src or host and kind or direction cannot hold together"),
-        ("kind = \"arp\"\ndscp = 0", "kind or direction and dscp cannot hold together"),
         (
-            "kind = \"later-fragment\"\nport = 80",
-            "src-port or port and kind or direction cannot hold together",
+            "src = \"10.0.0.1\"\nnot.src = \"10.0.0.0/8\"",
+            "`src = 10.0.0.1` and `not.src = 10.0.0.0/8` cannot hold together",
         ),
-        ("kind = \"ipv4\"\nnot.kind = \"ipv4\"", "its conditions on kind or direction leave nothing"),
+        ("dst-port = \"1-9\"\nnot.port = \"-10\"", "`dst-port = 1-9` and `not.port = 0-10` cannot"),
+        ("protocol = \"udp\"\ntcp-flags = \"S\"", "`protocol = udp` and `tcp-flags = S/S` cannot"),
+        ("protocol = \"icmp\"\nport = 80", "`protocol = icmp` and `port = 80` cannot"),
+        ("src = \"10.0.0.1\"\ndst = \"::1\"", "`src = 10.0.0.1` and `dst = ::1` cannot"),
+        ("src = \"10.0.0.1\"\nkind = \"ipv6\"", "`src = 10.0.0.1` and `kind = ipv6` cannot"),
+        ("kind = \"arp\"\ndscp = 0", "`kind = arp` and `dscp = cs0` cannot"),
+        ("kind = \"later-fragment\"\nport = 80", "`kind = later-fragment` and `port = 80` cannot"),
+        ("kind = \"ipv4\"\nnot.kind = \"ipv4\"", "`kind = ipv4` and `not.kind = ipv4` cannot"),
         (
             "kind = \"fragment\"\nnot.kind = [\"ipv4\", \"ipv6\"]",
-            "its conditions on kind or direction leave nothing",
+            "`kind = fragment` and `not.kind = ipv4, ipv6` cannot",
         ),
-        ("direction = \"rx\"\nnot.direction = \"rx\"", "its conditions on kind or direction leave nothing"),
-        ("not.vlan = [\"none\", \"0-4095\"]", "its conditions on vlan leave nothing"),
-        ("not.length = \"0-\"", "its conditions on length leave nothing"),
-        ("icmp-type = 8\ntcp-flags = \"S\"", "tcp-flags and icmp-type cannot hold together"),
+        ("direction = \"rx\"\nnot.direction = \"rx\"", "`direction = rx` and `not.direction = rx` cannot"),
+        ("not.vlan = [\"none\", \"0-4095\"]", "`not.vlan = none, 0-4095` leaves nothing"),
+        ("not.length = \"0-\"", "`not.length = 0-4294967295` leaves nothing"),
+        ("icmp-type = 8\ntcp-flags = \"S\"", "`icmp-type = 8` and `tcp-flags = S/S` cannot"),
         (
-            "kind = \"ipv4\"\nsrc = \"0.0.0.0/0\"\nprotocol = 6\nnot.protocol = \"-9\"",
-            "its conditions on protocol",
+            "kind = \"ipv4\"\nprotocol = 6\nnot.protocol = \"-9\"",
+            "`protocol = tcp` and `not.protocol = 0-9` cannot",
         ),
         (
             "src = [\"10.0.0.1\", \"::1\"]\nnot.dst = \"0.0.0.0/0\"\nkind = \"ipv4\"",
-            "dst or host and kind or direction cannot hold together",
+            "`not.dst = 0.0.0.0/0` and `kind = ipv4` cannot",
         ),
         (
             "src = [\"10.0.0.1\", \"::1\"]\nnot.src = \"::/0\"\ndst = \"::2\"",
-            "src or host and dst or host cannot hold together",
+            "`not.src = ::/0` and `dst = ::2` cannot",
+        ),
+        (
+            "kind = \"ipv4\"\nnot.protocol = [\"-5\", \"7-\"]\nicmp-type = 8",
+            "`not.protocol = 0-5, 7-255` and `icmp-type = 8`",
+        ),
+        (
+            "host = [\"10.0.0.1\", \"::1\"]\nnot.src = \"10.0.0.1\"\nnot.dst = \"10.0.0.1\"\nkind = \"ipv4\"",
+            "its conditions cannot all hold together",
         ),
     ] {
         let found = mistakes(&rule(fields));
@@ -81,8 +89,10 @@ fn no_packet_hits_a_rule_that_none_can() {
     let mut impossible = 0;
     for _ in 0..3000 {
         let values = Values::few(&mut dice);
-        let mut set =
-            RuleSet { rules: vec![generator::rule(&mut dice, &values, 1, &[])], ..RuleSet::default() };
+        let mut set = RuleSet {
+            rules: vec![generator::rule(&mut dice, &values, 1, &[Shape::SRC])],
+            ..RuleSet::default()
+        };
         set.rules[0].insert = None;
         if set.check().is_ok() {
             continue;
