@@ -33,9 +33,20 @@ static __always_inline const struct wl_rule_class *wl_rules_class(const struct w
 	return at < env->class_count ? &env->classes[at] : NULL;
 }
 
-static __always_inline struct wl_rule_counts *wl_rules_counts(const struct wl_rule_env *env, __u32 slot)
+static __always_inline int wl_rules_act(const struct wl_rule_env *env, const struct wl_rule *rule,
+					const struct wl_parsed *parsed, const struct wl_ip *chosen,
+					struct wl_rule_work *work)
 {
-	return slot < env->count_count ? &env->counts[slot] : NULL;
+	struct wl_rule_counts *counts = rule->slot < env->count_count ? &env->counts[rule->slot] : NULL;
+
+	return wl_rule_hit(env, rule, counts, parsed, chosen, work);
+}
+
+static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
+					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
+					  const struct wl_ip *chosen, struct wl_rule_work *work)
+{
+	wl_rule_insert(env, rule, counts, parsed, chosen, work);
 }
 
 static __always_inline struct wl_precise *wl_precise_find(const struct wl_rule_env *env,
@@ -59,8 +70,12 @@ void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *se
 		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
 		     struct wl_judged *judged)
 {
+	const struct wl_ip *chosen = wl_choose(parsed, inner);
 	struct wl_rule_work work = {.facts = *facts};
 
-	wl_rules_judge(env, set, parsed, wl_choose(parsed, inner), &work);
+	wl_rules_begin(&work);
+	if (wl_rules_precise(env, set, parsed, chosen, &work))
+		wl_rules_wildcard(env, set, parsed, chosen, &work);
+	wl_rules_end(set, &work);
 	*judged = work.judged;
 }

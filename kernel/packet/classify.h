@@ -42,12 +42,17 @@ struct wl_rule_found {
 static __always_inline __u32 wl_lowest_bit(__u64 bits)
 {
 #ifdef __bpf__
-	/* As many bits as lie below it. */
+	/* As many bits as lie below it. The compiler would make a table of it, which lies in read-only data,
+	 * and leave out the mask that the verifier needs.
+	 */
 	bits = (bits & -bits) - 1;
+	wl_keep(bits);
 	bits -= (bits >> 1) & 0x5555555555555555ULL;
 	bits = (bits & 0x3333333333333333ULL) + ((bits >> 2) & 0x3333333333333333ULL);
 	bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-	return (bits * 0x0101010101010101ULL) >> 56 & 63;
+	bits = (bits * 0x0101010101010101ULL) >> 56;
+	wl_keep(bits);
+	return bits & 63;
 #else
 	return __builtin_ctzll(bits);
 #endif
@@ -145,6 +150,10 @@ static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl
 
 #define WL_RULE_USED(set, dim) (wl_rule_fresh((set)->used) & (1u << (dim)))
 
+/* The dimensions from this one on are seldom asked about: they are passed over together. */
+#define WL_RULE_SELDOM		 WL_DIM_KIND
+#define WL_RULE_SOME_SELDOM(set) (wl_rule_fresh((set)->used) >> WL_RULE_SELDOM)
+
 /* Finds the classes of a packet. 0: no clause accepts it. */
 static __always_inline int wl_rules_classify(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					     const struct wl_parsed *parsed, const struct wl_ip *chosen,
@@ -189,6 +198,8 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 		if (!wl_rule_meet(env, found, WL_DIM_PROTO, wl_rule_step(env, next, chosen->proto)))
 			return 0;
 	}
+	if (!WL_RULE_SOME_SELDOM(set))
+		return 1;
 	if (WL_RULE_USED(set, WL_DIM_KIND)) {
 		value = wl_rule_kind(parsed, chosen, facts);
 		next = wl_rule_step(env, dims[WL_DIM_KIND].root, value);
@@ -239,11 +250,17 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 static __always_inline __u64 wl_rule_word(const struct wl_rule_set *set, const struct wl_rule_found *found,
 					  __u32 word)
 {
-	__u64 bits = ~0ULL;
+	__u64 bits = found->of[0]->words[word & (WL_RULE_WORDS - 1)];
 	__u32 i;
 
 	WL_UNROLL
-	for (i = 0; i < WL_RULE_DIMS_USED; i++)
+	for (i = 1; i < WL_RULE_SELDOM; i++)
+		if (WL_RULE_USED(set, i))
+			bits &= found->of[i]->words[word & (WL_RULE_WORDS - 1)];
+	if (!WL_RULE_SOME_SELDOM(set))
+		return bits;
+	WL_UNROLL
+	for (i = WL_RULE_SELDOM; i < WL_RULE_DIMS_USED; i++)
 		if (WL_RULE_USED(set, i))
 			bits &= found->of[i]->words[word & (WL_RULE_WORDS - 1)];
 	return bits;

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Judging a packet by a set of rules. rules.h says what is decided; one code decides it in the kernel and
- * natively.
+ * natively. It is in parts, which whoever includes this file puts together, as in the kernel they are
+ * functions of their own, which the verifier walks once each:
+ *
+ *	wl_rules_begin(work)
+ *	if (wl_rules_precise(...))	precise rules; not 0: wildcard rules come next
+ *		wl_rules_wildcard(...)	finds the rules that are hit, and calls wl_rules_act() for each
+ *	wl_rules_end(set, work)
  *
  * Whoever includes this file first defines what classify.h needs, and:
  *
- *	wl_rules_counts(env, slot): of the lane at hand, or NULL
+ *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
+ *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert(), at once or later
  *	wl_precise_find(env, key): the entry, expired or not, or NULL
  *	wl_precise_insert(env, key, value, there): puts a copy into the table; `there`: in the place of an
  *entry that has expired. Returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or
@@ -23,7 +30,12 @@
 #define WL_INSERT_LATE 1
 #define WL_INSERT_FULL 2
 
-static __always_inline struct wl_rule_counts *wl_rules_counts(const struct wl_rule_env *env, __u32 slot);
+static __always_inline int wl_rules_act(const struct wl_rule_env *env, const struct wl_rule *rule,
+					const struct wl_parsed *parsed, const struct wl_ip *chosen,
+					struct wl_rule_work *work);
+static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
+					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
+					  const struct wl_ip *chosen, struct wl_rule_work *work);
 static __always_inline struct wl_precise *wl_precise_find(const struct wl_rule_env *env,
 							  const struct wl_precise_key *key);
 static __always_inline int wl_precise_insert(const struct wl_rule_env *env, const struct wl_precise_key *key,
@@ -152,31 +164,6 @@ static __always_inline struct wl_precise *wl_precise_live(const struct wl_rule_e
 	return entry && !wl_precise_expired(entry, work->facts.now_ns) ? entry : (struct wl_precise *)0;
 }
 
-/* The precise rule that the packet hits, or NULL. */
-static __always_inline struct wl_precise *wl_precise_of(const struct wl_rule_env *env,
-							const struct wl_rule_set *set,
-							const struct wl_parsed *parsed,
-							const struct wl_ip *chosen, struct wl_rule_work *work)
-{
-	struct wl_precise *entry;
-	__u32 i;
-
-	for (i = 0; i < WL_RULE_SHAPES && i < wl_rule_fresh(set->shapes); i++) {
-		if (!wl_precise_key(&work->key, set->shape[i], parsed, chosen))
-			continue;
-		entry = wl_precise_live(env, work);
-		if (entry)
-			return entry;
-		if (!(wl_rule_fresh(work->key.shape) & WL_SHAPE_BOTH))
-			continue;
-		wl_precise_turn(&work->key);
-		entry = wl_precise_live(env, work);
-		if (entry)
-			return entry;
-	}
-	return (struct wl_precise *)0;
-}
-
 /* A precise rule was hit. Whether wildcard rules are looked at. */
 static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work)
@@ -191,6 +178,28 @@ static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct
 	wl_rule_fresh(entry->last_ns) = now;
 	return wl_rule_apply(work, parsed, chosen, entry->id, entry->verdict, entry->flags, entry->truncate,
 			     entry->sample, entry->tag);
+}
+
+/* Looks for the precise rule that the packet hits. Whether wildcard rules are looked at. */
+static __always_inline int wl_rules_precise(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					    const struct wl_parsed *parsed, const struct wl_ip *chosen,
+					    struct wl_rule_work *work)
+{
+	struct wl_precise *entry;
+	__u32 i;
+
+	for (i = 0; i < WL_RULE_SHAPES && i < wl_rule_fresh(set->shapes); i++) {
+		if (!wl_precise_key(&work->key, set->shape[i], parsed, chosen))
+			continue;
+		entry = wl_precise_live(env, work);
+		if (!entry && wl_rule_fresh(work->key.shape) & WL_SHAPE_BOTH) {
+			wl_precise_turn(&work->key);
+			entry = wl_precise_live(env, work);
+		}
+		if (entry)
+			return wl_precise_hit(entry, parsed, chosen, work);
+	}
+	return 1;
 }
 
 /* Makes the precise rule that a wildcard rule asks for, unless it is there already, either way round. */
@@ -229,12 +238,11 @@ static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const 
 		wl_rule_fresh(counts->refused)++;
 }
 
-/* A wildcard rule was hit. Whether later ones are looked at. */
+/* A wildcard rule was hit. `counts` are its own, or NULL. Whether later ones are looked at. */
 static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const struct wl_rule *rule,
-				       const struct wl_parsed *parsed, const struct wl_ip *chosen,
-				       struct wl_rule_work *work)
+				       struct wl_rule_counts *counts, const struct wl_parsed *parsed,
+				       const struct wl_ip *chosen, struct wl_rule_work *work)
 {
-	struct wl_rule_counts *counts = wl_rules_counts(env, rule->slot);
 	int goes_on;
 
 	/* The lane's own: others only read them. */
@@ -248,7 +256,7 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 	goes_on = wl_rule_apply(work, parsed, chosen, rule->id, rule->verdict, rule->flags, rule->truncate,
 				rule->sample, rule->tag);
 	if (rule->flags & WL_RULE_INSERT && wl_rule_fresh(work->acts))
-		wl_rule_insert(env, rule, counts, parsed, chosen, work);
+		wl_rules_make(env, rule, counts, parsed, chosen, work);
 	return goes_on;
 }
 
@@ -256,27 +264,31 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 #define WL_RULE_TURNS (WL_RULE_WORDS + WL_RULE_HITS + 1)
 
 /* Goes through the wildcard rules that accept the packet, in order, until one says stop. */
-static __always_inline void wl_rules_walk(const struct wl_rule_env *env, const struct wl_rule_set *set,
-					  const struct wl_parsed *parsed, const struct wl_ip *chosen,
-					  struct wl_rule_work *work)
+static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					      const struct wl_parsed *parsed, const struct wl_ip *chosen,
+					      struct wl_rule_work *work)
 {
-	__u32 turn, word, clause, from = 0;
 	struct wl_judged *judged = &work->judged;
+	__u32 turn, word, clause, from;
 	const struct wl_rule *rule;
 	struct wl_rule_found found;
-	__u64 bits;
+	__u64 live, bits;
 
-	if (!set->clauses)
-		return;
 	if (!wl_rules_classify(env, set, parsed, chosen, &work->facts, &found))
 		return;
-	for (turn = 0; turn < WL_RULE_TURNS && found.live; turn++) {
-		word = wl_lowest_bit(found.live);
+	wl_rule_fresh(work->live) = found.live;
+	wl_rule_fresh(work->from) = 0;
+	for (turn = 0; turn < WL_RULE_TURNS; turn++) {
+		live = wl_rule_fresh(work->live);
+		if (!live)
+			return;
+		word = wl_lowest_bit(live);
 		bits = wl_rule_word(set, &found, word);
+		from = wl_rule_fresh(work->from);
 		if (word == from >> 6)
 			bits &= ~0ULL << (from & 63);
 		if (!bits) {
-			found.live &= found.live - 1;
+			wl_rule_fresh(work->live) = live & (live - 1);
 			continue;
 		}
 		if (wl_rule_fresh(judged->hits) >= WL_RULE_HITS) {
@@ -285,32 +297,32 @@ static __always_inline void wl_rules_walk(const struct wl_rule_env *env, const s
 		}
 		wl_rule_fresh(judged->hits)++;
 		clause = word * 64 + wl_lowest_bit(bits);
-		rule = &set->rule[set->rule_of[clause & (WL_RULES_MAX - 1)] & (WL_RULES_MAX - 1)];
-		if (!wl_rule_hit(env, rule, parsed, chosen, work))
+		wl_rule_fresh(work->rule) = set->rule_of[clause & (WL_RULES_MAX - 1)];
+		rule = &set->rule[wl_rule_fresh(work->rule) & (WL_RULES_MAX - 1)];
+		if (!wl_rules_act(env, rule, parsed, chosen, work))
 			return;
 		/* On behind the last clause of this rule. */
 		from = rule->last_clause;
 		from = (from > clause ? from : clause) + 1;
 		if (from >= WL_RULES_MAX)
 			return;
-		found.live &= ~0ULL << (from >> 6);
+		wl_rule_fresh(work->from) = from;
+		wl_rule_fresh(work->live) = live & ~0ULL << (from >> 6);
 	}
 }
 
-/* Judges a packet. work->facts is what the caller knows; work->judged is the result. */
-static __always_inline void wl_rules_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,
-					   const struct wl_parsed *parsed, const struct wl_ip *chosen,
-					   struct wl_rule_work *work)
+/* The caller has filled work->facts. */
+static __always_inline void wl_rules_begin(struct wl_rule_work *work)
 {
-	struct wl_judged *judged = &work->judged;
-	struct wl_precise *entry;
+	__builtin_memset(&work->judged, 0, sizeof(work->judged));
+}
 
-	__builtin_memset(judged, 0, sizeof(*judged));
-	entry = wl_precise_of(env, set, parsed, chosen, work);
-	if (!entry || wl_precise_hit(entry, parsed, chosen, work))
-		wl_rules_walk(env, set, parsed, chosen, work);
-	if (!wl_rule_fresh(judged->verdict))
-		judged->verdict = set->default_verdict == WL_VERDICT_DROP ? WL_VERDICT_DROP : WL_VERDICT_PASS;
+/* work->judged is the result then. */
+static __always_inline void wl_rules_end(const struct wl_rule_set *set, struct wl_rule_work *work)
+{
+	if (!wl_rule_fresh(work->judged.verdict))
+		work->judged.verdict =
+		    set->default_verdict == WL_VERDICT_DROP ? WL_VERDICT_DROP : WL_VERDICT_PASS;
 }
 
 #endif

@@ -247,8 +247,15 @@ struct wl_rule_work {
 	struct wl_precise made;
 	struct wl_precise_key key;
 	__u32 acts; /* sampling lets the rule at hand act */
-	__u32 at;   /* for the includer's use: where the chosen headers are */
-	__u32 pad;
+	__u64 live; /* words in which a wildcard rule may still be hit */
+	__u32 from; /* the first clause that is still looked at */
+	__u32 rule; /* the wildcard rule at hand: its place in wl_rule_set.rule */
+	/* For the includer's use. */
+	__u32 at; /* where the chosen headers are */
+	__u32 lane;
+	__u32 target; /* the group and its set */
+	__u32 makes;
+	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
 };
 
 #endif

@@ -6,8 +6,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "rules.h"
 #include "packet/parse.h"
+#include "rules.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -76,18 +76,47 @@ __noinline int wl_probe_parse(struct xdp_md *ctx, struct wl_parsed *parsed, __u3
 
 __noinline int wl_probe_judge(__u32 lane_key)
 {
-	struct wl_rule_env env = {&probe_nodes, &probe_classes, &probe_counts, &probe_precises, 0};
-	struct probe_lane *lane;
-	struct wl_rule_set *set;
-	__u32 key = 0;
+	struct probe_lane *lane = bpf_map_lookup_elem(&probe_lane, &lane_key);
 
-	lane = bpf_map_lookup_elem(&probe_lane, &lane_key);
-	set = bpf_map_lookup_elem(&probe_set, &key);
-	if (!lane || !set)
+	return lane ? wl_rules_judge(lane_key, 0, lane->inner) : 0;
+}
+
+static __always_inline struct wl_rule_work *wl_rules_lane(__u32 lane_key, struct wl_parsed **parsed)
+{
+	struct probe_lane *lane = bpf_map_lookup_elem(&probe_lane, &lane_key);
+
+	if (!lane)
 		return 0;
-	wl_rules_judge(&env, set, &lane->parsed, wl_rule_headers(&lane->work, &lane->parsed, lane->inner),
-		       &lane->work);
-	return lane->work.judged.verdict;
+	*parsed = &lane->parsed;
+	return &lane->work;
+}
+
+static __always_inline struct wl_rule_set *wl_rules_set(__u32 target)
+{
+	return bpf_map_lookup_elem(&probe_set, &target);
+}
+
+static __always_inline void *wl_rules_nodes(__u32 target)
+{
+	/* Or the compiler leaves it out of calls, for which the verifier refuses them. */
+	wl_keep(target);
+	return &probe_nodes;
+}
+
+static __always_inline void *wl_rules_classes(__u32 target)
+{
+	return &probe_classes;
+}
+
+static __always_inline void *wl_rules_counts(__u32 target)
+{
+	return &probe_counts;
+}
+
+static __always_inline void *wl_rules_precises(__u32 target)
+{
+	wl_keep(target);
+	return &probe_precises;
 }
 
 SEC("xdp.frags")

@@ -132,7 +132,7 @@ pub struct RecordHeader {
     pub wire_len: u32,
     /// Symmetric flow hash of the chosen (outer or inner) headers.
     pub hash: u32,
-    /// The rule that let the packet pass; 0: none.
+    /// The rule whose verdict holds, else the first that was hit; 0: none was.
     pub rule_id: u32,
     /// RX queue.
     pub queue: u16,
@@ -244,7 +244,7 @@ pub mod flags {
     pub const FRAGMENT: u16 = 0x40;
     /// The chosen headers are the inner ones (records only).
     pub const INNER: u16 = 0x80;
-    /// The packet was cut at the snap length (records only).
+    /// The packet was cut at the snap length, or to what a rule wants of it (records only).
     pub const SNAPPED: u16 = 0x0100;
     /// The packet was leaving the device (records only).
     pub const EGRESS: u16 = 0x0200;

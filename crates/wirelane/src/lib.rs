@@ -71,6 +71,8 @@ pub mod send;
 mod settings;
 mod sockets;
 mod tally;
+#[cfg(test)]
+mod testing;
 pub mod topology;
 pub mod tune;
 mod watch;

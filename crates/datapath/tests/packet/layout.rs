@@ -6,7 +6,7 @@ use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
-use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader};
+use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
 use wirelane_datapath::native::{self, Field, constants, layout};
 use wirelane_datapath::rules;
 
@@ -95,6 +95,7 @@ fn rust_and_c_agree_on_every_field() {
             link,
         }
     );
+    mirror!(rust, "wl_tail", Tail { tag, pad });
     mirror!(
         rust,
         "wl_instance",

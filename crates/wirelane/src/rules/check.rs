@@ -207,7 +207,12 @@ fn test_fault(test: &Test) -> Option<String> {
         | Test::Ethertype(ranges)
         | Test::Queue(ranges) => (ranges.is_empty(), turned(ranges)),
         Test::Protocol(ranges) | Test::IcmpType(ranges) => (ranges.is_empty(), turned(ranges)),
-        Test::Length(ranges) => (ranges.is_empty(), turned(ranges)),
+        Test::Length(ranges) => {
+            let beyond = ranges.iter().any(|range| *range.start() > 0xffff);
+            let beyond =
+                beyond.then(|| "no packet is longer than 65535 bytes: longer ones count as that".to_owned());
+            (ranges.is_empty(), turned(ranges).or(beyond))
+        }
         Test::Dscp(ranges) => {
             let beyond = ranges.iter().any(|range| *range.end() > 63);
             let beyond = beyond.then(|| "code points end at 63".to_owned());

@@ -24,6 +24,8 @@ mod names;
 mod possible;
 mod precise;
 mod reference;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use serde::{Deserialize, Serialize};

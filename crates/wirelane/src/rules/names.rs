@@ -114,24 +114,32 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     if name.is_empty() || name.len() > longest + 2 {
         return None;
     }
+    let begun = |known: &&&str| name.len() >= 3 && known.starts_with(name);
+    if let Some(whole) = known.iter().find(begun) {
+        return Some(whole);
+    }
     let near = known.iter().map(|known| (distance(name, known), *known)).min()?;
-    // Of a short name, two letters may be all.
-    let most = if name.chars().count() <= 3 { 1 } else { 2 };
+    // Of a short name, two letters are half of it.
+    let most = if name.chars().count() <= 4 { 1 } else { 2 };
     (near.0 <= most).then_some(near.1)
 }
 
-/// How many letters have to be put in, left out or changed to make `b` of `a` (Levenshtein).
+/// How many letters have to be put in, left out, changed or exchanged with the next to make `b` of `a`.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let other = rows[i - 1][j].min(rows[i][j - 1]) + 1;
+                let crossed = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                let exchanged = if crossed { rows[i - 2][j - 2] + 1 } else { usize::MAX };
+                changed.min(other).min(exchanged)
+            };
         }
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }

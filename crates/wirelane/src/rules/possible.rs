@@ -3,35 +3,16 @@
 //! It is asked of what the rule is compiled to, dimension by dimension, for each sort of packet that there is: which
 //! fields one may have hangs on its network layer, its protocol and whether it is a later fragment, and on no more.
 
-use wirelane_datapath::rules::{DIMS_USED, dim, kind};
+use wirelane_datapath::rules::{dim, kind};
 
-use super::Rule;
 use super::compile::clauses::{Clause, Clauses, Demand};
+use super::{Action, Condition, Rule};
 
 /// The protocols whose ports the parser reads: TCP, UDP, DCCP, SCTP, UDP-Lite.
 pub(super) const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 const TCP: u8 = 6;
 /// ICMP and ICMPv6.
 const ICMPS: [u8; 2] = [1, 58];
-
-/// The field of a rule that asks about each dimension.
-const FIELDS: [&str; DIMS_USED] = {
-    let mut fields = [""; DIMS_USED];
-    fields[dim::SRC] = "src or host";
-    fields[dim::DST] = "dst or host";
-    fields[dim::SRC_PORT] = "src-port or port";
-    fields[dim::DST_PORT] = "dst-port or port";
-    fields[dim::PROTO] = "protocol";
-    fields[dim::KIND] = "kind or direction";
-    fields[dim::TCP_FLAGS] = "tcp-flags";
-    fields[dim::VLAN] = "vlan";
-    fields[dim::TOS] = "dscp";
-    fields[dim::LENGTH] = "length";
-    fields[dim::QUEUE] = "queue";
-    fields[dim::ETHERTYPE] = "ethertype";
-    fields[dim::ICMP_TYPE] = "icmp-type";
-    fields
-};
 
 /// A sort of packet.
 #[derive(Clone, Copy)]
@@ -44,41 +25,36 @@ struct Sort {
 
 /// Why no packet can hit a rule, if none can.
 pub(super) fn contradiction(rule: &Rule) -> Option<String> {
-    let clauses = Clauses::default().of(0, rule, None);
-    if clauses.iter().any(|clause| possible(clause, |_| true)) {
+    if can_hold(&rule.conditions) {
         return None;
     }
-    // The smallest part that is impossible already, in all clauses.
-    let never = |of: &dyn Fn(usize) -> bool| clauses.iter().all(|clause| !possible(clause, of));
-    let dims = 0..DIMS_USED;
-    let asked = |dim: &usize| clauses.iter().any(|clause| clause.demands[*dim].is_some());
-    let asked: Vec<usize> = dims.filter(asked).collect();
-    if let Some(one) = asked.iter().find(|one| never(&|dim| dim == **one)) {
-        return Some(format!(
-            "no packet can hit this rule: its conditions on {} leave nothing",
-            FIELDS[*one]
-        ));
-    }
-    let pairs = asked
-        .iter()
-        .flat_map(|one| asked.iter().filter(move |other| one < *other).map(move |other| (*one, *other)));
-    let pair = pairs.into_iter().find(|(one, other)| never(&|dim| dim == *one || dim == *other));
-    Some(match pair {
-        Some((one, other)) => {
-            format!("no packet can hit this rule: {} and {} cannot hold together", FIELDS[one], FIELDS[other])
-        }
-        None => "no packet can hit this rule: its conditions cannot all hold together".to_owned(),
-    })
+    // The smallest part of it that is impossible already.
+    let conditions = &rule.conditions;
+    let one = conditions.iter().find(|one| !can_hold(std::slice::from_ref(*one)));
+    let pairs = || {
+        let behind = |(place, one)| conditions[place + 1..].iter().map(move |other| (one, other));
+        conditions.iter().enumerate().flat_map(behind)
+    };
+    let pair = |(one, other): &(&Condition, &Condition)| !can_hold(&[(*one).clone(), (*other).clone()]);
+    let why = match (one, pairs().find(pair)) {
+        (Some(one), _) => format!("`{one}` leaves nothing"),
+        (None, Some((one, other))) => format!("`{one}` and `{other}` cannot hold together"),
+        (None, None) => "its conditions cannot all hold together".to_owned(),
+    };
+    Some(format!("no packet can hit this rule: {why}"))
 }
 
-/// Whether a packet can satisfy a clause, of which only these dimensions count.
-fn possible(clause: &Clause, counts: impl Fn(usize) -> bool) -> bool {
-    let demands: Vec<(usize, &Demand)> = clause
-        .demands
-        .iter()
-        .enumerate()
-        .filter_map(|(dim, demand)| demand.as_ref().filter(|_| counts(dim)).map(|demand| (dim, demand)))
-        .collect();
+/// Whether a packet can satisfy all of these conditions.
+fn can_hold(conditions: &[Condition]) -> bool {
+    let rule = Rule { conditions: conditions.to_vec(), ..Rule::new(1, Action::None) };
+    Clauses::default().of(0, &rule, None).iter().any(possible)
+}
+
+/// Whether a packet can satisfy a clause.
+fn possible(clause: &Clause) -> bool {
+    let asked = clause.demands.iter().enumerate();
+    let demands: Vec<(usize, &Demand)> =
+        asked.filter_map(|(dim, demand)| demand.as_ref().map(|demand| (dim, demand))).collect();
     sorts().any(|sort| demands.iter().all(|(dim, demand)| satisfies(sort, *dim, demand)))
 }
 

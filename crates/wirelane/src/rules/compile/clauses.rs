@@ -45,7 +45,7 @@ const LAST: [u128; DIMS_USED] = {
     last[dim::DST] = u32::MAX as u128;
     last[dim::SRC_PORT] = 0xffff;
     last[dim::DST_PORT] = 0xffff;
-    last[dim::VLAN] = 0xffff;
+    last[dim::VLAN] = NO_VLAN as u128;
     last[dim::LENGTH] = 0xffff;
     last[dim::QUEUE] = 0xffff;
     last[dim::ETHERTYPE] = 0xffff;
@@ -54,7 +54,7 @@ const LAST: [u128; DIMS_USED] = {
 
 /// Bytes of a value of a dimension; of addresses, of IPv4 ones.
 pub(super) fn bytes(dim: usize) -> u32 {
-    (128 - LAST[dim].leading_zeros()) / 8
+    (128 - LAST[dim].leading_zeros()).div_ceil(8)
 }
 
 /// How many clauses a rule makes, if no device is ruled out.

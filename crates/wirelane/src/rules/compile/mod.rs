@@ -69,11 +69,8 @@ impl RuleSet {
         for (place, shape) in head.shape.iter_mut().zip(&shapes) {
             *place = shape.0;
         }
-        for (flat, rule) in head.rule.iter_mut().zip(&rules) {
-            *flat = flat_rule(rule);
-        }
-        for (slot, rule) in head.rule.iter_mut().enumerate() {
-            rule.slot = slot as u32;
+        for (slot, (flat, rule)) in head.rule.iter_mut().zip(&rules).enumerate() {
+            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule) };
         }
         for (number, clause) in clauses.iter().enumerate() {
             head.rule_of[number] = clause.rule as u16;

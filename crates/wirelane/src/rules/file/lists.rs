@@ -45,8 +45,8 @@ impl Reader {
                 continue;
             }
             // A list with mistakes has its name all the same, or whoever uses it would be a mistake too.
-            let addresses = self.list(document, node).unwrap_or_default();
-            self.lists.insert(key.clone(), (addresses.into(), place));
+            let addresses = self.list(document, node).map(Into::into);
+            self.lists.insert(key.clone(), (addresses, place));
         }
     }
 
@@ -77,7 +77,7 @@ impl Reader {
             }
         }
         let Some(path) = path else {
-            self.mistakes.add_missing(place, "the file is missing: write { file = \"list.txt\" }");
+            self.mistakes.add_if_readable(place, "the file is missing: write { file = \"list.txt\" }");
             return None;
         };
         let column = column.or_else(|| csv_column(Path::new(path)));
@@ -132,7 +132,7 @@ impl Reader {
     /// The list `@name`, or the file of this name.
     fn named(&mut self, document: &Document, name: &str, place: Place) -> Option<Arc<Addresses>> {
         if let Some((list, _)) = self.lists.get(name) {
-            return Some(list.clone());
+            return list.clone();
         }
         if is_name(name) {
             let known: Vec<&str> = self.lists.keys().map(String::as_str).collect();

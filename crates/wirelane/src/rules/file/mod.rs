@@ -140,7 +140,8 @@ struct Reader {
     rules_at: Vec<Place>,
     precise_at: Vec<Place>,
     default_at: Option<Place>,
-    lists: BTreeMap<String, (Arc<Addresses>, Place)>,
+    /// By name; `None`: it has mistakes.
+    lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
     /// Lists that are named by their files.
     file_lists: HashMap<PathBuf, Arc<Addresses>>,
     documents: Vec<(Document, Node)>,
@@ -227,18 +228,18 @@ impl Reader {
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
                 "precise" => self.tables(document, key, node, Reader::precise),
-                _ => self.unknown(document, key, *at, TOP),
+                // A header that cannot be read leaves its fields here.
+                _ => {
+                    let reason = unknown(key, TOP);
+                    self.mistakes.add_if_readable(document.lines.place(*at), reason);
+                }
             }
         }
     }
 
     /// A field that there is not.
     fn unknown(&mut self, document: &Document, key: &str, at: usize, known: &[&str]) {
-        let hint = match nearest(key, known) {
-            Some(near) => format!("did you mean '{near}'?"),
-            None => format!("there are {}", known.join(", ")),
-        };
-        self.mistakes.add(document.lines.place(at), format!("unknown field '{}'; {hint}", shown(key)));
+        self.mistakes.add(document.lines.place(at), unknown(key, known));
     }
 
     fn policy(&mut self, document: &Document, node: &Node) {
@@ -299,4 +300,13 @@ impl Reader {
             Which::Precise(index) => self.precise_at[index],
         }
     }
+}
+
+/// That there is no such field, and what may be meant.
+fn unknown(key: &str, known: &[&str]) -> String {
+    let hint = match nearest(key, known) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    format!("unknown field '{}'; {hint}", shown(key))
 }

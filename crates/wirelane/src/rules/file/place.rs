@@ -1,6 +1,7 @@
 //! Where something stands in the files that are read, and the mistakes found there.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::super::Mistake;
@@ -57,8 +58,10 @@ pub(super) struct Mistakes {
     files: Vec<PathBuf>,
     found: Vec<(Place, String)>,
     unlisted: usize,
-    /// Some text is not even TOML. What is missing may be missing only for that, and is no mistake of its own then.
+    /// Some text is not even TOML. What is missing, or in the wrong table, may be so only for that.
     unreadable: bool,
+    /// Lines that are not TOML, by file and number. What was made of them anyway is wrong, too, and says nothing new.
+    unreadable_lines: HashSet<(u32, u32)>,
 }
 
 impl Mistakes {
@@ -70,6 +73,9 @@ impl Mistakes {
 
     /// Something is wrong here.
     pub fn add(&mut self, place: Place, reason: impl Into<String>) {
+        if self.unreadable_lines.contains(&(place.file, place.line)) {
+            return;
+        }
         if self.found.len() < LISTED {
             self.found.push((place, reason.into()));
         } else {
@@ -81,10 +87,11 @@ impl Mistakes {
     pub fn add_unreadable(&mut self, place: Place, reason: impl Into<String>) {
         self.unreadable = true;
         self.add(place, reason);
+        self.unreadable_lines.insert((place.file, place.line));
     }
 
-    /// Something that has to be here is missing.
-    pub fn add_missing(&mut self, place: Place, reason: impl Into<String>) {
+    /// Something is wrong here that is no mistake of its own where some text is not even TOML.
+    pub fn add_if_readable(&mut self, place: Place, reason: impl Into<String>) {
         if !self.unreadable {
             self.add(place, reason);
         }

@@ -114,7 +114,7 @@ impl Reader {
                 Some(id)
             }
             Err(reason) => {
-                self.mistakes.add_missing(place, reason);
+                self.mistakes.add_if_readable(place, reason);
                 None
             }
         }

@@ -125,10 +125,10 @@ impl Reader {
         let sample = self.mistakes.take(place, sample).flatten();
         let has = |key| node.entry(key).is_some();
         if !has("id") {
-            self.mistakes.add_missing(place, "the rule has no id");
+            self.mistakes.add_if_readable(place, "the rule has no id");
         }
         if !has("action") {
-            self.mistakes.add_missing(place, "the rule has no action: pass, drop, count or none");
+            self.mistakes.add_if_readable(place, "the rule has no action: pass, drop, count or none");
         }
         let (Some(id), Some(action)) = (common.id, common.action) else { return };
         let insert = insert.and_then(|node| self.insert(document, node, action));

@@ -47,7 +47,7 @@ pub struct Finding {
 
 /// Whether a rule is hit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "found", content = "why", rename_all = "snake_case")]
 pub enum Findings {
     /// It is, and this is what it does.
     Hit(String),

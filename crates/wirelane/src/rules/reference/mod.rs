@@ -197,27 +197,13 @@ impl PreciseEntry {
 
 impl Rule {
     fn effect(&self) -> Effect {
-        Effect {
-            id: self.id,
-            action: self.action,
-            then: self.then,
-            truncate: self.truncate,
-            sample: self.sample,
-            tag: self.tag,
-        }
+        Effect { id: self.id, action: self.action, then: self.then, truncate: self.truncate, tag: self.tag }
     }
 }
 
 impl PreciseRule {
     fn effect(&self) -> Effect {
-        Effect {
-            id: self.id,
-            action: self.action,
-            then: self.then,
-            truncate: self.truncate,
-            sample: self.sample,
-            tag: self.tag,
-        }
+        Effect { id: self.id, action: self.action, then: self.then, truncate: self.truncate, tag: self.tag }
     }
 }
 
