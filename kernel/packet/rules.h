@@ -251,9 +251,9 @@ struct wl_rule_work {
 	__u32 from; /* the first clause that is still looked at */
 	__u32 rule; /* the wildcard rule at hand: its place in wl_rule_set.rule */
 	/* For the includer's use. */
-	__u32 at; /* where the chosen headers are */
-	__u32 lane;
-	__u32 target; /* the group and its set */
+	__u32 at;	   /* where the chosen headers are */
+	__u32 first_count; /* of the lane's counters */
+	__u32 target;	   /* the group and its set */
 	__u32 makes;
 	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
 };

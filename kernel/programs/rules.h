@@ -110,7 +110,7 @@ static __always_inline int wl_rules_act(const struct wl_rule_env *env, const str
 					const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					struct wl_rule_work *work)
 {
-	__u32 key = work->lane * WL_RULES_MAX + (rule->slot & (WL_RULES_MAX - 1));
+	__u32 key = work->first_count + rule->slot;
 
 	return wl_rule_act((struct wl_rule *)rule, bpf_map_lookup_elem(env->counts, &key),
 			   (struct wl_parsed *)parsed, work);
@@ -166,7 +166,7 @@ __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *w
 		return 0;
 	for (i = 0; i < WL_RULE_HITS && i < wl_rule_fresh(work->makes); i++) {
 		rule = &set->rule[work->make[i] & (WL_RULES_MAX - 1)];
-		key = lane * WL_RULES_MAX + (rule->slot & (WL_RULES_MAX - 1));
+		key = wl_rule_fresh(work->first_count) + rule->slot;
 		wl_rule_make(rule, bpf_map_lookup_elem(counts, &key), lane, target);
 	}
 	return 0;
@@ -184,8 +184,8 @@ static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner)
 
 	if (!set || !work)
 		return WL_VERDICT_NONE;
-	work->lane = lane;
 	work->target = target;
+	work->first_count = lane * set->slots;
 	wl_rule_fresh(work->makes) = 0;
 	wl_rules_choose(work, parsed, inner);
 	wl_rules_begin(work);

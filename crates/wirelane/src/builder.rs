@@ -167,8 +167,8 @@ impl Builder {
     /// What becomes of the packets that the filter wants: rules decide which are delivered, how much of them, and what
     /// is counted ([`crate::rules`]). Those that a rule drops are
     /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts
-    /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied; they go on to the host stack.
-    /// Default: none.
+    /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. What a rule drops goes on to
+    /// the host stack; what one counts is taken from it as what is delivered, with [`Builder::take`]. Default: none.
     #[must_use]
     pub fn rules(mut self, rules: RuleSet) -> Builder {
         self.0.rules = Some(Arc::new(rules));
