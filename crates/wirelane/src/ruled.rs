@@ -46,7 +46,8 @@ pub(crate) fn start(
         .map_err(|source| Error::kernel("asking for the network namespace", source))?;
     let in_force = Arc::new(InForce::new(targets, times, rules)?);
     let listener = settings.is_managed().then(|| Listener::open(guardian)).transpose()?;
-    Ok(Some(Ready { in_force, listener, about: About { engine, devices, namespace } }))
+    let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
+    Ok(Some(Ready { in_force, listener, about: About { engine, command, devices, namespace } }))
 }
 
 /// Gives the capture's rights up, but for what changing rules takes where there are any.

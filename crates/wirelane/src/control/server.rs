@@ -16,8 +16,10 @@ use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Status, VERSION, li
 use crate::in_force::InForce;
 use crate::{Error, Result};
 
-/// How often a page of precise rules is swept.
-const PERIOD: Duration = Duration::from_millis(100);
+/// How long after a page of precise rules the next one is swept.
+const BETWEEN_PAGES: Duration = Duration::from_millis(100);
+/// How long after the last page it begins anew.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
 /// Connections at a time; others wait.
 const MOST: usize = 16;
 /// A connection that says nothing for so long is closed: somebody else may be waiting.
@@ -29,6 +31,8 @@ const TURN: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) engine: &'static str,
+    /// The name of the process as the kernel has it, which cannot be read once rights are given up.
+    pub(crate) command: String,
     pub(crate) devices: Vec<String>,
     pub(crate) namespace: u64,
 }
@@ -51,7 +55,7 @@ impl Server {
         let stop = Arc::new(eventfd(0, flags).map_err(|e| failed(e.into()))?);
         let status = Status {
             pid: std::process::id(),
-            command: command(),
+            command: about.command,
             engine: about.engine.to_owned(),
             devices: about.devices,
             namespace: about.namespace,
@@ -80,12 +84,6 @@ impl Drop for Server {
     }
 }
 
-/// The name of this process as the kernel has it.
-fn command() -> String {
-    let name = std::fs::read_to_string("/proc/self/comm");
-    name.map(|name| name.trim_end().to_owned()).unwrap_or_default()
-}
-
 /// What the thread has.
 struct Serving {
     listener: Option<Listener>,
@@ -96,7 +94,7 @@ struct Serving {
 
 impl Serving {
     fn run(mut self, stop: &OwnedFd) {
-        let mut next_sweep = Instant::now() + PERIOD;
+        let mut next_sweep = Instant::now() + BETWEEN_SWEEPS;
         loop {
             match self.wait(stop, next_sweep.saturating_duration_since(Instant::now())) {
                 Ok(false) => {}
@@ -107,10 +105,11 @@ impl Serving {
                 }
             }
             if Instant::now() >= next_sweep {
-                next_sweep = Instant::now() + PERIOD;
-                if let Err(e) = self.in_force.sweep() {
+                let more = self.in_force.sweep().unwrap_or_else(|e| {
                     tracing::warn!("removing precise rules that have expired: {e}");
-                }
+                    false
+                });
+                next_sweep = Instant::now() + if more { BETWEEN_PAGES } else { BETWEEN_SWEEPS };
             }
             self.accept();
             let Serving { connections, in_force, status, .. } = &mut self;

@@ -84,6 +84,8 @@ struct State {
     /// Of the precise rules.
     epoch: u32,
     version: u64,
+    /// There are rules that end by themselves, or may be.
+    ages: bool,
     /// Ids of precise rules that were not made by packets, and how many devices have them.
     ids: HashMap<u32, u32>,
     rules_gone: Counts,
@@ -121,6 +123,7 @@ impl InForce {
             return Err(e);
         }
         state.ids = rules.precise.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
+        state.ages = age(rules);
         let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
         Ok(state.changed(added, removed))
     }
@@ -150,6 +153,7 @@ impl InForce {
                 return Err(e);
             }
         }
+        state.ages |= age(&new);
         let devices = self.targets.len() as u32;
         state.ids.extend(precise.iter().map(|rule| (rule.id, devices)));
         Ok(state.changed(added, 0))
@@ -278,13 +282,20 @@ impl InForce {
         Ok((lines, next))
     }
 
-    /// Removes what has expired from the next page of each device's precise rules.
+    /// Removes what has expired from the next page of each device's precise rules. Whether there are more pages.
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn sweep(&self) -> Result<()> {
+    pub(crate) fn sweep(&self) -> Result<bool> {
         let mut state = self.lock();
+        if !state.ages {
+            return Ok(false);
+        }
         for (at, target) in self.targets.iter().enumerate() {
+            // Those that are through wait for the others.
+            if state.swept[at].is_none() && state.swept.iter().any(Option::is_some) {
+                continue;
+            }
             let page = target.page(state.swept[at])?;
             state.swept[at] = page.next;
             let epoch = state.epoch;
@@ -292,7 +303,7 @@ impl InForce {
                 entry::epoch_of(key) != epoch || entry::has_expired(value, now)
             })?;
         }
-        Ok(())
+        Ok(state.swept.iter().any(Option::is_some))
     }
 
     /// A set that may follow the one in force, with the counters that its rules go on with.
@@ -487,6 +498,12 @@ impl State {
             }
         }
     }
+}
+
+/// Whether rules of a set end by themselves, or make such.
+fn age(rules: &RuleSet) -> bool {
+    rules.precise.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
+        || rules.rules.iter().any(|rule| rule.insert.is_some())
 }
 
 /// A change that cannot be made.

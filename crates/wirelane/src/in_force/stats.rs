@@ -74,7 +74,8 @@ pub struct RuleStats {
     pub precise: u64,
     /// Packets that hit those.
     pub precise_hits: Hits,
-    /// Packets that hit precise rules which were removed, or have ended by their age.
+    /// Packets that hit precise rules which were removed, or have ended by their age. Without those of a rule that has
+    /// ended and was made anew by a packet before it was removed: that counts from 0.
     pub precise_gone: Hits,
     /// Packets that hit wildcard rules which were removed or replaced.
     pub rules_gone: Hits,

@@ -208,8 +208,11 @@ fn remove(map: &MapHandle, key: usize) -> Result<()> {
 pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
     for group in 0..MAX_GROUPS {
-        // An owner may have been killed between handing over its rings and becoming active.
-        if !is_active(instance, group) && !is_there(&instance.data, group)? {
+        // An owner may have been killed between handing over its tables and rings and becoming active.
+        let left = is_active(instance, group)
+            || is_there(&instance.data, group)?
+            || is_there(&instance.rules.counts, group)?;
+        if !left {
             continue;
         }
         // Taken only where the owner is gone; while we hold it, nobody else can join here.
