@@ -63,6 +63,7 @@ mod keeper;
 pub mod ledger;
 pub mod linktype;
 mod live;
+mod load;
 pub mod privilege;
 mod record;
 mod ruled;
@@ -90,6 +91,7 @@ pub use error::{Error, Result};
 pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
+pub use load::spin;
 pub use record::Record;
 pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
