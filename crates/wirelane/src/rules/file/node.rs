@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
 
 use crate::rules::names::shown;
 
@@ -40,9 +42,16 @@ pub(super) struct Entry {
 /// A mistake in the text itself: where, and what.
 pub(super) type Fault = (usize, String);
 
+/// The deepest that tables and arrays lie in each other, but for tables of headers. Rules take 5.
+const DEEPEST: usize = 32;
+
 impl Node {
     /// Reads TOML. What can be read of a faulty text is returned beside the faults.
     pub fn of_toml(text: &str) -> (Node, Vec<Fault>) {
+        if let Some(at) = too_deep(text) {
+            let nothing = Node { span: 0..0, value: Value::Table(Vec::new()) };
+            return (nothing, vec![(at, format!("nothing in a rule file is nested deeper than {DEEPEST}"))]);
+        }
         let (root, errors) = DeTable::parse_recoverable(text);
         let faults = errors
             .iter()
@@ -119,6 +128,30 @@ impl Node {
             Value::Other(kind) => kind,
         }
     }
+}
+
+/// Where a text goes deeper than [`DEEPEST`], if it does. The `toml` crate limits brackets and dots each for itself, and a
+/// text of dots in brackets takes more stack than a thread has, when it is read and when it is dropped.
+fn too_deep(text: &str) -> Option<usize> {
+    // For each bracket that is open, and the line outside of all, the dots of its present element.
+    let mut open = vec![0usize];
+    for token in Source::new(text).lex() {
+        let outside = open.len() == 1;
+        match token.kind() {
+            TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => open.push(0),
+            TokenKind::RightSquareBracket | TokenKind::RightCurlyBracket if !outside => {
+                open.pop();
+            }
+            TokenKind::Dot => open.last_mut().into_iter().for_each(|dots| *dots += 1),
+            TokenKind::Comma => open.last_mut().into_iter().for_each(|dots| *dots = 0),
+            TokenKind::Newline if outside => open[0] = 0,
+            _ => continue,
+        }
+        if open.len() + open.iter().sum::<usize>() > DEEPEST {
+            return Some(token.span().start());
+        }
+    }
+    None
 }
 
 /// The entries of the table of this name among `entries`, which is made if there is none.

@@ -54,9 +54,13 @@ fn what_is_not_toml() {
         mistakes("[[rule]]\nid = \naction = \"drop\"\nport = \"x\"\n[[rule]]\nid = 2\naction = drop\n");
     let lines: Vec<&str> = found.iter().map(|line| line.split(':').next().expect("a line")).collect();
     assert_eq!(lines, ["2", "4", "7"], "{found:#?}");
-    // Deeper than anything is read.
+    // Deeper than anything that is read: dots in brackets, which have to be counted together.
+    has(&format!("x = {}", "[".repeat(40)), &["1:35: nothing in a rule file is nested deeper than 32"]);
+    has("x = {a.b = {c = [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", &["1:43: nothing in a rule file is nested"]);
     assert!(!mistakes(&format!("x = {}{}", "[".repeat(5000), "]".repeat(5000))).is_empty());
-    assert!(!mistakes(&format!("x = {}", "{a.a.a.a.a.a.a.a.a.a.a.a=".repeat(75))).is_empty());
+    let dotted = format!("{{{}a=", "a.".repeat(78));
+    assert!(!mistakes(&format!("x = {}", dotted.repeat(78))).is_empty());
+    assert!(!mistakes(&format!("x = {}1{}", dotted.repeat(78), "}".repeat(78))).is_empty());
     assert!(!mistakes(&format!("{} = 1", "a.".repeat(5000))).is_empty());
     assert!(!mistakes("\0").is_empty());
 }
