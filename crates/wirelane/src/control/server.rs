@@ -144,7 +144,7 @@ impl Serving {
             // The file's mode has kept others out; this also keeps out who was handed a descriptor of it.
             match sockopt::socket_peercred(&stream) {
                 Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
-                    self.connections.push(Connection::new(UnixStream::from(stream)));
+                    self.connections.push(Connection::new(UnixStream::from(stream), LONGEST));
                 }
                 Ok(peer) => tracing::warn!(
                     "user {} (process {}) may not change these rules, and was turned away",
@@ -184,10 +184,12 @@ struct Connection {
     sent: usize,
     /// When it last said or took something.
     active: Instant,
+    /// Most bytes of a line.
+    longest: usize,
 }
 
 impl Connection {
-    fn new(stream: UnixStream) -> Connection {
+    fn new(stream: UnixStream, longest: usize) -> Connection {
         Connection {
             stream,
             input: Vec::new(),
@@ -195,6 +197,7 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             active: Instant::now(),
+            longest,
         }
     }
 
@@ -222,8 +225,8 @@ impl Connection {
                 self.reply(said);
                 self.send()?;
             }
-            if self.input.len() > LONGEST {
-                self.reply(Answer::Refused(format!("a line of more than {LONGEST} bytes")));
+            if self.input.len() > self.longest {
+                self.reply(Answer::Refused(format!("a line of more than {} bytes", self.longest)));
                 self.send()?;
                 return Ok(false);
             }
@@ -295,7 +298,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        (Connection::new(ours), theirs)
+        (Connection::new(ours, 4 * TURN), theirs)
     }
 
     fn refuse(ask: Ask) -> Answer {
@@ -350,7 +353,7 @@ mod tests {
         let (mut connection, mut peer) = connected();
         let chunk = vec![b' '; TURN];
         let mut open = true;
-        for _ in 0..=LONGEST / TURN {
+        for _ in 0..=4 {
             let mut sent = 0;
             while sent < chunk.len() && open {
                 peer.set_nonblocking(true).unwrap();
