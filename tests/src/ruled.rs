@@ -81,4 +81,5 @@ pub const PORTS: [&str; 8] = ["--pattern", "ports", "--flows", "256", "--src-por
 
 /// Packets of each port that are sent.
 pub const TURNS: u64 = 8;
+/// Packets that are sent in one go.
 pub const SENT: u64 = 256 * TURNS;
