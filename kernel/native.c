@@ -10,6 +10,7 @@
 #include "packet/steer.h"
 
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
+void wl_native_parse_walk(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
 __u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed);
 __u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed);
 void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
@@ -22,6 +23,12 @@ __u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *dat
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
 {
 	wl_parse(data, data + length, link, options, out);
+}
+
+/* The walk alone, also for plain packets; *out must be zero. For tests. */
+void wl_native_parse_walk(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
+{
+	wl_parse_walk(data, data + length, link, options, out);
 }
 
 __u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed)

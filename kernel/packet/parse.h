@@ -17,6 +17,8 @@
  * result, so that every truncation of a packet has one defined result. A transport header that is cut after
  * its ports still gives them.
  *
+ * Most packets are not walked: plain.h.
+ *
  * Why the verifier accepts this, and stays small
  *
  * Memory safety: every read goes through a pointer that wl_captured() compared with data_end.
@@ -50,6 +52,7 @@
 
 #include "packet/link.h"
 #include "packet/network.h"
+#include "packet/plain.h"
 #include "packet/transport.h"
 #include "packet/tunnel.h"
 
@@ -146,14 +149,9 @@ static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
 	}
 }
 
-/*
- * Parses the packet from data to data_end, which begins with a header of type `link` (enum wl_link), into
- * *out. `options` is of WL_PARSE_*. In BPF, *out must lie in a map, aligned to 8 bytes, and data and data_end
- * are the packet pointers of the context, so that only the linear part is read.
- * out->inner is written only where there is a tunnel (WL_PKT_TUNNEL).
- */
-static __always_inline void wl_parse(const void *data, const void *data_end, __u8 link, __u32 options,
-				     struct wl_parsed *out)
+/* The walk, for what is not plain. */
+static __always_inline void wl_parse_walk(const void *data, const void *data_end, __u8 link, __u32 options,
+					  struct wl_parsed *out)
 {
 	struct wl_walk w = {
 	    .data = data,
@@ -188,5 +186,47 @@ static __always_inline void wl_parse(const void *data, const void *data_end, __u
 		out->flags |= WL_PKT_DEEP;
 	wl_scratch_mode(out) = 0;
 }
+
+/* Whether the packet is plain: it has been parsed then. */
+static __always_inline int wl_parse_plain(const void *data, const void *data_end, __u8 link, __u32 options,
+					  struct wl_parsed *out)
+{
+	struct wl_walk w = {.data = data, .data_end = data_end, .out = out};
+
+	return link == WL_LINK_ETHERNET && wl_likely(wl_read_plain(&w, options & WL_PARSE_TUNNELS));
+}
+
+/*
+ * wl_parse(): parses a packet that begins with a header of type `link` (enum wl_link) into *out. `options` is
+ * of WL_PARSE_*. out->inner is written only where there is a tunnel (WL_PKT_TUNNEL).
+ */
+#ifdef __bpf__
+
+#define wl_fresh_pointer(field) ((const void *)(long)*(volatile __u32 *)&(field))
+
+/*
+ * The packet is a context's, of which the linear part is read; *out must lie in a map, aligned to 8 bytes.
+ * The walk gets pointers of its own: what the verifier has learned about those that plain.h compared would be
+ * a second and a third path through the whole walk.
+ */
+#define wl_parse(ctx, link, options, out)                                                                    \
+	do {                                                                                                 \
+		if (!wl_parse_plain(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end), link,  \
+				    options, out))                                                           \
+			wl_parse_walk(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end),      \
+				      link, options, out);                                                   \
+	} while (0)
+
+#else
+
+/* The packet lies from data to data_end. */
+static inline void wl_parse(const void *data, const void *data_end, __u8 link, __u32 options,
+			    struct wl_parsed *out)
+{
+	if (!wl_parse_plain(data, data_end, link, options, out))
+		wl_parse_walk(data, data_end, link, options, out);
+}
+
+#endif /* __bpf__ */
 
 #endif

@@ -29,7 +29,7 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 	long error;
 
 	if (!packet->vlan)
-		return wl_load(ctx, hook, 0, room, cap_len);
+		return wl_load_short(ctx, hook, room, cap_len) ? 0 : wl_load(ctx, hook, 0, room, cap_len);
 	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as much. */
 	error = wl_load(ctx, hook, 0, room, WL_MACS);
 	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
@@ -45,16 +45,14 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 __noinline int wl_parse_xdp(struct xdp_md *ctx, struct wl_parsed *parsed)
 {
 	if (parsed)
-		wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, wl_config.link,
-			 WL_PARSE_TUNNELS, parsed);
+		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
 	return 0;
 }
 
 __noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
 {
 	if (parsed)
-		wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, wl_config.link,
-			 WL_PARSE_TUNNELS, parsed);
+		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
 	return 0;
 }
 

@@ -52,7 +52,7 @@ int wl_parse_probe(struct xdp_md *ctx)
 
 	if (!in || !out)
 		return XDP_ABORTED;
-	wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, in->link, in->options, &out->parsed);
+	wl_parse(ctx, in->link, in->options, &out->parsed);
 	if (!(out->parsed.flags & WL_PKT_TUNNEL))
 		__builtin_memset(&out->parsed.inner, 0, sizeof(out->parsed.inner));
 	chosen = wl_choose(&out->parsed, 1);
@@ -71,8 +71,7 @@ int wl_parse_cost(struct xdp_md *ctx)
 
 	if (!out)
 		return XDP_ABORTED;
-	wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, WL_LINK_ETHERNET, WL_PARSE_TUNNELS,
-		 &out->parsed);
+	wl_parse(ctx, WL_LINK_ETHERNET, WL_PARSE_TUNNELS, &out->parsed);
 	out->outer_hash = wl_flow_hash(&out->parsed.outer, 0);
 	return XDP_PASS;
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -380,23 +380,52 @@ fn another_ctrl_c_is_not_needed_and_commands_outlive_the_first() {
     assert_eq!(count_packets(&folder.path().join("out.pcapng.gz")).unwrap(), 100);
 }
 
-#[test]
-fn what_the_disk_lost_behind_the_page_cache_is_unwritten() {
-    if !require_root("what_the_disk_lost_behind_the_page_cache_is_unwritten") {
-        return;
-    }
-    // A disk of 16 MiB that has 3 to give: writes go well, and what comes of them is known at the end (fsync).
-    let disk = Disk::new("tmpfs", "size=3m").unwrap();
+/// A file system of 16 MiB on an image that has 3 to give: what is behind that ends in EIO, at write(2) where it is
+/// mounted `sync`, else when it is synced. `None`: there are no loop devices.
+fn failing_disk(disk: &Disk, options: &str) -> Option<PathBuf> {
     let [image, folder] = ["image", "folder"].map(|name| disk.path().join(name));
     fs::create_dir(&folder).unwrap();
     fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
     let made =
         Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(&image).status().unwrap();
     assert!(made.success());
-    if !Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&folder).status().unwrap().success() {
-        println!("left out: what_the_disk_lost_behind_the_page_cache_is_unwritten (no loop devices)");
+    let mounted = Command::new("mount").args(["-o", options]).arg(&image).arg(&folder).status().unwrap();
+    mounted.success().then_some(folder)
+}
+
+#[test]
+fn a_disk_whose_writes_fail_loses_what_it_refused_and_no_more() {
+    if !require_root("a_disk_whose_writes_fail_loses_what_it_refused_and_no_more") {
         return;
     }
+    let disk = Disk::new("tmpfs", "size=3m").unwrap();
+    let Some(folder) = failing_disk(&disk, "loop,sync") else {
+        println!("left out: a_disk_whose_writes_fail_loses_what_it_refused_and_no_more (no loop devices)");
+        return;
+    };
+    let (finished, last) = convert(&folder.join("out.pcapng"), 5000, &[]);
+    let (written, unwritten) = (column(&last, "written"), column(&last, "unwritten"));
+    let left = files(&folder).unwrap();
+    let kept: Vec<u64> =
+        left.iter().filter(|file| file.is_file()).map(|file| count_packets(file).unwrap()).collect();
+    println!("{written} written, {unwritten} unwritten, {left:?}, {kept:?}: {}", finished.stderr);
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("Input/output error"), "{}", finished.stderr);
+    assert_eq!((written + unwritten, kept), (5000, vec![written]));
+    assert!(written > 1000 && unwritten > 1000);
+}
+
+#[test]
+fn what_the_disk_lost_behind_the_page_cache_is_unwritten() {
+    if !require_root("what_the_disk_lost_behind_the_page_cache_is_unwritten") {
+        return;
+    }
+    let disk = Disk::new("tmpfs", "size=3m").unwrap();
+    let Some(folder) = failing_disk(&disk, "loop") else {
+        println!("left out: what_the_disk_lost_behind_the_page_cache_is_unwritten (no loop devices)");
+        return;
+    };
     let (finished, last) = convert(&folder.join("out.pcapng"), 5000, &[]);
     let left: Vec<String> = files(&folder).unwrap().iter().map(|file| name(file)).collect();
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use wirelane::send::numbered;
 use wirelane::tune::Polling;
-use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker};
+use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker, spin};
 
 use super::{Analysis, Args, Counts, End};
 use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};
@@ -219,13 +219,6 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
 fn comes_late(latest: &AtomicU64, number: u64) -> bool {
     // In the order in which workers get here, which is all that one of them can know of another.
     latest.fetch_max(number + 1, Ordering::SeqCst) > number
-}
-
-/// As if a packet were analysed.
-fn spin(load: u32) {
-    for turn in 0..load {
-        std::hint::black_box(turn);
-    }
 }
 
 /// One of several readers of a worker: it copies a batch, since the lock's next owner gives it back, and analyses the

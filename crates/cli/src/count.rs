@@ -68,9 +68,7 @@ struct Counter {
 
 impl Handler for Counter {
     fn record(&mut self, _: &Record<'_>) -> Result<()> {
-        for turn in 0..self.load {
-            std::hint::black_box(turn);
-        }
+        wirelane::spin(self.load);
         Ok(())
     }
 }

@@ -57,6 +57,7 @@ struct RawConstant {
 
 unsafe extern "C" {
     fn wl_native_parse(data: *const u8, length: usize, link: u8, options: u32, out: *mut Parsed);
+    fn wl_native_parse_walk(data: *const u8, length: usize, link: u8, options: u32, out: *mut Parsed);
     fn wl_native_flow_hash(ip: *const Ip, seed: u32) -> u32;
     fn wl_native_packet_hash(parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
     fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
@@ -83,6 +84,16 @@ pub fn parse(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
     // SAFETY: the pointer and the length are those of one slice, which C only reads within these bounds;
     // `parsed` has the layout of struct wl_parsed, which a test compares field by field.
     unsafe { wl_native_parse(data.as_ptr(), data.len(), link as u8, options, &mut parsed) };
+    parsed
+}
+
+/// The same by the general way alone, which [`parse`] takes for packets that are not plain: what the two find is the
+/// same for every packet, and tests hold them together. (`wl_parse_walk()`)
+pub fn parse_walk(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
+    let mut parsed = Parsed::default();
+    let options = if follow_tunnels { PARSE_TUNNELS } else { 0 };
+    // SAFETY: as in `parse`.
+    unsafe { wl_native_parse_walk(data.as_ptr(), data.len(), link as u8, options, &mut parsed) };
     parsed
 }
 

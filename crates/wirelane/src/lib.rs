@@ -61,6 +61,7 @@ mod keeper;
 pub mod ledger;
 pub mod linktype;
 mod live;
+mod load;
 pub mod privilege;
 mod record;
 pub mod rules;
@@ -86,6 +87,7 @@ pub use engine::file::{
 pub use error::{Error, Result};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
+pub use load::spin;
 pub use record::Record;
 pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,

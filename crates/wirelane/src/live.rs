@@ -166,6 +166,7 @@ impl LiveCapture {
                     bells,
                     Arc::clone(&shared[worker]),
                     highest_watermark(ring_size, settings.immediate),
+                    settings.workers as u32,
                 );
                 Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
             })

@@ -32,6 +32,7 @@ where
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let result = runner.run(&strategy, |(link, packet, follow)| {
         let native = native::parse(link, guarded.borrow_mut().place(&packet), follow);
+        prop_assert_eq!(native::parse_walk(link, &packet, follow), native, "walked left, parsed right");
         for offset in [native.outer.l3_off, native.outer.l4_off, native.outer.payload_off] {
             prop_assert!(offset == u16::MAX || usize::from(offset) <= packet.len(), "offset {}", offset);
         }
@@ -127,6 +128,33 @@ fn mutations_of_good_packets() {
         },
     );
     hold("mutations of good packets", 8_000, strategy);
+}
+
+/// Nearly plain packets: each field that plain packets are told by may be something else.
+#[test]
+fn nearly_plain_packets() {
+    let edits =
+        vec((select(&[12usize, 13, 14, 16, 17, 20, 21, 23, 36, 37, 38, 39, 46][..]), any::<u8>()), 0..3);
+    let ports = (any::<u16>(), select(&[53u16, 2152, 4789, 6081, 80][..]));
+    let strategy =
+        (any::<bool>(), ports, 0usize..3, 0usize..30, edits, any::<Index>(), any::<bool>(), any::<bool>())
+            .prop_map(|(stream, (src, dst), options, payload, edits, cut, shorten, follow)| {
+                let payload = vec![0xa5; payload];
+                let transport = match stream {
+                    true => tcp(src, dst, &[1; 12][..options * 4], &payload),
+                    false => udp(src, dst, &payload),
+                };
+                let mut packet = ethernet(0x0800, &ipv4(if stream { 6 } else { 17 }, &transport));
+                packet.resize(packet.len().max(60), 0);
+                for (at, value) in edits {
+                    packet[at] = value;
+                }
+                if shorten {
+                    packet.truncate(cut.index(packet.len()));
+                }
+                (LinkType::Ethernet, packet, follow)
+            });
+    hold("nearly plain packets", 5_000, strategy);
 }
 
 /// The property tests above are worth something only if their packets reach the depths of the parser.

@@ -2,9 +2,13 @@
 //!
 //! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
 //! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its
-//! bell or a time-out is up. The watermark adapts so that the bell rings about a thousand times a second at
-//! most. A lone packet rings it too (the lane publishes at once what comes after a millisecond without
-//! publication); the time-out bounds how long the last packets of a burst can wait.
+//! bell or a time-out is up. A lone packet rings it (the lane publishes at once what comes after a millisecond
+//! without publication); the time-out bounds how long the last packets of a burst can wait.
+//!
+//! Ringing is work for the lane, and in a virtual machine, where an interrupt from core to core goes through the
+//! hypervisor, some 30 us of it. So the bells of a capture ring about a thousand times a second at most, whatever
+//! the number of its workers, and in steady traffic not at all: the watermark grows until the time-out comes first,
+//! and stays while there is something to read then; the time-out grows while that is little.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -35,8 +39,15 @@ const LONGEST_SPIN: Duration = Duration::from_micros(100);
 const BATCH: u64 = 128 * 1024;
 /// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
 const LOWEST_WATERMARK: u64 = 1;
-/// Watermark of one that is woken often; it doubles from here.
+/// Watermark of one that is woken often; it doubles from here. Less than this after a sleep is a trickle, for which a
+/// bell is the better alarm.
 const FIRST_WATERMARK: u64 = 4096;
+/// A watermark so many times higher than what a sleep brings goes down again.
+const TOO_HIGH: u64 = 16;
+/// Sleeps grow longer while they bring less than this part of the highest watermark.
+const LITTLE: u64 = 8;
+/// Bells that ring sooner after each other than this times the number of workers raise the watermark.
+const BETWEEN_BELLS: Duration = Duration::from_millis(1);
 /// A ring that has published nothing is still peeked at every so many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
 
@@ -133,16 +144,18 @@ pub(crate) struct RingSource {
     watermark: u64,
     highest_watermark: u64,
     last_wake: Instant,
+    between_bells: Duration,
     polls: Vec<libc::pollfd>,
 }
 
 impl RingSource {
-    /// A source over these rings, with what [`highest_watermark`] gave.
+    /// A source over these rings, with what [`highest_watermark`] gave, for one of so many workers.
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
         highest_watermark: u64,
+        workers: u32,
     ) -> RingSource {
         RingSource {
             polls: Vec::with_capacity(bells.len()),
@@ -158,6 +171,7 @@ impl RingSource {
             watermark: LOWEST_WATERMARK,
             highest_watermark,
             last_wake: Instant::now(),
+            between_bells: BETWEEN_BELLS * workers,
         }
     }
 
@@ -221,7 +235,11 @@ impl RingSource {
                 return Ok(self.find(true));
             }
             if let Some(found) = self.sleep(left.min(self.sleep))? {
-                self.sleep = SHORTEST_SLEEP;
+                self.sleep = if found.1 < self.highest_watermark / LITTLE {
+                    (self.sleep * 2).min(LONGEST_SLEEP)
+                } else {
+                    SHORTEST_SLEEP
+                };
                 return Ok(Some(found));
             }
             self.sleep = (self.sleep * 2).min(LONGEST_SLEEP);
@@ -248,17 +266,21 @@ impl RingSource {
         for lane in &self.lanes {
             lane.reader.disarm();
         }
+        let found = self.find(true);
         if rang {
             let now = Instant::now();
-            let soon = now.duration_since(self.last_wake) < Duration::from_millis(1);
+            let soon = now.duration_since(self.last_wake) < self.between_bells;
             self.last_wake = now;
             if soon {
                 self.watermark = (self.watermark * 2).max(FIRST_WATERMARK).min(self.highest_watermark);
             }
         } else {
-            self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+            let came = found.map_or(0, |(_, unread)| unread);
+            if came < FIRST_WATERMARK.max(self.watermark / TOO_HIGH) {
+                self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
+            }
         }
-        Ok(self.find(true))
+        Ok(found)
     }
 }
 

@@ -1,0 +1,34 @@
+//! Analysis load: work that stands for the analysis of a packet.
+
+/// Spins so many loops, as if a packet were analysed: 1000 and 25000 are what the measurements of Ksensor and of its
+/// architecture used for light and heavy analysis.
+///
+/// A loop is an addition and a rotation that wait for the loop before, in a register: two cycles on today's cores.
+/// Loops that pass a value through memory (as [`std::hint::black_box`] does) take between one and five, as the core
+/// guesses which store a load is for; they differed by a factor of six from run to run.
+pub fn spin(loops: u32) {
+    let mut value = u64::from(loops);
+    for turn in 0..loops {
+        value = value.wrapping_add(u64::from(turn)).rotate_left(1);
+    }
+    std::hint::black_box(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    /// Not how fast, but that the compiler has not found a formula.
+    #[test]
+    fn more_loops_take_longer() {
+        let time = |loops| {
+            let took = |_| {
+                let start = Instant::now();
+                super::spin(loops);
+                start.elapsed()
+            };
+            (0..5).map(took).min().unwrap()
+        };
+        assert!(time(50_000_000) > 10 * time(500_000));
+    }
+}
