@@ -38,6 +38,11 @@ impl Folder {
     }
 }
 
+/// The name of a file in a message: whole, and such that nothing in it reaches a terminal as it is.
+pub(super) fn name(path: &Path) -> String {
+    path.display().to_string().escape_debug().to_string()
+}
+
 /// Reads a text file of at most so many bytes.
 ///
 /// # Errors

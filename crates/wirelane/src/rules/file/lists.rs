@@ -163,8 +163,8 @@ impl Reader {
         place: Place,
     ) -> Option<Addresses> {
         let path = self.mistakes.take(place, folder.file(name))?;
-        let content = files::read(&path, LARGEST_LIST)
-            .map_err(|reason| format!("{} {reason}", shown(&path.display().to_string())));
+        let content =
+            files::read(&path, LARGEST_LIST).map_err(|reason| format!("{} {reason}", files::name(&path)));
         let content = self.mistakes.take(place, content)?;
         let file = self.mistakes.file(path);
         let addresses = match column {

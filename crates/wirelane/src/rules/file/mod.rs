@@ -176,7 +176,7 @@ impl Reader {
             }
             (Err(reason), None) => self.mistakes.add(file, reason),
             (Err(reason), Some(place)) => {
-                self.mistakes.add(place, format!("{} {reason}", shown(&path.display().to_string())));
+                self.mistakes.add(place, format!("{} {reason}", files::name(&path)));
             }
         }
     }

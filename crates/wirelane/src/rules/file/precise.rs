@@ -129,8 +129,8 @@ impl Reader {
         }
         let path = text(file).and_then(|name| document.folder.file(name));
         let Some(path) = self.mistakes.take(place, path) else { return };
-        let content = files::read(&path, LARGEST_LIST)
-            .map_err(|reason| format!("{} {reason}", shown(&path.display().to_string())));
+        let content =
+            files::read(&path, LARGEST_LIST).map_err(|reason| format!("{} {reason}", files::name(&path)));
         let Some(content) = self.mistakes.take(place, content) else { return };
         let file = self.mistakes.file(path);
         let mut csv = Csv::new(&content, file.file);
