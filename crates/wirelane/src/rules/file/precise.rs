@@ -134,13 +134,13 @@ impl Reader {
         let Some(content) = self.mistakes.take(place, content) else { return };
         let file = self.mistakes.file(path);
         let mut csv = Csv::new(&content, file.file);
-        if !csv.next() {
+        if !csv.advance() {
             self.mistakes.add(file, "is empty: the first row has the names of the columns");
             return;
         }
         let Some(columns) = self.columns(&csv) else { return };
         let mut id = common.common.id;
-        while csv.next() {
+        while csv.advance() {
             let mut draft = common.clone();
             draft.common.id = id;
             let whole = self.row(&csv, &columns, &mut draft);
