@@ -129,18 +129,18 @@ impl Reader {
         }
         let path = text(file).and_then(|name| document.folder.file(name));
         let Some(path) = self.mistakes.take(place, path) else { return };
-        let content = files::read(&path, LARGEST_LIST)
-            .map_err(|reason| format!("{} {reason}", shown(&path.display().to_string())));
+        let content =
+            files::read(&path, LARGEST_LIST).map_err(|reason| format!("{} {reason}", files::name(&path)));
         let Some(content) = self.mistakes.take(place, content) else { return };
         let file = self.mistakes.file(path);
         let mut csv = Csv::new(&content, file.file);
-        if !csv.next() {
+        if !csv.advance() {
             self.mistakes.add(file, "is empty: the first row has the names of the columns");
             return;
         }
         let Some(columns) = self.columns(&csv) else { return };
         let mut id = common.common.id;
-        while csv.next() {
+        while csv.advance() {
             let mut draft = common.clone();
             draft.common.id = id;
             let whole = self.row(&csv, &columns, &mut draft);

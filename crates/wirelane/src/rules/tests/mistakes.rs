@@ -117,6 +117,7 @@ fn values_that_are_wrong() {
         ("truncate = 0", "4:12: 0 is not in 1 to"),
         ("sample = 0", "4:10: 0 is not in 1 to"),
         ("sample-by = \"flow\"", "1:1: sample-by is there, but not sample"),
+        ("sample-by = \"flow\"\nsample = 0", "5:10: 0 is not in 1 to"),
         ("tag = 4294967296", "4:7: 4294967296 is not in 0 to 4294967295"),
         ("name = 7", "4:8: this is a number, not a string"),
         ("mirror = \"eth1\"", "4:1: 'mirror' cannot be done yet; there are pass, drop, count, none"),

@@ -6,6 +6,7 @@
 //! others        files that they name: other rule files, lists, CSV
 //! possible      rules that no packet can hit
 //! judge         compiled sets against the reference, over made-up packets and the corpus
+//! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
 //! explain       why
 //! generator     makes sets and packets
@@ -15,6 +16,7 @@ mod explain;
 mod file;
 mod generator;
 mod judge;
+mod kernel;
 mod mistakes;
 mod others;
 mod possible;
