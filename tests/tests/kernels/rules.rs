@@ -66,7 +66,9 @@ fn decide(bench: &dyn Bench, hook: &str) {
     let mut seen = 0;
     let mut all_of = |packets: u64| {
         while seen < packets {
-            seen += field(&child.next_json(LIMIT).unwrap().expect("it goes on"), "seen");
+            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
+            seen +=
+                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
         }
     };
     bench.send_with(PACKETS, "socket", PORTS);
