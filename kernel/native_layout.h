@@ -164,6 +164,7 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_rule_set, default_verdict),
 	    FIELD(wl_rule_set, used),
 	    FIELD(wl_rule_set, shapes),
+	    FIELD(wl_rule_set, slots),
 	    FIELD(wl_rule_set, pad),
 	    FIELD(wl_rule_set, dims),
 	    FIELD(wl_rule_set, shape),

@@ -109,7 +109,7 @@ enum wl_rule_verdict {
 /* A wildcard rule, less its conditions. 64 bytes. */
 struct wl_rule {
 	__u32 id;	   /* from 1 on */
-	__u32 slot;	   /* of its counters, below WL_RULES_MAX */
+	__u32 slot;	   /* of its counters, below wl_rule_set.slots */
 	__u8 verdict;	   /* enum wl_rule_verdict */
 	__u8 flags;	   /* WL_RULE_* */
 	__u16 last_clause; /* of its clauses, which lie one behind the other */
@@ -151,7 +151,8 @@ struct wl_rule_set {
 	__u32 default_verdict; /* WL_VERDICT_PASS or WL_VERDICT_DROP */
 	__u32 used;   /* bit per dimension that some clause asks about; the others are not looked at */
 	__u32 shapes; /* of precise rules, in `shape` */
-	__u32 pad[2];
+	__u32 slots;  /* counters of each lane, of which a rule's slot is one */
+	__u32 pad;
 	struct wl_rule_field dims[WL_RULE_DIMS];
 	__u32 shape[WL_RULE_SHAPES]; /* WL_SHAPE_*, in the order in which they are looked for */
 	__u16 rule_of[WL_RULES_MAX]; /* clause -> index into rule[] */
@@ -250,9 +251,9 @@ struct wl_rule_work {
 	__u32 from; /* the first clause that is still looked at */
 	__u32 rule; /* the wildcard rule at hand: its place in wl_rule_set.rule */
 	/* For the includer's use. */
-	__u32 at; /* where the chosen headers are */
-	__u32 lane;
-	__u32 target; /* the group and its set */
+	__u32 at;	   /* where the chosen headers are */
+	__u32 first_count; /* of the lane's counters */
+	__u32 target;	   /* the group and its set */
 	__u32 makes;
 	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
 };

@@ -101,7 +101,7 @@ struct wl_group {
  * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at
  * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes. Counters and precise rules are
  * the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose elements are
- * lane * WL_RULES_MAX + wl_rule.slot, and in wl_precises. All of a group that has rules are there before
+ * lane * wl_rule_set.slots + wl_rule.slot, and in wl_precises. All of a group that has rules are there before
  * wl_group.rules is set.
  *
  * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.

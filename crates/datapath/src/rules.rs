@@ -138,7 +138,7 @@ pub mod rule_flags {
 pub struct Rule {
     /// From 1 on.
     pub id: u32,
-    /// Of its counters, below [`MAX_RULES`].
+    /// Of its counters, below [`Set::slots`].
     pub slot: u32,
     /// See [`verdict`].
     pub verdict: u8,
@@ -218,8 +218,10 @@ pub struct Set {
     pub used: u32,
     /// How many shapes of precise rules there are.
     pub shapes: u32,
+    /// Counters of each lane, of which a rule's slot is one.
+    pub slots: u32,
     #[doc(hidden)]
-    pub pad: [u32; 2],
+    pub pad: u32,
     /// Where each dimension's walk begins.
     pub dims: [Field; DIMS],
     /// Shapes of precise rules, in the order in which they are looked for. See [`shape`].
@@ -300,6 +302,12 @@ impl LiveCounts {
             refused: field(5),
             pad: [0; 2],
         }
+    }
+
+    /// Sets them to 0. Nobody judges with them meanwhile.
+    pub fn clear(&self) {
+        // Relaxed: as in `read`.
+        self.0.iter().for_each(|field| field.store(0, Ordering::Relaxed));
     }
 }
 

@@ -170,6 +170,7 @@ fn rust_and_c_agree_on_every_field() {
             default_verdict,
             used,
             shapes,
+            slots,
             pad,
             dims,
             shape,

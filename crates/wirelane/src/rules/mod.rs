@@ -34,6 +34,7 @@ pub use self::addresses::Addresses;
 pub use self::compile::Room;
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
+pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
 pub use self::reference::{Explanation, Finding, Found, PreciseEntry, Reference, Seen};
 

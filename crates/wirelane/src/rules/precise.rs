@@ -140,7 +140,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
 ///
 /// # Errors
 /// [`Error::BadOption`]: there are too many.
-pub(super) fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
+pub(crate) fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
     let all = own_shapes(set).into_iter().chain(others.iter().copied()).collect();
     let shapes = in_order(all);
     if shapes.len() > MAX_SHAPES {
