@@ -64,6 +64,7 @@ impl RuleSet {
         let mut head = Set::empty();
         head.default_verdict = default_of(self.default).into();
         head.rules = rules.len() as u32;
+        head.slots = head.rules;
         head.clauses = clauses.len() as u32;
         head.shapes = shapes.len() as u32;
         for (place, shape) in head.shape.iter_mut().zip(&shapes) {

@@ -54,7 +54,16 @@ impl Bytes {
 
     fn of_set(set: &Set) -> Vec<u8> {
         let mut bytes = Bytes::default();
-        bytes.u32s(&[set.version, set.clauses, set.rules, set.default_verdict, set.used, set.shapes, 0, 0]);
+        bytes.u32s(&[
+            set.version,
+            set.clauses,
+            set.rules,
+            set.default_verdict,
+            set.used,
+            set.shapes,
+            set.slots,
+            0,
+        ]);
         set.dims.iter().for_each(|dim| drop(bytes.u32s(&[dim.root, dim.root6, dim.absent, 0])));
         bytes.u32s(&set.shape);
         set.rule_of.iter().for_each(|rule| drop(bytes.u16(*rule)));

@@ -4,6 +4,7 @@
 //! file          what rule files mean
 //! mistakes      what is wrong with them, and where
 //! others        files that they name: other rule files, lists, CSV
+//! hostile       texts that nobody would write
 //! possible      rules that no packet can hit
 //! judge         compiled sets against the reference, over made-up packets and the corpus
 //! kernel        the same in the kernel
@@ -15,6 +16,7 @@
 mod explain;
 mod file;
 mod generator;
+mod hostile;
 mod judge;
 mod kernel;
 mod mistakes;

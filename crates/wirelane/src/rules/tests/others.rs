@@ -243,6 +243,13 @@ fn precise_rules_from_csv() {
             "x.csv:1:19: no field is called ''; there are id",
         ],
     );
+    let wide = "src,".repeat(30);
+    has(
+        &[("a.toml", main), ("x.csv", &wide)],
+        &["x.csv:1:1: there are 31 columns, more than a rule has fields"],
+    );
+    let long = format!("src\n10.0.0.1{}\n", ",1".repeat(300_000));
+    has(&[("a.toml", main), ("x.csv", &long)], &["x.csv:2:10: there is no column for this"]);
     has(&[("a.toml", main), ("x.csv", "# nothing\n")], &["x.csv: is empty: the first row"]);
     has(
         &[("a.toml", "[[precise]]\nfile = \"x.csv\"\n"), ("x.csv", "src\n::1\n")],
