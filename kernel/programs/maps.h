@@ -60,6 +60,83 @@ struct {
 	__type(value, struct wl_filter);
 } wl_filters SEC(".maps");
 
+struct wl_rule_head_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_set));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_head_map);
+} wl_rule_heads SEC(".maps");
+
+/* The next three differ in size from group to group. */
+struct wl_rule_node_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_node));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_node_map);
+} wl_rule_nodes SEC(".maps");
+
+struct wl_rule_class_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_class));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_class_map);
+} wl_rule_classes SEC(".maps");
+
+struct wl_rule_count_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_counts));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_count_map);
+} wl_rule_counts SEC(".maps");
+
+/* BPF_F_NO_PREALLOC: it takes memory for the rules that there are, and not for all that there may be. */
+struct wl_precise_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct wl_precise_key));
+	__uint(value_size, sizeof(struct wl_precise));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_precise_map);
+} wl_precises SEC(".maps");
+
 /* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
 struct wl_data_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -2,11 +2,15 @@
 //!
 //! * [`filter`]: compiled filter expressions.
 //! * [`instance`]: what a capture program and its users share.
+//! * [`judge`]: rules, judged natively.
 //! * [`layout`]: the structs that kernel and user space share.
 //! * [`native`]: the packet functions, compiled natively.
+//! * [`rules`]: compiled rules.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod instance;
+pub mod judge;
 pub mod layout;
 pub mod native;
+pub mod rules;
 pub mod skel;

@@ -26,7 +26,7 @@ use crate::device::{Device, sys};
 use crate::{Error, Result};
 
 /// The folder of journals. It is empty after a restart, as all the settings are.
-const FOLDER: &str = "/run/wirelane";
+pub(super) const FOLDER: &str = "/run/wirelane";
 /// How every journal begins, a header that was cut short included.
 const BEGINNING: &[u8] = br#"{"line":"header""#;
 /// The only format so far.

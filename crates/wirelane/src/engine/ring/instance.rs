@@ -54,8 +54,24 @@ pub(crate) struct Instance {
     pub(crate) programs: MapHandle,
     /// `struct wl_filter`, two per group.
     pub(crate) filters: MapHandle,
+    pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     hold: Hold,
+}
+
+/// The maps of maps in which groups have their rules: of sets two per group, of the others one.
+#[derive(Debug)]
+pub(crate) struct RuleMaps {
+    /// `struct wl_rule_set`.
+    pub(crate) heads: MapHandle,
+    /// `struct wl_rule_node`.
+    pub(crate) nodes: MapHandle,
+    /// `struct wl_rule_class`.
+    pub(crate) classes: MapHandle,
+    /// `struct wl_rule_counts`, by lane and slot.
+    pub(crate) counts: MapHandle,
+    /// `struct wl_precise`.
+    pub(crate) precises: MapHandle,
 }
 
 /// What keeps a program on a device.
@@ -241,6 +257,13 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         owners: take("wl_owners")?,
         programs: take("wl_programs")?,
         filters: take("wl_filters")?,
+        rules: RuleMaps {
+            heads: take("wl_rule_heads")?,
+            nodes: take("wl_rule_nodes")?,
+            classes: take("wl_rule_classes")?,
+            counts: take("wl_rule_counts")?,
+            precises: take("wl_precises")?,
+        },
     };
     maps.share(device, hook, hold).map(Some)
 }
@@ -354,6 +377,13 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         owners: handle(&skel.maps.wl_owners)?,
         programs: handle(&skel.maps.wl_programs)?,
         filters: handle(&skel.maps.wl_filters)?,
+        rules: RuleMaps {
+            heads: handle(&skel.maps.wl_rule_heads)?,
+            nodes: handle(&skel.maps.wl_rule_nodes)?,
+            classes: handle(&skel.maps.wl_rule_classes)?,
+            counts: handle(&skel.maps.wl_rule_counts)?,
+            precises: handle(&skel.maps.wl_precises)?,
+        },
     };
     let state = Layout {
         active: 0,
@@ -401,6 +431,7 @@ struct Maps {
     owners: MapHandle,
     programs: MapHandle,
     filters: MapHandle,
+    rules: RuleMaps,
 }
 
 impl Maps {
@@ -455,6 +486,7 @@ impl Maps {
             owners: self.owners,
             programs: self.programs,
             filters: self.filters,
+            rules: self.rules,
             hold,
         })
     }
