@@ -14,9 +14,9 @@
  *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
  *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert(), at once or later
  *	wl_precise_find(env, key): the entry, expired or not, or NULL
- *	wl_precise_insert(env, key, value, there): puts a copy into the table; `there`: in the place of an
- *entry that has expired. Returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or
- *		WL_INSERT_FULL
+ *	wl_precise_insert(env, key, value, there): puts a copy into the table
+ *		there: in the place of an entry that has expired
+ *		returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or WL_INSERT_FULL
  *
  * For the verifier, what one part leaves for a later one is in struct wl_rule_work; classify.h says why.
  */

@@ -85,6 +85,15 @@ static __always_inline void wl_rules_choose(struct wl_rule_work *work, const str
 		wl_rule_fresh(work->at) = __builtin_offsetof(struct wl_parsed, inner);
 }
 
+/* A rule's counters in the lane at hand, or NULL. */
+static __always_inline struct wl_rule_counts *wl_rule_counts_of(void *counts, const struct wl_rule *rule,
+								const struct wl_rule_work *work)
+{
+	__u32 key = wl_rule_fresh(work->first_count) + rule->slot;
+
+	return bpf_map_lookup_elem(counts, &key);
+}
+
 /* Later: the stack has no room for it at this depth. */
 static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
 					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
@@ -110,10 +119,9 @@ static __always_inline int wl_rules_act(const struct wl_rule_env *env, const str
 					const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					struct wl_rule_work *work)
 {
-	__u32 key = work->first_count + rule->slot;
+	struct wl_rule_counts *counts = wl_rule_counts_of(env->counts, rule, work);
 
-	return wl_rule_act((struct wl_rule *)rule, bpf_map_lookup_elem(env->counts, &key),
-			   (struct wl_parsed *)parsed, work);
+	return wl_rule_act((struct wl_rule *)rule, counts, (struct wl_parsed *)parsed, work);
 }
 
 /* Precise rules. Not 0: wildcard rules come next. */
@@ -160,14 +168,13 @@ __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *w
 {
 	void *counts = wl_rules_counts(target);
 	struct wl_rule *rule;
-	__u32 i, key;
+	__u32 i;
 
 	if (!set || !work || !counts)
 		return 0;
 	for (i = 0; i < WL_RULE_HITS && i < wl_rule_fresh(work->makes); i++) {
 		rule = &set->rule[work->make[i] & (WL_RULES_MAX - 1)];
-		key = wl_rule_fresh(work->first_count) + rule->slot;
-		wl_rule_make(rule, bpf_map_lookup_elem(counts, &key), lane, target);
+		wl_rule_make(rule, wl_rule_counts_of(counts, rule, work), lane, target);
 	}
 	return 0;
 }

@@ -69,8 +69,7 @@ struct {
 __noinline int wl_probe_parse(struct xdp_md *ctx, struct wl_parsed *parsed, __u32 link)
 {
 	if (parsed)
-		wl_parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, link, WL_PARSE_TUNNELS,
-			 parsed);
+		wl_parse(ctx, link, WL_PARSE_TUNNELS, parsed);
 	return 0;
 }
 

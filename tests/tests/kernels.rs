@@ -16,6 +16,8 @@ mod clock_steps;
 mod jumbo;
 #[path = "kernels/rss_table.rs"]
 mod rss_table;
+#[path = "kernels/rules.rs"]
+mod rules;
 #[path = "kernels/zero_copy.rs"]
 mod zero_copy;
 

@@ -5,72 +5,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use wirelane::rules::{Action, PreciseFields, PreciseRule, RuleSet};
-use wirelane::{
-    Builder, Capture, Direction, Engine, Error, HookChoice, Record, RuleStats, RulesRoom, Selector, Worker,
-};
+use wirelane::{Capture, Direction, Engine, Error, HookChoice, RulesRoom};
 use wirelane_tests::numbers::{LIMIT, number_of, send};
+use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
 use wirelane_tests::{Lab, LabOptions, require_root};
-
-/// Everything that judges in the kernel: the ring engine's program at each hook.
-const KERNEL: [(Engine, HookChoice); 4] = [
-    (Engine::Ring, HookChoice::Native),
-    (Engine::Ring, HookChoice::Generic),
-    (Engine::Ring, HookChoice::Tc),
-    (Engine::Ring, HookChoice::Clsact),
-];
-
-/// Everything that judges in the worker, but for files.
-const WORKER: [(Engine, HookChoice); 3] = [
-    (Engine::Packet, HookChoice::Auto),
-    (Engine::Xsk, HookChoice::Native),
-    (Engine::Xsk, HookChoice::Generic),
-];
-
-/// A capture on the lab's receiver.
-fn open(
-    lab: &Lab,
-    (engine, hook): (Engine, HookChoice),
-    settings: impl FnOnce(Builder) -> Builder + Send,
-) -> Result<Capture, Error> {
-    let end = lab.receiver();
-    let builder = move || {
-        let builder = Builder::new(Selector::parse_list(&end.device).unwrap()).engine(engine).hook(hook);
-        settings(builder.take(engine == Engine::Xsk)).open()
-    };
-    lab.enter(&end.namespace, builder).unwrap()
-}
-
-fn rules(text: &str) -> RuleSet {
-    RuleSet::parse(text).unwrap()
-}
-
-/// Reads until the capture has seen so many packets, and each of them has gone where it goes.
-fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut(&Record<'_>)) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        for record in worker.next_batch(Duration::from_millis(20)).unwrap().expect("it goes on") {
-            each(&record);
-        }
-        let total = capture.ledger().unwrap().total;
-        let done = total.analysed + total.filtered + total.absorbed + total.lost;
-        if total.seen >= seen && done >= total.seen {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{total:?} of {seen}");
-    }
-}
-
-/// Packets that hit each wildcard rule.
-fn hits(stats: &RuleStats) -> BTreeMap<u32, u64> {
-    stats.rules.iter().map(|line| (line.rule.id, line.hits.packets)).collect()
-}
-
-/// Packets from source ports 1000 to 1255, in turn, each of 100 bytes.
-const PORTS: [&str; 8] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000", "--size", "100"];
-
-/// Packets of each port that are sent.
-const TURNS: u64 = 8;
-const SENT: u64 = 256 * TURNS;
 
 const EVERYTHING: &str = r#"
     [[rule]]
@@ -159,7 +97,9 @@ fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     assert!(by_port.values().all(|packets| *packets == TURNS), "{at:?} {by_port:?}");
     let sampled = (1128..1140).filter(|port| by_port.contains_key(port)).count() as u64;
     let gone = |port: &u64| (1000..1096).contains(port) && *port != 1001 || [1200, 1201].contains(port);
-    assert!((1000..1256).all(|port| by_port.contains_key(&port) != gone(&port) || (1128..1140).contains(&port)));
+    assert!(
+        (1000..1256).all(|port| by_port.contains_key(&port) != gone(&port) || (1128..1140).contains(&port))
+    );
     let total = ledger.total;
     assert_eq!((total.seen, total.lost), (SENT, 0), "{at:?}");
     assert_eq!(total.absorbed, (32 + 1) * TURNS, "{at:?}");
@@ -275,14 +215,14 @@ fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
     let lab = Lab::new(1).unwrap();
     let first = "[[rule]]\nid = 1\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
     let room = RulesRoom { rules: 2, precise: 4, nodes: 16, classes: 16 };
-    let mut capture =
-        open(&lab, at, |builder| builder.rules(rules(first)).rules_room(room)).unwrap();
+    let mut capture = open(&lab, at, |builder| builder.rules(rules(first)).rules_room(room)).unwrap();
     let mut worker = capture.workers().remove(0);
     let of = |ports: std::ops::Range<u16>| -> Vec<PreciseRule> {
         let fields = |port| PreciseFields { src_port: Some(port), ..PreciseFields::default() };
         ports.map(|port| PreciseRule::new(port.into(), fields(port), Action::Drop)).collect()
     };
-    let many = "[[rule]]\nid = 2\naction = \"pass\"\n[[rule]]\nid = 3\naction = \"pass\"\n".to_owned() + first;
+    let many =
+        "[[rule]]\nid = 2\naction = \"pass\"\n[[rule]]\nid = 3\naction = \"pass\"\n".to_owned() + first;
     let wide: Vec<String> = (0..40).map(|net| format!("\"10.{net}.{net}.0/24\"")).collect();
     let wide = format!("[[rule]]\nid = 2\nsrc = [{}]\naction = \"drop\"\n", wide.join(", "));
     let twice = RuleSet { rules: [rules(first).rules, rules(first).rules].concat(), ..RuleSet::default() };
@@ -333,120 +273,6 @@ fn what_is_refused_changes_nothing_in_the_worker() {
     }
 }
 
-/// A wildcard rule makes precise rules of packets, which age and are made again.
-fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
-    let text = r#"
-        [[rule]]
-        id = 5
-        protocol = "udp"
-        action = "pass"
-        insert = { fields = ["src-port", "dst-port", "protocol"], action = "drop", idle = 1 }
-    "#;
-    let lab = Lab::new(1).unwrap();
-    let mut capture = open(&lab, at, |builder| builder.rules(rules(text))).unwrap();
-    let mut worker = capture.workers().remove(0);
-    for turn in 1..=2 {
-        send(&lab, SENT, &PORTS).unwrap();
-        drain(&capture, &mut worker, turn * SENT, |record| {
-            assert_eq!(record.rule(), Some(5));
-        });
-        // The first packet of each port passes and makes a rule, which drops the others.
-        let total = capture.ledger().unwrap().total;
-        assert_eq!((total.analysed, total.filtered), (256 * turn, turn * (SENT - 256)), "{at:?}");
-        let stats = capture.rule_stats().unwrap().unwrap();
-        assert_eq!((stats.rules[0].inserted, stats.rules[0].refused), (256 * turn, 0), "{at:?}");
-        let deadline = Instant::now() + LIMIT;
-        while capture.rule_stats().unwrap().unwrap().precise > 0 {
-            assert!(Instant::now() < deadline, "{at:?}: they do not age");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-    // Those that were swept have left what they have counted.
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let stats = capture.rule_stats().unwrap().unwrap();
-        let (gone, left) = (stats.precise_gone.packets, stats.precise_hits.packets);
-        if left == 0 && gone > 0 {
-            assert!(gone <= 2 * (SENT - 256), "{at:?}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{at:?}: {stats:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn packets_make_rules_that_age_in_the_kernel() {
-    if require_root("packets_make_rules_that_age_in_the_kernel") {
-        KERNEL.into_iter().for_each(packets_make_rules_that_age);
-    }
-}
-
-#[test]
-fn packets_make_rules_that_age_in_the_worker() {
-    if require_root("packets_make_rules_that_age_in_the_worker") {
-        WORKER.into_iter().for_each(packets_make_rules_that_age);
-    }
-}
-
-/// 100,000 precise rules a second and more, added, found and removed while packets flow.
-fn precise_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
-    const RULES: u32 = 200_000;
-    const A_SECOND: f64 = 100_000.0;
-    let lab = Lab::new(1).unwrap();
-    let room = RulesRoom { precise: RULES as usize + 16, ..RulesRoom::default() };
-    let mut capture = open(&lab, at, |builder| builder.rules_room(room)).unwrap();
-    let mut worker = capture.workers().remove(0);
-    let fields = |number: u32| PreciseFields {
-        src: Some(std::net::Ipv4Addr::from_bits(0x0b00_0000 + number).into()),
-        ..PreciseFields::default()
-    };
-    let of = |numbers: std::ops::Range<u32>| {
-        numbers.map(|number| PreciseRule::new(number + 1, fields(number), Action::Drop)).collect::<Vec<_>>()
-    };
-    let chunks: Vec<_> = (0..RULES).step_by(5000).map(|first| of(first..first + 5000)).collect();
-    // The sender's address, so that one of them is hit.
-    let sender = PreciseFields { src: Some(lab.sender().address.into()), ..PreciseFields::default() };
-    let start = Instant::now();
-    for chunk in chunks {
-        capture.add_rules(Vec::new(), chunk).unwrap();
-    }
-    let added = f64::from(RULES) / start.elapsed().as_secs_f64();
-    capture.add_rules(Vec::new(), vec![PreciseRule::new(RULES + 1, sender, Action::Drop)]).unwrap();
-    send(&lab, SENT, &PORTS).unwrap();
-    drain(&capture, &mut worker, SENT, |_| panic!("all of it is dropped"));
-    let stats = capture.rule_stats().unwrap().unwrap();
-    assert_eq!((stats.precise, stats.precise_hits.packets), (u64::from(RULES) + 1, SENT), "{at:?}");
-    let all: Vec<PreciseFields> = (0..RULES).map(fields).chain([sender]).collect();
-    let start = Instant::now();
-    let removed: u64 =
-        all.chunks(5000).map(|chunk| capture.remove_rules(&[], chunk).unwrap().removed).sum();
-    let gone = f64::from(RULES) / start.elapsed().as_secs_f64();
-    assert_eq!(removed, u64::from(RULES) + 1);
-    println!("{at:?}: {added:.0} rules added and {gone:.0} removed a second");
-    assert!(added >= A_SECOND && gone >= A_SECOND, "{at:?}: {added:.0} added and {gone:.0} removed a second");
-    let stats = capture.rule_stats().unwrap().unwrap();
-    assert_eq!((stats.precise, stats.precise_gone.packets), (0, SENT), "{at:?}");
-    send(&lab, SENT, &PORTS).unwrap();
-    let mut seen = 0;
-    drain(&capture, &mut worker, 2 * SENT, |_| seen += 1);
-    assert_eq!(seen, SENT, "{at:?}");
-}
-
-#[test]
-fn precise_rules_come_and_go_at_speed_in_the_kernel() {
-    if require_root("precise_rules_come_and_go_at_speed_in_the_kernel") {
-        precise_rules_come_and_go_at_speed(KERNEL[0]);
-    }
-}
-
-#[test]
-fn precise_rules_come_and_go_at_speed_in_the_worker() {
-    if require_root("precise_rules_come_and_go_at_speed_in_the_worker") {
-        precise_rules_come_and_go_at_speed(WORKER[0]);
-    }
-}
-
 /// A tag that the device has put beside the packet, the RX queue, the direction, and rules beside a filter.
 fn conditions_of_the_device(at: (Engine, HookChoice)) {
     // Behind XDP the stack has taken the tag out of the packet, and it lies beside it.
@@ -473,7 +299,8 @@ fn conditions_of_the_device(at: (Engine, HookChoice)) {
         "#
     );
     let mut capture =
-        open(&lab, at, |builder| builder.rules(rules(&text)).filter("vlan and src portrange 4000-4001")).unwrap();
+        open(&lab, at, |builder| builder.rules(rules(&text)).filter("vlan and src portrange 4000-4001"))
+            .unwrap();
     let mut worker = capture.workers().remove(0);
     let words = ["--vlan", "5", "--size", "100", "--flows", "4", "--pattern", "ports", "--src-port", "4000"];
     send(&lab, 40, &[&words[..], &["--dst-port", "53"]].concat()).unwrap();
@@ -542,10 +369,13 @@ fn both_directions_have_the_same_rules() {
     for at in [KERNEL[0], KERNEL[2], WORKER[0]] {
         let lab = Lab::new(1).unwrap();
         let (here, there) = (lab.receiver(), lab.sender());
-        let _sink = lab.enter(&there.namespace, || std::net::UdpSocket::bind((there.address, 9)).unwrap()).unwrap();
+        let _sink =
+            lab.enter(&there.namespace, || std::net::UdpSocket::bind((there.address, 9)).unwrap()).unwrap();
         let text = "[[rule]]\nid = 1\ndirection = \"tx\"\naction = \"count\"\n\
                     [[rule]]\nid = 2\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
-        let mut capture = open(&lab, at, |builder| builder.direction(Direction::Both).rules_room(RulesRoom::default())).unwrap();
+        let mut capture =
+            open(&lab, at, |builder| builder.direction(Direction::Both).rules_room(RulesRoom::default()))
+                .unwrap();
         capture.set_rules(&rules(text)).unwrap();
         let mut worker = capture.workers().remove(0);
         send(&lab, SENT, &PORTS).unwrap();

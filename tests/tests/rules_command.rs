@@ -64,7 +64,7 @@ fn send_all(lab: &Lab, child: &Child, seen: u64) {
     let mut sum = 0;
     while sum < seen && Instant::now() < deadline {
         let interval = child.next_json(LIMIT).unwrap().unwrap();
-        sum += column(&interval, "seen");
+        sum += ["analysed", "filtered", "absorbed"].map(|name| column(&interval, name)).iter().sum::<u64>();
     }
 }
 
@@ -90,7 +90,8 @@ fn a_capture_is_managed(options: &[&str]) {
     let first = file(folder.path(), "first.toml", FIRST);
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let words = [&["count", "-i", &device, "--json", "--interval", "0.1", "--rules", &first], options].concat();
+    let words =
+        [&["count", "-i", &device, "--json", "--interval", "0.1", "--rules", &first], options].concat();
     let child = capture(&lab, &words).unwrap();
 
     // Its user only: by the folder, and by the file.
@@ -179,7 +180,8 @@ fn a_capture_of_the_ring_is_managed() {
     if !require_root("a_capture_of_the_ring_is_managed") {
         return;
     }
-    for options in [&["--hook", "native"][..], &["--hook", "generic"], &["--hook", "tc"], &["--keep-rights"]] {
+    for options in [&["--hook", "native"][..], &["--hook", "generic"], &["--hook", "tc"], &["--keep-rights"]]
+    {
         a_capture_is_managed(options);
     }
 }
@@ -189,7 +191,11 @@ fn a_capture_of_sockets_is_managed() {
     if !require_root("a_capture_of_sockets_is_managed") {
         return;
     }
-    for options in [&["--engine", "packet"][..], &["--engine", "xsk", "--take"], &["--engine", "packet", "--keep-rights"]] {
+    for options in [
+        &["--engine", "packet"][..],
+        &["--engine", "xsk", "--take"],
+        &["--engine", "packet", "--keep-rights"],
+    ] {
         a_capture_is_managed(options);
     }
 }
@@ -202,7 +208,10 @@ fn no_socket_stays_behind() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let start = || capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "100"]).unwrap();
+    let start = || {
+        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "100"])
+            .unwrap()
+    };
     let gone = |socket: &Path, how: &str| {
         let deadline = Instant::now() + LIMIT;
         while socket.exists() {
@@ -248,11 +257,13 @@ fn hostile_connections_harm_nobody() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let words = ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-room", "10"];
+    let words =
+        ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-room", "10"];
     let child = capture(&lab, &words).unwrap();
     let socket = socket_of(&child).unwrap();
     let deep = ["[".repeat(200_000), "\n".to_owned()].concat();
-    let rule = r#"{"version":1,"ask":{"add":{"rules":[{"id":0,"conditions":[],"action":"pass","then":"stop"}]}}}"#;
+    let rule =
+        r#"{"version":1,"ask":{"add":{"rules":[{"id":0,"conditions":[],"action":"pass","then":"stop"}]}}}"#;
     let range = r#"{"version":1,"ask":{"add":{"rules":[{"id":1,"conditions":[{"test":{"port":[{"start":9,"end":1}]}}],"action":"pass","then":"stop"}]}}}"#;
     for (line, reason) in [
         ("\n", "not a question"),
@@ -299,7 +310,8 @@ fn others_are_told_that_they_may_not() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "1"]).unwrap();
+    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "1"])
+        .unwrap();
     // A copy that others can run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -330,7 +342,18 @@ fn a_large_set_is_loaded_at_once() {
     let large = file(folder.path(), "large.toml", "[[precise]]\nfile = \"rules.csv\"\n");
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let words = ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-room", "100000"];
+    let words = [
+        "count",
+        "-i",
+        &device,
+        "--engine",
+        "packet",
+        "--json",
+        "--interval",
+        "0.1",
+        "--rules-room",
+        "100000",
+    ];
     let child = capture(&lab, &words).unwrap();
     done(&lab, &child, &["load", &large]);
     assert_eq!(column(&stats(&lab, &child), "precise"), u64::from(RULES));

@@ -64,7 +64,10 @@ fn a_file_is_counted_by_rules() {
         let last = last(&["count", "-r", &capture, "--json", "--rules", &rules]);
         let column = |name: &str| last[name].as_u64().unwrap();
         let (filtered, absorbed, analysed) = expected;
-        assert_eq!((column("filtered"), column("absorbed"), column("analysed")), (filtered, absorbed, analysed));
+        assert_eq!(
+            (column("filtered"), column("absorbed"), column("analysed")),
+            (filtered, absorbed, analysed)
+        );
         assert_eq!((column("seen"), column("delivered"), column("in_flight")), (PACKETS, analysed, 0));
         let line = &last["rule_stats"]["rules"][0];
         let hit = if last["rule_stats"]["default"] == "drop" { 0 } else { PACKETS };
@@ -120,7 +123,8 @@ fn check_says_what_a_file_has_and_every_mistake() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("1 wildcard rules, 0 precise rules"), "{}", text(&output.stdout));
     assert_eq!(last(&["rules", "check", &good, "--json"])["rules"], 1);
-    let bad = "[[rule]]\nid = 1\nprot = 80\naction = \"drop\"\n[[rule]]\nid = 1\nport = 99999\naction = \"dorp\"\n";
+    let bad =
+        "[[rule]]\nid = 1\nprot = 80\naction = \"drop\"\n[[rule]]\nid = 1\nport = 99999\naction = \"dorp\"\n";
     let bad = file(folder.path(), "bad.toml", bad);
     let output = wirelane(&["rules", "check", &bad]);
     let said = text(&output.stderr);
@@ -147,7 +151,9 @@ fn explain_says_why() {
     let output = wirelane(&["rules", "explain", &rules, &capture, "--number", "2"]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in ["rule 1 (web): not hit: port = 80", "rule 2: hit: count", "rule 3: not asked", "=> count, by rule 2"] {
+    for part in
+        ["rule 1 (web): not hit: port = 80", "rule 2: hit: count", "rule 3: not asked", "=> count, by rule 2"]
+    {
         assert!(said.contains(part), "{part} in {said}");
     }
     // The same packet in hex digits.

@@ -389,7 +389,7 @@ impl SourceArgs {
                 confinement.apply()?;
             }
             return Ok(match rules {
-                Some(rules) => Capture::read_file_by_rules(input, filter, &rules)?,
+                Some(rules) => Capture::read_file_by_rules(input, filter, &rules, self.inner)?,
                 None => Capture::read_file(input, filter)?,
             });
         }

@@ -64,12 +64,18 @@ impl Capture {
     }
 
     /// The same by rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A rule's
-    /// conditions on devices are about the names of the file's interfaces, and rules age by the time of packets.
+    /// conditions on devices are about the names of the file's interfaces, and rules age by the time of packets. With
+    /// `inner` they look at the headers inside tunnels.
     ///
     /// # Errors
     /// As [`Capture::open_file`]; [`crate::Error::Rules`] for what is wrong with the rules.
-    pub fn read_file_by_rules(input: FileInput, filter: FileFilter, rules: &RuleSet) -> Result<Capture> {
-        FileCapture::read(input, filter, Some(rules)).map(|file| Capture(Kind::File(Box::new(file))))
+    pub fn read_file_by_rules(
+        input: FileInput,
+        filter: FileFilter,
+        rules: &RuleSet,
+        inner: bool,
+    ) -> Result<Capture> {
+        FileCapture::read(input, filter, Some((rules, inner))).map(|file| Capture(Kind::File(Box::new(file))))
     }
 
     /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is

@@ -45,14 +45,14 @@ impl Source for Stoppable {
 }
 
 impl FileCapture {
-    pub(crate) fn read(input: FileInput, filter: FileFilter, rules: Option<&RuleSet>) -> Result<FileCapture> {
+    pub(crate) fn read(input: FileInput, filter: FileFilter, rules: Option<(&RuleSet, bool)>) -> Result<FileCapture> {
         let name = input.name().display().to_string();
         let mut source = FileSource::read(input, FileOptions::default())?;
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
-        let in_force = rules.map(|rules| {
+        let in_force = rules.map(|(rules, inner)| {
             let native = NativeRules::new("", 1, RulesRoom::default().for_rules(rules)?);
-            source.judge_by(Judge::new(Arc::clone(&native), 0));
+            source.judge_by(Judge::new(Arc::clone(&native), 0), inner);
             let targets: Vec<Arc<dyn Target>> = vec![native];
             InForce::new(targets, Times::Utc, rules).map(Arc::new)
         });

@@ -45,7 +45,13 @@ pub(crate) fn start(
         .and_then(|socket| sys::namespace_cookie(&socket))
         .map_err(|source| Error::kernel("asking for the network namespace", source))?;
     let in_force = Arc::new(InForce::new(targets, times, rules)?);
-    let listener = settings.is_managed().then(|| Listener::open(guardian)).transpose()?;
+    let listener = match settings.is_managed().then(|| Listener::open(guardian)) {
+        Some(Err(e @ Error::Unsupported { .. })) => {
+            tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
+            None
+        }
+        listener => listener.transpose()?,
+    };
     let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
     Ok(Some(Ready { in_force, listener, about: About { engine, command, devices, namespace } }))
 }

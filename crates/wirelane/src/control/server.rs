@@ -63,7 +63,9 @@ impl Server {
         let signal = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("wl-rules".into())
-            .spawn(move || Serving { listener, in_force, status, connections: Vec::new() }.run(&signal))
+            .spawn(move || {
+                Serving { listener, in_force, status, connections: Vec::new(), full_until: None }.run(&signal)
+            })
             .map_err(failed)?;
         Ok(Server { stop, thread: Some(thread) })
     }
@@ -90,6 +92,8 @@ struct Serving {
     in_force: Arc<InForce>,
     status: Status,
     connections: Vec<Connection>,
+    /// Nobody can be accepted until then: there are too many open files.
+    full_until: Option<Instant>,
 }
 
 impl Serving {
@@ -125,7 +129,7 @@ impl Serving {
             PollFd::from_borrowed_fd(connection.stream.as_fd(), wanted)
         }));
         let socket: Option<BorrowedFd<'_>> = self.listener.as_ref().map(|listener| listener.socket.as_fd());
-        if self.connections.len() < MOST {
+        if self.accepts() {
             polls.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         }
         let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
@@ -135,16 +139,30 @@ impl Serving {
         }
     }
 
+    /// Whether there is room for another connection.
+    fn accepts(&self) -> bool {
+        self.connections.len() < MOST && self.full_until.is_none_or(|until| Instant::now() >= until)
+    }
+
     /// Accepts who waits, as far as they may talk to us and there is room.
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
-        while self.connections.len() < MOST {
+        while self.accepts() {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(stream) = rustix::net::accept_with(&listener.socket, flags) else { return };
+            let stream = match rustix::net::accept_with(&listener.socket, flags) {
+                Ok(stream) => stream,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                Err(e) => {
+                    tracing::warn!("accepting who wants to change the rules: {e}");
+                    // Who waits goes on to wait, and must not keep the thread busy.
+                    self.full_until = Some(Instant::now() + BETWEEN_SWEEPS);
+                    return;
+                }
+            };
             // The file's mode has kept others out; this also keeps out who was handed a descriptor of it.
             match sockopt::socket_peercred(&stream) {
                 Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
-                    self.connections.push(Connection::new(UnixStream::from(stream)));
+                    self.connections.push(Connection::new(UnixStream::from(stream), LONGEST));
                 }
                 Ok(peer) => tracing::warn!(
                     "user {} (process {}) may not change these rules, and was turned away",
@@ -184,10 +202,12 @@ struct Connection {
     sent: usize,
     /// When it last said or took something.
     active: Instant,
+    /// Most bytes of a line.
+    longest: usize,
 }
 
 impl Connection {
-    fn new(stream: UnixStream) -> Connection {
+    fn new(stream: UnixStream, longest: usize) -> Connection {
         Connection {
             stream,
             input: Vec::new(),
@@ -195,6 +215,7 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             active: Instant::now(),
+            longest,
         }
     }
 
@@ -222,8 +243,8 @@ impl Connection {
                 self.reply(said);
                 self.send()?;
             }
-            if self.input.len() > LONGEST {
-                self.reply(Answer::Refused(format!("a line of more than {LONGEST} bytes")));
+            if self.input.len() > self.longest {
+                self.reply(Answer::Refused(format!("a line of more than {} bytes", self.longest)));
                 self.send()?;
                 return Ok(false);
             }
@@ -295,7 +316,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        (Connection::new(ours), theirs)
+        (Connection::new(ours, 4 * TURN), theirs)
     }
 
     fn refuse(ask: Ask) -> Answer {
@@ -350,7 +371,7 @@ mod tests {
         let (mut connection, mut peer) = connected();
         let chunk = vec![b' '; TURN];
         let mut open = true;
-        for _ in 0..=LONGEST / TURN {
+        for _ in 0..=4 {
             let mut sent = 0;
             while sent < chunk.len() && open {
                 peer.set_nonblocking(true).unwrap();

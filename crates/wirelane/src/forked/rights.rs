@@ -163,4 +163,25 @@ mod tests {
         assert_eq!(settings, [true, true, true, true, true, false, false, false, false]);
         assert_eq!(filters, [false; 9]);
     }
+
+    #[test]
+    fn a_socket_can_be_removed_from_its_folder_and_nothing_made_there() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("left out: a_socket_can_be_removed_from_its_folder_and_nothing_made_there (needs root)");
+            return;
+        }
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = [folder.path().join("socket"), other.path().join("socket")];
+        for file in &files {
+            fs::write(file, b"").unwrap();
+        }
+        let rights = Rights::for_guardian(&[], Some(folder.path())).unwrap();
+        let ask = || {
+            rights.assume().unwrap();
+            let removed = files.each_ref().map(|file| fs::remove_file(file).is_ok());
+            (removed, fs::write(folder.path().join("another"), b"").is_ok(), fs::read(&files[1]).is_ok())
+        };
+        let told = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+        assert_eq!(told, ([true, false], false, false));
+    }
 }

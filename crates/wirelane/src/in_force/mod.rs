@@ -20,15 +20,17 @@ mod draft;
 mod entry;
 mod explain;
 mod native;
+mod precise;
 mod room;
+mod show;
 mod slots;
 mod stats;
 mod target;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
@@ -56,7 +58,7 @@ pub(crate) enum Times {
 /// What a change has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Changed {
-    /// How often the rules were changed by now.
+    /// The number of the set that is in force, from 1.
     pub version: u64,
     /// Wildcard rules that are in force.
     pub rules: usize,
@@ -90,8 +92,8 @@ struct State {
     ids: HashMap<u32, u32>,
     rules_gone: Counts,
     precise_gone: Counts,
-    /// How far each target has been swept.
-    swept: Vec<Option<u32>>,
+    /// How far precise rules have been swept: the target, and where its next page begins.
+    swept: (usize, Option<u32>),
 }
 
 impl InForce {
@@ -100,8 +102,7 @@ impl InForce {
     /// # Errors
     /// As [`InForce::replace`].
     pub(crate) fn new(targets: Vec<Arc<dyn Target>>, times: Times, rules: &RuleSet) -> Result<InForce> {
-        let state = State { swept: vec![None; targets.len()], ..State::default() };
-        let in_force = InForce { targets, times, state: Mutex::new(state) };
+        let in_force = InForce { targets, times, state: Mutex::default() };
         in_force.replace(rules)?;
         Ok(in_force)
     }
@@ -117,13 +118,13 @@ impl InForce {
         let epoch = entry::after(state.epoch);
         let shapes = rules::shapes(rules, &[])?;
         let draft = self.draft(&state, rules.default, rules.rules.clone(), shapes, epoch)?;
-        let added = self.put_all(&rules.precise, epoch)?;
+        let added = self.put_all(&mut state, &rules.precise, epoch)?;
         if let Err(e) = self.install(&mut state, draft) {
             self.take_back(&rules.precise, epoch);
             return Err(e);
         }
         state.ids = rules.precise.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
-        state.ages = age(rules);
+        state.ages = precise::age(rules);
         let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
         Ok(state.changed(added, removed))
     }
@@ -142,7 +143,10 @@ impl InForce {
             return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
         }
         let shapes = rules::shapes(&new, &state.shapes)?;
-        let added = self.put_all(precise, state.epoch)?;
+        let added = {
+            let epoch = state.epoch;
+            self.put_all(&mut state, precise, epoch)?
+        };
         if !rules.is_empty() || shapes != state.shapes {
             let all = state.rules().chain(rules).cloned().collect();
             let installed = self
@@ -153,7 +157,7 @@ impl InForce {
                 return Err(e);
             }
         }
-        state.ages |= age(&new);
+        state.ages |= precise::age(&new);
         let devices = self.targets.len() as u32;
         state.ids.extend(precise.iter().map(|rule| (rule.id, devices)));
         Ok(state.changed(added, 0))
@@ -165,6 +169,7 @@ impl InForce {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
+        let ids: HashSet<u32> = ids.iter().copied().collect();
         let mut state = self.lock();
         let before = state.rules().count();
         let rules: Vec<Rule> = state.rules().filter(|rule| !ids.contains(&rule.id)).cloned().collect();
@@ -181,7 +186,7 @@ impl InForce {
             for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
                 for target in &self.targets {
                     if let Some(value) = target.take(&key)? {
-                        state.has_gone(&value);
+                        state.has_gone(&key, &value);
                         removed += 1;
                     }
                 }
@@ -206,104 +211,6 @@ impl InForce {
         self.install(&mut state, draft)?;
         removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
         Ok(state.changed(0, removed))
-    }
-
-    /// What all rules have counted. While packets flow, counts are read one after the other.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub(crate) fn stats(&self) -> Result<RuleStats> {
-        let offset = self.utc_offset();
-        let mut stats = {
-            let state = self.lock();
-            let rules = state.slots.all().map(|(slot, rule)| {
-                let counts = self.counts(slot);
-                let hits = hits(&counts, offset);
-                RuleLine { rule: rule.clone(), hits, inserted: counts.inserted, refused: counts.refused }
-            });
-            RuleStats {
-                version: state.version,
-                devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
-                default: state.default,
-                rules: rules.collect(),
-                precise: 0,
-                precise_hits: Hits::default(),
-                precise_gone: hits(&state.precise_gone, offset),
-                rules_gone: hits(&state.rules_gone, offset),
-                precise_room: self.targets.iter().map(|target| target.room().precise).min().unwrap_or(0)
-                    as u64,
-            }
-        };
-        // Without the lock: a million of them take a while.
-        let mut sum = Counts::default();
-        for target in &self.targets {
-            let now = target.now_ns();
-            each(target.as_ref(), |_, value| {
-                if !entry::has_expired(value, now) {
-                    stats.precise += 1;
-                }
-                add(&mut sum, &counts_of(value));
-                Ok(())
-            })?;
-        }
-        stats.precise_hits = hits(&sum, offset);
-        Ok(stats)
-    }
-
-    /// Some of the precise rules that are in force, from the beginning or from where another call has ended; and where
-    /// the next one begins, if there are more.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub(crate) fn precise(
-        &self,
-        from: (usize, Option<u32>),
-    ) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)> {
-        let (device, position) = from;
-        let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
-        let epoch = self.lock().epoch;
-        let (page, now, offset) = (target.page(position)?, target.now_ns(), self.utc_offset());
-        let lines = page
-            .rules
-            .iter()
-            .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
-            .map(|(key, value)| PreciseLine {
-                device,
-                rule: entry::rule(key, value),
-                made: entry::is_made(value),
-                age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
-                hits: hits(&counts_of(value), offset),
-            })
-            .collect();
-        let next = match page.next {
-            Some(position) => Some((device, Some(position))),
-            None => (device + 1 < self.targets.len()).then_some((device + 1, None)),
-        };
-        Ok((lines, next))
-    }
-
-    /// Removes what has expired from the next page of each device's precise rules. Whether there are more pages.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub(crate) fn sweep(&self) -> Result<bool> {
-        let mut state = self.lock();
-        if !state.ages {
-            return Ok(false);
-        }
-        for (at, target) in self.targets.iter().enumerate() {
-            // Those that are through wait for the others.
-            if state.swept[at].is_none() && state.swept.iter().any(Option::is_some) {
-                continue;
-            }
-            let page = target.page(state.swept[at])?;
-            state.swept[at] = page.next;
-            let epoch = state.epoch;
-            sweep_page(&mut state, target.as_ref(), &page, |key, value, now| {
-                entry::epoch_of(key) != epoch || entry::has_expired(value, now)
-            })?;
-        }
-        Ok(state.swept.iter().any(Option::is_some))
     }
 
     /// A set that may follow the one in force, with the counters that its rules go on with.
@@ -364,110 +271,11 @@ impl InForce {
         Ok(())
     }
 
-    /// Puts precise rules into the tables of all devices, or of none.
-    fn put_all(&self, rules: &[PreciseRule], epoch: u32) -> Result<u64> {
-        for (done, rule) in rules.iter().enumerate() {
-            let key = entry::key(&rule.fields, epoch);
-            for (at, target) in self.targets.iter().enumerate() {
-                if let Err(e) = self.put(target.as_ref(), &key, rule) {
-                    let _ = self.targets[..at].iter().try_for_each(|target| target.take(&key).map(|_| ()));
-                    self.take_back(&rules[..done], epoch);
-                    return Err(e);
-                }
-            }
-        }
-        Ok(rules.len() as u64)
-    }
-
-    /// Puts one in. One that a packet has made is replaced.
-    fn put(&self, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
-        let (_, value) = rule.entry(target.now_ns());
-        let mut swept = false;
-        if let Some(back) = entry::turned(key) {
-            self.make_way(target, &back, rule.id)?;
-        }
-        loop {
-            match target.put(key, &value)? {
-                Put::Done => return Ok(()),
-                Put::Exists => self.make_way(target, key, rule.id)?,
-                Put::Full if !swept => {
-                    swept = true;
-                    let now = target.now_ns();
-                    each(target, |key, value| {
-                        if entry::has_expired(value, now) { target.take(key).map(|_| ()) } else { Ok(()) }
-                    })?;
-                }
-                Put::Full => {
-                    let room = target.room().precise;
-                    return Err(Error::BadOption {
-                        option: "--rules-room",
-                        reason: format!(
-                            "{} has room for {room} precise rules, which is full (replacing a set takes room for the \
-                             old and the new one): start the capture with --rules-room precise={}",
-                            target.device(),
-                            2 * room
-                        ),
-                    });
-                }
-            }
-        }
-    }
-
-    /// Sees to it that there is no precise rule with this key, for that of rule `id`.
-    fn make_way(&self, target: &dyn Target, key: &PreciseKey, id: u32) -> Result<()> {
-        match target.get(key)? {
-            None => Ok(()),
-            Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
-                target.take(key).map(|_| ())
-            }
-            Some(other) => {
-                Err(refused(format!("rule {id}: precise rule {} is for exactly these packets", other.id)))
-            }
-        }
-    }
-
-    /// Takes out what [`InForce::put_all`] has put in. Nobody has been judged by them, or they are not to be.
-    fn take_back(&self, rules: &[PreciseRule], epoch: u32) {
-        for rule in rules {
-            let key = entry::key(&rule.fields, epoch);
-            for target in &self.targets {
-                if let Err(e) = target.take(&key) {
-                    tracing::warn!("{}: taking back precise rule {}: {e}", target.device(), rule.id);
-                }
-            }
-        }
-    }
-
-    /// Removes all precise rules that `ends` says have ended; gives how many.
-    fn purge(&self, state: &mut State, ends: impl Fn(&PreciseKey, &Precise) -> bool) -> Result<u64> {
-        let mut removed = 0;
-        for target in &self.targets {
-            let mut from = None;
-            loop {
-                let page = target.page(from)?;
-                removed += sweep_page(state, target.as_ref(), &page, |key, value, _| ends(key, value))?;
-                from = page.next;
-                if from.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(removed)
-    }
-
     /// What was counted in a slot, on all devices.
     fn counts(&self, slot: usize) -> Counts {
         let mut sum = Counts::default();
         self.targets.iter().for_each(|target| add(&mut sum, &target.counts(slot)));
         sum
-    }
-
-    /// Nanoseconds to add to a packet's time for UTC.
-    fn utc_offset(&self) -> i128 {
-        match self.times {
-            Times::Utc => 0,
-            Times::Monotonic => i128::from(crate::clock::utc_minus_monotonic_ns()),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -486,9 +294,10 @@ impl State {
     }
 
     /// A precise rule has gone from one device.
-    fn has_gone(&mut self, value: &Precise) {
-        add(&mut self.precise_gone, &counts_of(value));
-        if entry::is_made(value) {
+    fn has_gone(&mut self, key: &PreciseKey, value: &Precise) {
+        add(&mut self.precise_gone, &show::counts_of(value));
+        // The ids are those of the set in force.
+        if entry::is_made(value) || entry::epoch_of(key) != self.epoch {
             return;
         }
         if let Entry::Occupied(mut devices) = self.ids.entry(value.id) {
@@ -500,70 +309,7 @@ impl State {
     }
 }
 
-/// Whether rules of a set end by themselves, or make such.
-fn age(rules: &RuleSet) -> bool {
-    rules.precise.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
-        || rules.rules.iter().any(|rule| rule.insert.is_some())
-}
-
 /// A change that cannot be made.
 fn refused(reason: String) -> Error {
     Error::Rules { mistakes: vec![Mistake { path: Default::default(), line: 0, column: 0, reason }] }
-}
-
-/// Removes those rules of a page that `ends` says have ended; gives how many.
-fn sweep_page(
-    state: &mut State,
-    target: &dyn Target,
-    page: &Page,
-    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
-) -> Result<u64> {
-    let mut removed = 0;
-    let now = target.now_ns();
-    for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
-        let Some(taken) = target.take(key)? else { continue };
-        // A packet may have made it anew since the page was read.
-        let anew = taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns());
-        if anew && target.put(key, &taken)? == Put::Done {
-            continue;
-        }
-        state.has_gone(&taken);
-        removed += 1;
-    }
-    Ok(removed)
-}
-
-/// Calls `then` for every precise rule of a device.
-fn each(target: &dyn Target, mut then: impl FnMut(&PreciseKey, &Precise) -> Result<()>) -> Result<()> {
-    let mut from = None;
-    loop {
-        let page = target.page(from)?;
-        page.rules.iter().try_for_each(|(key, value)| then(key, value))?;
-        from = page.next;
-        if from.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-/// What a precise rule has counted.
-fn counts_of(value: &Precise) -> Counts {
-    Counts {
-        packets: value.packets,
-        bytes: value.bytes,
-        first_ns: value.first_ns,
-        last_ns: value.last_ns,
-        ..Counts::default()
-    }
-}
-
-/// The same for people, with times in UTC.
-fn hits(counts: &Counts, offset: i128) -> Hits {
-    let utc = |ns: u64| (ns != 0).then(|| u64::try_from(i128::from(ns) + offset).unwrap_or(0));
-    Hits {
-        packets: counts.packets,
-        bytes: counts.bytes,
-        first_ns: utc(counts.first_ns),
-        last_ns: utc(counts.last_ns),
-    }
 }

@@ -62,7 +62,8 @@ pub struct PreciseLine {
 /// Everything that the rules of a capture have counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleStats {
-    /// How often the rules were changed, from 1 for the first.
+    /// The number of the set that is in force, from 1. Adding precise rules makes a new one only where none had these
+    /// fields.
     pub version: u64,
     /// The devices that packets are judged on.
     pub devices: Vec<String>,

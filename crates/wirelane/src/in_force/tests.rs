@@ -88,7 +88,8 @@ fn what_is_refused_changes_nothing() {
     judge(&mut judges[0], "", [192, 0, 2, 1], SECOND);
     let many: String = (1..=5).map(|id| format!("[[rule]]\nid = {id}\naction = \"drop\"\n")).collect();
     let precise = |id: u32, from: u32| {
-        let fields = PreciseFields { src: Some(Ipv4Addr::from_bits(from).into()), ..PreciseFields::default() };
+        let fields =
+            PreciseFields { src: Some(Ipv4Addr::from_bits(from).into()), ..PreciseFields::default() };
         PreciseRule::new(id, fields, crate::rules::Action::Drop)
     };
     let too_many: Vec<_> = (0..9).map(|number| precise(10 + number, number)).collect();
@@ -113,6 +114,30 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(rules.extend(Vec::new(), (0..8).map(|n| precise(20 + n, n)).collect()).unwrap().added, 8);
     let refusal = rules.extend(Vec::new(), vec![precise(40, 3)]).unwrap_err().to_string();
     assert!(refusal.contains("precise rule 23 is for exactly these packets"), "{refusal}");
+}
+
+/// Of two devices, the second one is swept too.
+#[test]
+fn every_device_is_swept() {
+    let (rules, _judges) = in_force(&["eth1", "eth2"], "");
+    let mut rule = set(PRECISE).precise.remove(0);
+    rule.hard_s = 1;
+    rules.extend(Vec::new(), vec![rule.clone()]).unwrap();
+    assert_eq!(rules.stats().unwrap().precise, 2);
+    std::thread::sleep(std::time::Duration::from_millis(1001));
+    while rules.sweep().unwrap() {}
+    assert_eq!(rules.targets.iter().map(|target| target.page(None).unwrap().rules.len()).sum::<usize>(), 0);
+    // Its id is free, as it is gone from both.
+    rules.extend(Vec::new(), vec![rule]).unwrap();
+}
+
+/// A set that follows one with the same precise rules: what goes with the old ones takes no id from the new.
+#[test]
+fn ids_are_those_of_the_set_in_force() {
+    let (rules, _judges) = in_force(&[""], PRECISE);
+    rules.replace(&set(PRECISE)).unwrap();
+    let taken = rules.extend(Vec::new(), set(&PRECISE.replace("192.0.2.", "192.0.3.")).precise);
+    assert!(taken.unwrap_err().to_string().contains("rule 1: this id is in use"));
 }
 
 const PRECISE: &str = r#"
@@ -140,7 +165,8 @@ fn a_new_set_has_its_own_precise_rules_and_no_others() {
     };
     assert_eq!(fates(&rules), (vec![1, 2, 0], 2));
     // The same fields in both: for a moment, both are in the table.
-    let changed = rules.replace(&set(&PRECISE.replace("id = 1", "id = 7").replace("192.0.2.2", "192.0.2.3"))).unwrap();
+    let changed =
+        rules.replace(&set(&PRECISE.replace("id = 1", "id = 7").replace("192.0.2.2", "192.0.2.3"))).unwrap();
     assert_eq!((changed.added, changed.removed), (2, 2));
     assert_eq!(fates(&rules), (vec![7, 0, 2], 2));
     let stats = rules.stats().unwrap();
@@ -180,7 +206,7 @@ fn rules_age_by_the_time_of_packets_and_are_swept() {
     let stats = rules.stats().unwrap();
     assert_eq!((stats.rules[0].hits.packets, stats.rules[0].inserted, stats.precise), (2, 2, 1));
     at(131, [203, 0, 113, 1]);
-    rules.sweep().unwrap();
+    while rules.sweep().unwrap() {}
     let stats = rules.stats().unwrap();
     assert_eq!(stats.precise, 0, "both have ended");
     // Those of the first time went with the rule that replaced it.

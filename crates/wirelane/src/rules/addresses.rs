@@ -77,11 +77,11 @@ impl Addresses {
 
     /// All that is in one of the sets.
     pub(super) fn union<'a>(sets: impl Iterator<Item = &'a Addresses>) -> Addresses {
-        sets.flat_map(|set| set.clone().parts()).collect()
+        sets.flat_map(Addresses::parts).collect()
     }
 
-    fn parts(self) -> impl Iterator<Item = Part> {
-        self.v4.into_iter().map(Part::V4).chain(self.v6.into_iter().map(Part::V6))
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        self.v4.iter().cloned().map(Part::V4).chain(self.v6.iter().cloned().map(Part::V6))
     }
 }
 
@@ -228,7 +228,7 @@ impl fmt::Display for Part {
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
-        for (position, part) in self.clone().parts().take(SHOWN).enumerate() {
+        for (position, part) in self.parts().take(SHOWN).enumerate() {
             write!(f, "{}{part}", if position > 0 { ", " } else { "" })?;
         }
         match self.len().checked_sub(SHOWN) {
@@ -240,7 +240,7 @@ impl fmt::Display for Addresses {
 
 impl Serialize for Addresses {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.clone().parts().map(|part| part.to_string()))
+        serializer.collect_seq(self.parts().map(|part| part.to_string()))
     }
 }
 

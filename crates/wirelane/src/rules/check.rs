@@ -74,12 +74,15 @@ impl RuleSet {
             of_set(too_many_shapes(shapes));
         }
         self.same(&mut faults);
+        let mut maker = clauses::Clauses::default();
         let mut of_rule = |which, reason| faults.push(Fault { rule: Some(which), reason, other: None });
         for (index, rule) in self.rules.iter().enumerate() {
             // Rules of too many clauses are not taken apart to see what they ask.
             let whole = rule.faults(&mut |reason| of_rule(Which::Wildcard(index), reason));
             if whole && clauses <= MOST_RULES {
-                contradiction(rule).into_iter().for_each(|reason| of_rule(Which::Wildcard(index), reason));
+                contradiction(rule, &mut maker)
+                    .into_iter()
+                    .for_each(|reason| of_rule(Which::Wildcard(index), reason));
             }
         }
         for (index, rule) in self.precise.iter().enumerate() {

@@ -36,7 +36,7 @@ pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
-pub use self::reference::{Explanation, Finding, Findings, PreciseEntry, Reference, Seen};
+pub use self::reference::{Explanation, Finding, Found, PreciseEntry, Reference, Seen};
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,
 /// unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its clauses.

@@ -23,9 +23,9 @@ struct Sort {
     protocol: Option<u8>,
 }
 
-/// Why no packet can hit a rule, if none can.
-pub(super) fn contradiction(rule: &Rule) -> Option<String> {
-    if can_hold(&rule.conditions) {
+/// Why no packet can hit a rule, if none can. `clauses` makes the clauses of all rules of its set.
+pub(super) fn contradiction<'r>(rule: &'r Rule, clauses: &mut Clauses<'r>) -> Option<String> {
+    if clauses.of(0, rule, None).iter().any(possible) {
         return None;
     }
     // The smallest part of it that is impossible already.

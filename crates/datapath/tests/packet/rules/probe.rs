@@ -91,12 +91,14 @@ impl Probe {
             update(&maps.probe_classes, &(at as u32).to_ne_bytes(), class);
         }
         update(&maps.probe_set, &0u32.to_ne_bytes(), &*rules.set);
-        for slot in 0..rules.set.rules {
-            update(&maps.probe_counts, &slot.to_ne_bytes(), &Counts::default());
-        }
+        (0..rules.set.rules.min(MAX_RULES as u32)).for_each(|slot| self.clear_counts(slot));
         for key in maps.probe_precises.keys().collect::<Vec<_>>() {
             maps.probe_precises.delete(&key).expect("an entry can be deleted");
         }
+    }
+
+    pub fn clear_counts(&self, slot: u32) {
+        update(&self.skel.maps.probe_counts, &slot.to_ne_bytes(), &Counts::default());
     }
 
     pub fn add(&self, key: &PreciseKey, entry: &Precise) {

@@ -21,8 +21,8 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
     parsed
 }
 
-/// What the rules in force decide of a packet of an interface of this device.
-pub(super) fn judge(judge: &mut Judge, device: &str, parsed: &Parsed, header: &RecordHeader) -> Judged {
+/// What the rules in force decide of a packet of an interface of this device, by its inner headers or the outer ones.
+pub(super) fn judge(judge: &mut Judge, device: &str, (parsed, inner): (&Parsed, bool), header: &RecordHeader) -> Judged {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,
@@ -31,7 +31,7 @@ pub(super) fn judge(judge: &mut Judge, device: &str, parsed: &Parsed, header: &R
         seed: SEED,
     };
     let set = judge.begin(device);
-    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, parsed, false, &facts));
+    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, parsed, inner, &facts));
     judge.end();
     judged
 }

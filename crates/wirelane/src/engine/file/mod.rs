@@ -96,6 +96,8 @@ pub struct FileSource {
     filter: FileView,
     /// What becomes of the packets that the filter accepts, where there are rules.
     judge: Option<Judge>,
+    /// Rules look at the headers inside tunnels.
+    inner: bool,
     /// The error that ends the file, once what lies before it has been delivered.
     failure: Option<Error>,
     ended: bool,
@@ -209,6 +211,7 @@ impl FileSource {
             skipping: None,
             filter: FileView::default(),
             judge: None,
+            inner: false,
             failure: None,
             ended: false,
         };
@@ -232,9 +235,9 @@ impl FileSource {
         self.filter = filter;
     }
 
-    /// Judges what the filter accepts.
-    pub(crate) fn judge_by(&mut self, judge: Judge) {
-        self.judge = Some(judge);
+    /// Judges what the filter accepts, by the headers inside tunnels with `inner`.
+    pub(crate) fn judge_by(&mut self, judge: Judge, inner: bool) {
+        (self.judge, self.inner) = (Some(judge), inner);
     }
 
     /// The interfaces and their counters, for the ledger.
@@ -345,7 +348,7 @@ impl FileSource {
         let parsed = annotate::annotate(&mut header, data);
         let mut tag = None;
         if let Some(judge) = &mut self.judge {
-            let judged = annotate::judge(judge, interface.device(), &parsed, &header);
+            let judged = annotate::judge(judge, interface.device(), (&parsed, self.inner), &header);
             match fate(&judged) {
                 Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
                 Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),

@@ -248,6 +248,7 @@ impl Judge {
         if let Some(time) = &self.of.packet_time
             // Files may go back in time, and rules do not.
             && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
+            && facts.now_ns != 0
         {
             self.of.table.begin(facts.now_ns);
         }

@@ -64,6 +64,7 @@ impl RuleSet {
         let mut head = Set::empty();
         head.default_verdict = default_of(self.default).into();
         head.rules = rules.len() as u32;
+        head.slots = head.rules;
         head.clauses = clauses.len() as u32;
         head.shapes = shapes.len() as u32;
         for (place, shape) in head.shape.iter_mut().zip(&shapes) {
@@ -76,48 +77,80 @@ impl RuleSet {
             head.rule_of[number] = clause.rule as u16;
             head.rule[clause.rule].last_clause = number as u16;
         }
-        let too_large = |_: Full| self.too_large(&clauses, most);
-        let mut tables = Tables::new(clauses.len(), most.classes, most.nodes).map_err(too_large)?;
-        for dim in 0..DIMS_USED {
-            if clauses.iter().any(|clause| clause.demands[dim].is_some()) {
-                head.used |= 1 << dim;
-                head.dims[dim] = field(&mut tables, &clauses, dim).map_err(too_large)?;
-            }
-        }
-        let (nodes, classes) = tables.finish();
+        let Built { used, dims, nodes, classes } =
+            build(&clauses, most).map_err(|_| too_large(room(&clauses), most))?;
+        head.used = used;
+        head.dims = dims;
         Ok(FlatSet { set: head, nodes, classes })
     }
 
-    /// The tables do not fit: how large they would have to be.
-    fn too_large(&self, clauses: &[Clause], most: Room) -> Error {
-        let needed = sweep::room(clauses);
-        Error::BadOption {
-            option: "rules",
-            reason: format!(
-                "they need up to {} nodes and {} classes ({} MiB), and there is room for {} and {} ({} MiB); \
-                 addresses that lie far apart take the most: ask for more room, or for fewer of them",
-                needed.nodes,
-                needed.classes,
-                needed.bytes().div_ceil(1 << 20),
-                most.nodes,
-                most.classes,
-                most.bytes().div_ceil(1 << 20),
-            ),
-        }
-    }
-
-    /// At most how much room the set takes, compiled for any device. What it takes can be less, since nothing is held
-    /// twice.
+    /// How much room the set takes at most, compiled for any device. It is no more than the set takes where no rule is
+    /// for some devices only, unless that would be more than a million nodes.
     ///
     /// # Errors
     /// As [`RuleSet::check`].
     pub fn room(&self) -> Result<Room> {
         self.check()?;
+        let mut rules: Vec<&Rule> = self.rules.iter().collect();
+        rules.sort_by_key(|rule| rule.id);
         let mut maker = Clauses::default();
         let clauses: Vec<Clause> =
-            self.rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, None)).collect();
-        Ok(sweep::room(&clauses))
+            rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, None)).collect();
+        Ok(room(&clauses))
     }
+}
+
+/// How much room these clauses take at most.
+///
+/// Tables for fewer of them, those of one device, are never larger: what they tell apart, all of them do.
+fn room(clauses: &[Clause]) -> Room {
+    match build(clauses, Room { nodes: MOST_BUILT, classes: usize::MAX }) {
+        Ok(built) => Room { nodes: built.nodes.len(), classes: built.classes.len() },
+        Err(Full) => sweep::room(clauses),
+    }
+}
+
+/// The most nodes that are made only to know how many there are: 1 GiB.
+const MOST_BUILT: usize = 1 << 20;
+
+/// Tables do not fit.
+fn too_large(needed: Room, most: Room) -> Error {
+    let mib = |room: Room| room.bytes().div_ceil(1 << 20);
+    Error::BadOption {
+        option: "rules",
+        reason: format!(
+            "they need up to {} nodes and {} classes ({} MiB), and there is room for {} and {} ({} MiB); addresses \
+             that lie far apart take the most: ask for more room, or for fewer of them",
+            needed.nodes,
+            needed.classes,
+            mib(needed),
+            most.nodes,
+            most.classes,
+            mib(most),
+        ),
+    }
+}
+
+/// The tables of a set, and where each dimension begins in them.
+struct Built {
+    /// Bit per dimension that a clause asks about.
+    used: u32,
+    dims: [flat::Field; flat::DIMS],
+    nodes: Vec<Node>,
+    classes: Vec<flat::Class>,
+}
+
+fn build(clauses: &[Clause], most: Room) -> std::result::Result<Built, Full> {
+    let mut tables = Tables::new(clauses.len(), most.classes, most.nodes)?;
+    let (mut used, mut dims) = (0, [flat::Field::default(); flat::DIMS]);
+    for dim in 0..DIMS_USED {
+        if clauses.iter().any(|clause| clause.demands[dim].is_some()) {
+            used |= 1 << dim;
+            dims[dim] = field(&mut tables, clauses, dim)?;
+        }
+    }
+    let (nodes, classes) = tables.finish();
+    Ok(Built { used, dims, nodes, classes })
 }
 
 /// Where the walk of a dimension begins, once its tree is there.

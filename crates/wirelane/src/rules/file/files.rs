@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a rule file.
-pub(super) const LARGEST_RULES: u64 = 64 << 20;
-/// The most bytes of a list of addresses or rules.
-pub(super) const LARGEST_LIST: u64 = 512 << 20;
+/// The most bytes of a rule file, each of which takes several times as much memory while it is read. Many precise rules
+/// belong into CSV.
+pub(super) const LARGEST_RULES: u64 = 16 << 20;
+/// The most bytes of a list of addresses or rules: some million.
+pub(super) const LARGEST_LIST: u64 = 128 << 20;
 
 /// Where the names of files in a text lead.
 #[derive(Clone, Debug)]
@@ -35,6 +36,11 @@ impl Folder {
     pub fn of(path: &Path) -> Folder {
         Folder::At(path.parent().map(Path::to_path_buf).unwrap_or_default())
     }
+}
+
+/// The name of a file in a message: whole, and such that nothing in it reaches a terminal as it is.
+pub(super) fn name(path: &Path) -> String {
+    path.display().to_string().escape_debug().to_string()
 }
 
 /// Reads a text file of at most so many bytes.

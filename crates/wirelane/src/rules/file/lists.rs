@@ -163,8 +163,8 @@ impl Reader {
         place: Place,
     ) -> Option<Addresses> {
         let path = self.mistakes.take(place, folder.file(name))?;
-        let content = files::read(&path, LARGEST_LIST)
-            .map_err(|reason| format!("{} {reason}", shown(&path.display().to_string())));
+        let content =
+            files::read(&path, LARGEST_LIST).map_err(|reason| format!("{} {reason}", files::name(&path)));
         let content = self.mistakes.take(place, content)?;
         let file = self.mistakes.file(path);
         let addresses = match column {
@@ -223,7 +223,7 @@ fn csv(content: &str, column: &Column, file: Place, mistakes: &mut Mistakes) -> 
     let column = match column {
         Column::Number(number) => *number,
         Column::Name(name) => {
-            if !table.next() {
+            if !table.advance() {
                 return Some(Addresses::default());
             }
             match table.fields().position(|known| known.trim() == name) {
@@ -238,7 +238,7 @@ fn csv(content: &str, column: &Column, file: Place, mistakes: &mut Mistakes) -> 
         }
     };
     let (mut parts, mut whole) = (Vec::new(), true);
-    while table.next() {
+    while table.advance() {
         let part = match table.field(column) {
             Some(text) => text.trim().parse::<Part>(),
             None => Err(format!("there is no column {} in this row", column + 1)),

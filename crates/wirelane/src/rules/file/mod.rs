@@ -20,7 +20,7 @@ mod rule;
 mod table;
 mod values;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use super::names::{nearest, shown};
 use super::{Addresses, Policy, PreciseRule, Rule, RuleSet};
 use crate::{Error, Result};
 
-/// The most files that one rule file brings in.
+/// The most rule files that are read for one.
 const MOST_FILES: usize = 256;
 
 /// What a rule file has at its top.
@@ -147,25 +147,24 @@ struct Reader {
     documents: Vec<(Document, Node)>,
     /// Rule files that are being read, the outermost first, as the file system knows them.
     open: Vec<PathBuf>,
-    loaded: usize,
+    /// All that were read. One that is named twice is read once.
+    loaded: HashSet<PathBuf>,
     mistakes: Mistakes,
 }
 
 impl Reader {
     /// Reads a rule file, which another includes at a place of it, or nobody.
     fn load(&mut self, path: PathBuf, included: Option<Place>) {
-        self.loaded += 1;
-        if self.loaded > MOST_FILES {
-            // Said once: the files that are still to come would say it again.
-            if let (Some(place), true) = (included, self.loaded == MOST_FILES + 1) {
-                self.mistakes.add(place, format!("there are more than {MOST_FILES} files to include"));
-            }
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let circle = self.open.contains(&canonical);
+        if !circle && !self.loaded.insert(canonical.clone()) {
             return;
         }
         let file = self.mistakes.file(path.clone());
-        let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let text = if self.open.contains(&canonical) {
+        let text = if circle {
             Err("includes itself".to_owned())
+        } else if self.loaded.len() > MOST_FILES {
+            Err(format!("is one file too many: {MOST_FILES} can be read"))
         } else {
             files::read(&path, LARGEST_RULES)
         };
@@ -177,7 +176,7 @@ impl Reader {
             }
             (Err(reason), None) => self.mistakes.add(file, reason),
             (Err(reason), Some(place)) => {
-                self.mistakes.add(place, format!("{} {reason}", shown(&path.display().to_string())));
+                self.mistakes.add(place, format!("{} {reason}", files::name(&path)));
             }
         }
     }

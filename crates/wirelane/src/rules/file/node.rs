@@ -61,7 +61,7 @@ impl Node {
         (Node { span, value: table(root.get_ref()) }, faults)
     }
 
-    /// Reads words of the form `key=value`. A value of digits is a number, one with commas a list, anything else a text;
+    /// Reads words of the form `key=value`. A value of digits is a number (`0x` for hexadecimal ones), one with commas a list, anything else a text;
     /// a key with a dot is a key in a table.
     ///
     /// # Errors
@@ -189,6 +189,10 @@ fn one_word(text: &str) -> Value {
         _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
             text.parse().map_or(Value::Other("a number beyond 64 bits"), Value::Number)
         }
+        _ if text.starts_with("0x") => match i64::from_str_radix(&text[2..], 16) {
+            Ok(number @ 0..) => Value::Number(number),
+            _ => Value::Text(text.to_owned()),
+        },
         _ => Value::Text(text.to_owned()),
     }
 }

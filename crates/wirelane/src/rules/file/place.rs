@@ -25,7 +25,12 @@ pub(super) struct Lines<'t> {
     file: u32,
     text: Cow<'t, str>,
     starts: Vec<usize>,
+    /// Characters before each [`BLOCK`] of the text: a text may be one line, with a million places in it.
+    before: Vec<usize>,
 }
+
+/// Bytes of which the characters are counted when a column is asked for.
+const BLOCK: usize = 256;
 
 impl<'t> Lines<'t> {
     /// Of this file's text.
@@ -33,18 +38,31 @@ impl<'t> Lines<'t> {
         let text = text.into();
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let starts = [0].into_iter().chain(ends.map(|(at, _)| at + 1)).collect();
-        Lines { file, text, starts }
+        let mut before = vec![0];
+        for block in text.as_bytes().chunks(BLOCK) {
+            before.push(before[before.len() - 1] + begun(block));
+        }
+        Lines { file, text, starts, before }
+    }
+
+    /// How many characters begin before this byte.
+    fn characters(&self, at: usize) -> usize {
+        let block = at / BLOCK;
+        self.before[block] + begun(&self.text.as_bytes()[block * BLOCK..at])
     }
 
     /// The place of the byte at this offset; of the end, where it is beyond.
     pub fn place(&self, at: usize) -> Place {
         let at = at.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= at);
-        let before = &self.text.as_bytes()[self.starts[line - 1]..at];
-        // Characters begin with bytes that are not of the form 10xxxxxx.
-        let column = 1 + before.iter().filter(|byte| (**byte & 0xc0) != 0x80).count();
+        let column = 1 + self.characters(at) - self.characters(self.starts[line - 1]);
         Place { file: self.file, line: count(line), column: count(column) }
     }
+}
+
+/// How many characters begin in these bytes: those that are not of the form 10xxxxxx begin one.
+fn begun(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| (**byte & 0xc0) != 0x80).count()
 }
 
 /// A number of lines or columns. Files are limited far below 4 GiB.

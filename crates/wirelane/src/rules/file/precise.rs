@@ -129,18 +129,18 @@ impl Reader {
         }
         let path = text(file).and_then(|name| document.folder.file(name));
         let Some(path) = self.mistakes.take(place, path) else { return };
-        let content = files::read(&path, LARGEST_LIST)
-            .map_err(|reason| format!("{} {reason}", shown(&path.display().to_string())));
+        let content =
+            files::read(&path, LARGEST_LIST).map_err(|reason| format!("{} {reason}", files::name(&path)));
         let Some(content) = self.mistakes.take(place, content) else { return };
         let file = self.mistakes.file(path);
         let mut csv = Csv::new(&content, file.file);
-        if !csv.next() {
+        if !csv.advance() {
             self.mistakes.add(file, "is empty: the first row has the names of the columns");
             return;
         }
         let Some(columns) = self.columns(&csv) else { return };
         let mut id = common.common.id;
-        while csv.next() {
+        while csv.advance() {
             let mut draft = common.clone();
             draft.common.id = id;
             let whole = self.row(&csv, &columns, &mut draft);
@@ -157,6 +157,11 @@ impl Reader {
         let columns: Vec<String> = csv.fields().map(|name| name.trim().to_owned()).collect();
         let known: Vec<&str> = known().into_iter().filter(|name| *name != "file").collect();
         let mut whole = true;
+        if columns.len() > known.len() {
+            let reason = format!("there are {} columns, more than a rule has fields", columns.len());
+            self.mistakes.add(csv.place(0), reason);
+            return None;
+        }
         for (number, name) in columns.iter().enumerate() {
             let reason = if !known.contains(&name.as_str()) {
                 match nearest(name, &known) {
@@ -189,6 +194,10 @@ impl Reader {
             if let Err(reason) = read {
                 self.mistakes.add(csv.place(column), reason);
                 whole = false;
+            }
+            // Of fields without a column the first is enough: a row may have a million.
+            if column >= columns.len() {
+                break;
             }
         }
         whole

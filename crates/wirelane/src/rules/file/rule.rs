@@ -121,9 +121,12 @@ impl Reader {
                 }
             }
         }
-        let sample = common.sample();
-        let sample = self.mistakes.take(place, sample).flatten();
         let has = |key| node.entry(key).is_some();
+        let sample = common.sample();
+        // A share that cannot be read is one that is there.
+        let sample = if has("sample") { sample.ok() } else { self.mistakes.take(place, sample) }.flatten();
+        let insert =
+            insert.and_then(|node| self.insert(document, node, common.action.unwrap_or(Action::None)));
         if !has("id") {
             self.mistakes.add_if_readable(place, "the rule has no id");
         }
@@ -131,7 +134,6 @@ impl Reader {
             self.mistakes.add_if_readable(place, "the rule has no action: pass, drop, count or none");
         }
         let (Some(id), Some(action)) = (common.id, common.action) else { return };
-        let insert = insert.and_then(|node| self.insert(document, node, action));
         let rule = Rule {
             id,
             name,

@@ -24,7 +24,7 @@ impl<'t> Csv<'t> {
     }
 
     /// Goes to the next row, if there is one.
-    pub fn next(&mut self) -> bool {
+    pub fn advance(&mut self) -> bool {
         // Of a text in memory, with rows of any length, nothing can fail; a row that could not be read would be the end.
         self.reader.read_record(&mut self.row).unwrap_or(false)
     }

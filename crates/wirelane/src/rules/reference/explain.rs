@@ -14,6 +14,8 @@ use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
 pub struct Explanation {
     /// The packet's fields, as rules see them.
     pub packet: String,
+    /// How many precise rules there are.
+    pub precise_rules: usize,
     /// Each rule in the order in which it is asked: of the precise ones only that which is hit.
     pub findings: Vec<Finding>,
     /// What becomes of the packet; not [`Action::None`].
@@ -40,19 +42,23 @@ pub struct Finding {
     pub name: Option<String>,
     /// It is a precise rule.
     pub precise: bool,
-    /// What was found.
-    #[serde(flatten)]
-    pub found: Findings,
+    /// Whether it is hit.
+    pub found: Found,
+    /// Its conditions, each with what the packet has: of a rule that is not hit those that do not hold.
+    pub why: Vec<String>,
+    /// What it does with the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub does: Option<String>,
 }
 
 /// Whether a rule is hit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "found", content = "why", rename_all = "snake_case")]
-pub enum Findings {
-    /// It is, and this is what it does.
-    Hit(String),
-    /// It is not: these conditions do not hold, and why.
-    Missed(Vec<String>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// It is.
+    Hit,
+    /// It is not.
+    Missed,
     /// An earlier rule ended the search.
     NotAsked,
 }
@@ -71,6 +77,7 @@ impl RuleSet {
         };
         Explanation {
             packet: seen.words(),
+            precise_rules: self.precise.len(),
             action,
             rule_id: judged.rule_id,
             by_default: !watch.decided,
@@ -96,8 +103,14 @@ impl Watch for Explainer<'_, '_> {
             does.push_str(", in the other direction");
         }
         self.decided |= rule.action != Action::None || !chosen;
-        let (id, found) = (rule.id, Findings::Hit(format!("{}: {does}", rule.fields)));
-        self.findings.push(Finding { id, name: None, precise: true, found });
+        self.findings.push(Finding {
+            id: rule.id,
+            name: None,
+            precise: true,
+            found: Found::Hit,
+            why: vec![rule.fields.to_string()],
+            does: Some(does),
+        });
     }
 
     fn hit(&mut self, rule: &Rule, chosen: bool) {
@@ -119,23 +132,25 @@ impl Watch for Explainer<'_, '_> {
             }));
         }
         self.decided |= rule.action != Action::None || !chosen;
-        self.wildcard(rule, Findings::Hit(does));
+        let why = rule.conditions.iter().map(|condition| why(self.seen, condition)).collect();
+        self.wildcard(rule, Found::Hit, why, Some(does));
     }
 
     fn missed(&mut self, rule: &Rule) {
         let failed = rule.conditions.iter().filter(|condition| !self.seen.satisfies(condition));
         let failed = failed.map(|condition| why(self.seen, condition)).collect();
-        self.wildcard(rule, Findings::Missed(failed));
+        self.wildcard(rule, Found::Missed, failed, None);
     }
 
     fn unasked(&mut self, rule: &Rule) {
-        self.wildcard(rule, Findings::NotAsked);
+        self.wildcard(rule, Found::NotAsked, Vec::new(), None);
     }
 }
 
 impl Explainer<'_, '_> {
-    fn wildcard(&mut self, rule: &Rule, found: Findings) {
-        self.findings.push(Finding { id: rule.id, name: rule.name.clone(), precise: false, found });
+    fn wildcard(&mut self, rule: &Rule, found: Found, why: Vec<String>, does: Option<String>) {
+        let (id, name) = (rule.id, rule.name.clone());
+        self.findings.push(Finding { id, name, precise: false, found, why, does });
     }
 }
 
@@ -152,7 +167,7 @@ fn does(action: Action, then: Then, sample: Option<Sample>, chosen: bool) -> Str
     }
 }
 
-/// Why a condition does not hold.
+/// Why a condition holds, or does not.
 fn why(seen: &Seen<'_>, condition: &Condition) -> String {
     match seen.has(&condition.test) {
         Some(value) => format!("{condition}: the packet has {}", shown(&value)),
@@ -163,16 +178,23 @@ fn why(seen: &Seen<'_>, condition: &Condition) -> String {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "packet: {}", self.packet)?;
+        if self.precise_rules > 0 && !self.findings.iter().any(|finding| finding.precise) {
+            writeln!(f, "precise rules: none of {} is hit", self.precise_rules)?;
+        }
         for finding in &self.findings {
             let kind = if finding.precise { "precise rule" } else { "rule" };
             write!(f, "{kind} {}", finding.id)?;
             if let Some(name) = &finding.name {
                 write!(f, " ({})", shown(name))?;
             }
-            match &finding.found {
-                Findings::Hit(does) => writeln!(f, ": hit: {does}")?,
-                Findings::Missed(why) => writeln!(f, ": not hit: {}", why.join("; "))?,
-                Findings::NotAsked => writeln!(f, ": not asked")?,
+            let why = finding.why.join("; ");
+            match (finding.found, &finding.does) {
+                (Found::NotAsked, _) => writeln!(f, ": not asked")?,
+                (Found::Missed, _) => writeln!(f, ": not hit: {why}")?,
+                (Found::Hit, does) => {
+                    write!(f, ": hit: {}", does.as_deref().unwrap_or_default())?;
+                    if why.is_empty() { writeln!(f)? } else { writeln!(f, " ({why})")? }
+                }
             }
         }
         write!(f, "=> {}", self.action)?;

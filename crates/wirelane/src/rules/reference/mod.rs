@@ -11,7 +11,7 @@ use std::time::Duration;
 use wirelane_datapath::layout::Parsed;
 use wirelane_datapath::rules::{Counts, Facts, Judged, MAX_HITS, judged_flags};
 
-pub use self::explain::{Explanation, Finding, Findings};
+pub use self::explain::{Explanation, Finding, Found};
 pub use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
 use super::precise::own_shapes;

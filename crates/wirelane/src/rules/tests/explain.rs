@@ -5,7 +5,7 @@ use wirelane_datapath::native;
 use wirelane_datapath::rules::Facts;
 
 use super::generator::{self, Values};
-use crate::rules::{Action, Findings, Reference, RuleSet, Seen};
+use crate::rules::{Action, Found, Reference, RuleSet, Seen};
 use crate::testing::Dice;
 
 /// UDP from 192.0.2.1:5353 to 198.51.100.7:53, and what is known beside it.
@@ -75,14 +75,16 @@ fn each_rule_says_what_it_has_to_do_with_the_packet() {
         explained.to_string(),
         "packet: src 192.0.2.1, dst 198.51.100.7, src-port 5353, dst-port 53, protocol udp, kind ipv4, dscp ef, \
          length 28, queue 2, direction rx\n\
-         precise rule 900: hit: src=198.51.100.7 src-port=53 both-ways=true: none, then continue, in the other \
-         direction\n\
+         precise rule 900: hit: none, then continue, in the other direction (src=198.51.100.7 src-port=53 \
+         both-ways=true)\n\
          rule 10 (web): not hit: protocol = tcp: the packet has udp; port = 80, 443: the packet has 5353 and 53\n\
          rule 20: not hit: not.dscp = ef, cs0: the packet has ef; tcp-flags = S/SA: the packet has none; \
          vlan = 7: the packet has none\n\
          rule 30: hit: none, then continue, truncated to 96 bytes, makes no precise rule, as the packet lacks a field \
-         of it\n\
-         rule 40: hit: count, makes a precise rule: dst=198.51.100.7 dst-port=53 both-ways=true: drop\n\
+         of it (host = 198.51.100.0/24: the packet has 192.0.2.1 and 198.51.100.7; not.vlan = 4-9: the packet has \
+         none)\n\
+         rule 40: hit: count, makes a precise rule: dst=198.51.100.7 dst-port=53 both-ways=true: drop (dst-port = 53: \
+         the packet has 53; length = 0-100: the packet has 28)\n\
          rule 50: not asked\n\
          => count, by rule 40, truncated to 96 bytes, tagged 3"
     );
@@ -98,9 +100,16 @@ fn each_rule_says_what_it_has_to_do_with_the_packet() {
 fn without_a_rule_it_is_the_default() {
     let (parsed, facts) = query();
     let seen = Seen { parsed: &parsed, inner: false, facts: &facts, device: "" };
-    let set = super::set("default = \"drop\"\n[[rule]]\nid = 3\ndevice = \"eth0\"\naction = \"pass\"\n");
+    let set = super::set(
+        "default = \"drop\"\n[[precise]]\nid = 1\nvlan = 3\naction = \"drop\"\n[[rule]]\nid = 3\ndevice = \"eth0\"\naction = \"pass\"\n",
+    );
     let explained = set.explain(&seen).to_string();
-    assert!(explained.contains("rule 3: not hit: device = eth0: the packet has none\n"), "{explained}");
+    assert!(
+        explained.contains(
+            "precise rules: none of 1 is hit\nrule 3: not hit: device = eth0: the packet has none\n"
+        ),
+        "{explained}"
+    );
     assert!(explained.ends_with("=> drop, by default"), "{explained}");
     // A rule without an action of its own is named all the same.
     let set = super::set("[[rule]]\nid = 3\naction = \"none\"\n");
@@ -142,13 +151,13 @@ fn what_is_explained_is_what_is_decided() {
             let explained = set.explain(&Seen { parsed: &parsed, inner, facts: &facts, device: "eth0" });
             assert_eq!(explained.rule_id, judged.rule_id);
             let wildcard = explained.findings.iter().filter(|finding| !finding.precise);
-            let hits = wildcard.filter(|finding| matches!(finding.found, Findings::Hit(_))).count();
+            let hits = wildcard.filter(|finding| matches!(finding.found, Found::Hit)).count();
             assert_eq!(hits as u32, judged.hits, "{explained}");
             // A rule that is not hit says why; one that is, does not.
-            assert!(explained.findings.iter().all(|finding| match &finding.found {
-                Findings::Missed(why) => !why.is_empty(),
-                Findings::Hit(does) => !does.is_empty(),
-                Findings::NotAsked => true,
+            assert!(explained.findings.iter().all(|finding| match finding.found {
+                Found::Missed => !finding.why.is_empty() && finding.does.is_none(),
+                Found::Hit => finding.does.is_some(),
+                Found::NotAsked => finding.why.is_empty() && finding.does.is_none(),
             }));
         }
     }

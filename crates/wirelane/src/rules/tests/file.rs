@@ -202,7 +202,7 @@ fn every_field_of_a_precise_rule() {
 #[test]
 fn words_are_the_same_fields() {
     let words =
-        "id=7 host=192.0.2.0/24,2001:db8::/32 not.port=22,80 tcp-flags=S/SA action=drop sample=4 tag=1";
+        "id=7 host=192.0.2.0/24,2001:db8::/32 not.port=22,80 tcp-flags=S/SA action=drop sample=0x4 tag=1";
     let of_file = set(r#"
         [[rule]]
         id = 7

@@ -72,6 +72,22 @@ fn columns_count_characters() {
 }
 
 #[test]
+fn a_long_line_takes_no_longer_than_many_short_ones() {
+    let began = std::time::Instant::now();
+    let ports = "1, ".repeat(400_000);
+    let set = super::set(&rule(&format!("port = [{ports}\"2-3\"]")));
+    let Test::Port(ranges) = &set.rules[0].conditions[0].test else { panic!("port") };
+    assert_eq!(ranges.len(), 400_001);
+    // The wrong ones are found where they are, also behind letters of several bytes.
+    let found = mistakes(&rule(&format!("name = \"{}\"\nport = [{ports}\"x\"]", "ü".repeat(60))));
+    assert!(found[0].starts_with("5:1200009: 'x' is not a number"), "{found:?}");
+    let letters = format!("port = [{}0]", "\"ü\", ".repeat(1000));
+    let found = mistakes(&rule(&letters));
+    assert!(found[99].starts_with(&format!("4:{}: ", 9 + 5 * 99)), "{}", found[99]);
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[test]
 fn values_that_are_wrong() {
     for (fields, expected) in [
         ("port = -1", "4:8: -1 is not in 0 to 65535"),
@@ -117,6 +133,7 @@ fn values_that_are_wrong() {
         ("truncate = 0", "4:12: 0 is not in 1 to"),
         ("sample = 0", "4:10: 0 is not in 1 to"),
         ("sample-by = \"flow\"", "1:1: sample-by is there, but not sample"),
+        ("sample-by = \"flow\"\nsample = 0", "5:10: 0 is not in 1 to"),
         ("tag = 4294967296", "4:7: 4294967296 is not in 0 to 4294967295"),
         ("name = 7", "4:8: this is a number, not a string"),
         ("mirror = \"eth1\"", "4:1: 'mirror' cannot be done yet; there are pass, drop, count, none"),

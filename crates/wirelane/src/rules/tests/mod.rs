@@ -4,8 +4,10 @@
 //! file          what rule files mean
 //! mistakes      what is wrong with them, and where
 //! others        files that they name: other rule files, lists, CSV
+//! hostile       texts that nobody would write
 //! possible      rules that no packet can hit
 //! judge         compiled sets against the reference, over made-up packets and the corpus
+//! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
 //! explain       why
 //! generator     makes sets and packets
@@ -14,7 +16,9 @@
 mod explain;
 mod file;
 mod generator;
+mod hostile;
 mod judge;
+mod kernel;
 mod mistakes;
 mod others;
 mod possible;

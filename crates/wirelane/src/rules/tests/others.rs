@@ -94,15 +94,23 @@ fn mistakes_of_included_files_are_told_with_them() {
         &["a.toml:1:12: this is a number", "a.toml:1:15: \\0 cannot be read"],
     );
     has(&[("a.toml", "x = 1\n"), ("b", "")], &["a.toml:1:1: unknown field 'x'"]);
-    // Each file twice as often as the one before: no more than so many are read.
-    let names: Vec<String> = (0..20).map(|number| format!("{number}.toml")).collect();
-    let texts: Vec<String> =
-        (1..=20).map(|next| format!("include = [\"{next}.toml\", \"{next}.toml\"]\n")).collect();
-    let mut files: Vec<(&str, &str)> =
+}
+
+#[test]
+fn a_file_that_is_named_twice_is_read_once() {
+    let list = "lists.far = [\"10.0.0.0/8\"]\n[[rule]]\nid = 1\nsrc = \"@far\"\naction = \"drop\"\n";
+    let set = set(&[
+        ("a.toml", "include = [\"b.toml\", \"c.toml\", \"./c.toml\"]\n"),
+        ("b.toml", "include = \"c.toml\"\n"),
+        ("c.toml", list),
+    ]);
+    assert_eq!(set.rules.len(), 1);
+    // Each includes the next: no more than so many are read.
+    let names: Vec<String> = (0..300).map(|number| format!("{number}.toml")).collect();
+    let texts: Vec<String> = (1..=300).map(|next| format!("include = \"{next}.toml\"\n")).collect();
+    let files: Vec<(&str, &str)> =
         names.iter().zip(&texts).map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    files.push(("20.toml", ""));
-    let found = mistakes(&files);
-    assert!(found.len() == 1 && found[0].contains("there are more than 256 files to include"), "{found:#?}");
+    has(&files, &["255.toml:1:11: 256.toml is one file too many: 256 can be read"]);
 }
 
 #[test]
@@ -121,7 +129,7 @@ fn a_file_that_cannot_be_read_is_told() {
     RuleSet::read(&path).expect("a byte order mark and CR LF are no mistakes");
     // No more is read than a rule file may have.
     let endless = RuleSet::read("/dev/zero").expect_err("it has no end").to_string();
-    assert_eq!(endless, "/dev/zero: has more than 64 MiB");
+    assert_eq!(endless, "/dev/zero: has more than 16 MiB");
 }
 
 #[test]
@@ -235,6 +243,13 @@ fn precise_rules_from_csv() {
             "x.csv:1:19: no field is called ''; there are id",
         ],
     );
+    let wide = "src,".repeat(30);
+    has(
+        &[("a.toml", main), ("x.csv", &wide)],
+        &["x.csv:1:1: there are 31 columns, more than a rule has fields"],
+    );
+    let long = format!("src\n10.0.0.1{}\n", ",1".repeat(300_000));
+    has(&[("a.toml", main), ("x.csv", &long)], &["x.csv:2:10: there is no column for this"]);
     has(&[("a.toml", main), ("x.csv", "# nothing\n")], &["x.csv: is empty: the first row"]);
     has(
         &[("a.toml", "[[precise]]\nfile = \"x.csv\"\n"), ("x.csv", "src\n::1\n")],
