@@ -282,7 +282,8 @@ mod tests {
         assert_eq!(options("bench").parts, Part::ALL);
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
-        let known = "throughput, loss-free, cost, queues, workers, congestion, skew, sharing, rules".split(", ");
+        let known =
+            "throughput, loss-free, cost, queues, workers, congestion, skew, sharing, rules".split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }
 

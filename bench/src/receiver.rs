@@ -255,7 +255,13 @@ fn ledger(last: &Value) -> Result<Counts> {
     let elsewhere = field("filtered")? + field("absorbed")? + field("shed")?;
     ensure!(seen == elsewhere + lost + delivered, "the ledger does not balance: {last}");
     ensure!(delivered == analysed, "delivered but not analysed: {last}");
-    Ok(Counts { seen: Some(seen), received: analysed, lost, bytes: Some(field("bytes")?), ..Counts::default() })
+    Ok(Counts {
+        seen: Some(seen),
+        received: analysed,
+        lost,
+        bytes: Some(field("bytes")?),
+        ..Counts::default()
+    })
 }
 
 /// The number in front of these words.
@@ -287,12 +293,7 @@ fn netsniff(text: &str) -> Option<Counts> {
     let read = number_before(text, "packets incoming")?;
     let unread = number_before(text, "unread on exit")?;
     let dropped = number_before(text, "packets failed filter")?;
-    Some(Counts {
-        seen: Some(read + unread),
-        received: read,
-        lost: unread.max(dropped),
-        ..Counts::default()
-    })
+    Some(Counts { seen: Some(read + unread), received: read, lost: unread.max(dropped), ..Counts::default() })
 }
 
 #[cfg(test)]

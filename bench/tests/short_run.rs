@@ -296,6 +296,7 @@ fn an_unknown_part_is_refused_with_those_that_there_are() {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    let known = ["throughput", "loss-free", "cost", "queues", "workers", "congestion", "skew", "sharing", "rules"];
+    let known =
+        ["throughput", "loss-free", "cost", "queues", "workers", "congestion", "skew", "sharing", "rules"];
     assert!(errors.contains("qeues") && known.iter().all(|part| errors.contains(part)), "{errors}");
 }

@@ -111,8 +111,10 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     };
     let latest: Latest = (0..=SKEWED_FLOWS).map(|_| AtomicU64::new(0)).collect();
     let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
-        let mut threads: Vec<_> =
-            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options, sieve.as_ref(), &latest))).collect();
+        let mut threads: Vec<_> = workers
+            .into_iter()
+            .map(|worker| scope.spawn(|| analyse(worker, options, sieve.as_ref(), &latest)))
+            .collect();
         if let Some(shared) = &shared {
             threads.extend(cores.iter().map(|_| scope.spawn(|| take_in_turn(shared, options))));
         }

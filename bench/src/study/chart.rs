@@ -162,7 +162,13 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
             Study::Filters => {
                 panel("Packets judged", "Mpps", "packets that are wanted", None, &mpps);
                 let cpu = |line: &Line| Some(single(line.receiver_ns));
-                panel("CPU time of the receiver's process per packet", "ns", "packets that are wanted", None, &cpu);
+                panel(
+                    "CPU time of the receiver's process per packet",
+                    "ns",
+                    "packets that are wanted",
+                    None,
+                    &cpu,
+                );
             }
         }
     }

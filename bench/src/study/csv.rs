@@ -120,7 +120,10 @@ mod tests {
         let counts: Vec<usize> = medians.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((counts.len(), counts[0]), (2, counts[1]), "{medians}");
         assert!(
-            text.lines().nth(1).unwrap().starts_with("congestion,1,A,0,full,controlled,,1000,0,1,9,991,0,0,0,0,")
+            text.lines()
+                .nth(1)
+                .unwrap()
+                .starts_with("congestion,1,A,0,full,controlled,,1000,0,1,9,991,0,0,0,0,")
         );
     }
 }

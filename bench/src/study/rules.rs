@@ -74,7 +74,9 @@ pub fn astray(study: Study, series: Series, x: u32, judged: &Judged) -> u64 {
     // What an application lost it has not judged.
     let surely = if series == Series::FilterWorker { judged.received } else { delivered };
     let elsewhere = match series {
-        Series::ForwardLeft | Series::FilterKernel | Series::FilterWorker | Series::Tcpdump => judged.absorbed,
+        Series::ForwardLeft | Series::FilterKernel | Series::FilterWorker | Series::Tcpdump => {
+            judged.absorbed
+        }
         _ => judged.filtered,
     };
     wanted.saturating_sub(judged.device_dropped + delivered) + surely.saturating_sub(wanted) + elsewhere
@@ -107,7 +109,9 @@ pub struct RuleFiles {
 impl RuleFiles {
     /// No files so far.
     pub fn new() -> RuleFiles {
-        RuleFiles { folder: std::env::temp_dir().join(format!("wirelane-bench-rules-{}", std::process::id())) }
+        RuleFiles {
+            folder: std::env::temp_dir().join(format!("wirelane-bench-rules-{}", std::process::id())),
+        }
     }
 
     /// So many precise rules, one for each of as many flows, which all count.
@@ -232,10 +236,8 @@ fn wildcard(rules: u32, others: Others) -> String {
         );
     }
     let [_, dst, _, dst_port] = fitting;
-    let _ = writeln!(
-        text,
-        "[[rule]]\nid = {rules}\n{dst}\nprotocol = \"udp\"\n{dst_port}\naction = \"count\"\n"
-    );
+    let _ =
+        writeln!(text, "[[rule]]\nid = {rules}\n{dst}\nprotocol = \"udp\"\n{dst_port}\naction = \"count\"\n");
     text
 }
 
@@ -258,7 +260,8 @@ mod tests {
 
     #[test]
     fn packets_where_the_rules_do_not_want_them_are_astray() {
-        let all = Judged { offered: 2560, device_dropped: 0, received: 8, lost: 2, filtered: 0, absorbed: 2550 };
+        let all =
+            Judged { offered: 2560, device_dropped: 0, received: 8, lost: 2, filtered: 0, absorbed: 2550 };
         let of = |series, judged: Judged| astray(Study::Forwarding, series, 60, &judged);
         assert_eq!(of(Series::ForwardTaken, all), 0);
         assert_eq!(of(Series::ForwardTaken, Judged { received: 9, absorbed: 2549, ..all }), 1);

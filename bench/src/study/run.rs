@@ -211,7 +211,9 @@ impl Runner<'_> {
         let mut bed = self.bed(setup, 1)?;
         for x in turned(&self.numbers(&rules::PRECISE), round) {
             let file = self.files.precise(x)?;
-            for (series, flows) in turned(&[(Series::Drop, x), (Series::RuleHit, 1), (Series::RuleSpread, x)], round) {
+            for (series, flows) in
+                turned(&[(Series::Drop, x), (Series::RuleHit, 1), (Series::RuleSpread, x)], round)
+            {
                 let ask = self.ask(Study::PreciseRules, setup, series, round);
                 let traffic = Traffic::Flows(flows);
                 self.try_out(&mut bed, &Ask { x, traffic, rules: Some(&file), ..ask })?;
@@ -224,9 +226,13 @@ impl Runner<'_> {
         let setup = self.first_setup()?;
         let mut bed = self.bed(setup, 1)?;
         for x in turned(&self.numbers(&rules::WILDCARD), round) {
-            let (apart, near) = (self.files.wildcard(x, Others::Apart)?, self.files.wildcard(x, Others::Near)?);
-            let all =
-                [(Series::Drop, None), (Series::RulesApart, Some(&*apart)), (Series::RulesNear, Some(&*near))];
+            let (apart, near) =
+                (self.files.wildcard(x, Others::Apart)?, self.files.wildcard(x, Others::Near)?);
+            let all = [
+                (Series::Drop, None),
+                (Series::RulesApart, Some(&*apart)),
+                (Series::RulesNear, Some(&*near)),
+            ];
             for (series, rules) in turned(&all, round) {
                 let ask = self.ask(Study::WildcardRules, setup, series, round);
                 self.try_out(&mut bed, &Ask { x, rules, ..ask })?;
@@ -239,8 +245,11 @@ impl Runner<'_> {
         let setup = self.first_setup()?;
         let mut bed = self.bed(setup, 1)?;
         let (taken, left) = (self.files.forwarding(Rest::Counted)?, self.files.forwarding(Rest::Dropped)?);
-        let all =
-            [(Series::Drop, None), (Series::ForwardTaken, Some(&*taken)), (Series::ForwardLeft, Some(&*left))];
+        let all = [
+            (Series::Drop, None),
+            (Series::ForwardTaken, Some(&*taken)),
+            (Series::ForwardLeft, Some(&*left)),
+        ];
         for size in turned(&FORWARDED_SIZES, round) {
             for (series, rules) in turned(&all, round) {
                 let ask = self.ask(Study::Forwarding, setup, series, round);

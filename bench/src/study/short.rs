@@ -54,8 +54,7 @@ fn row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
     let most = of.iter().map(|line| line.x).filter(|x| *x != FULL_SPEED).max()?;
     let at = |x: u32, series: Series| of.iter().copied().find(|line| (line.x, line.series) == (x, series));
     let of_one = |series| at(most, series).map_or_else(none, |line| middle(line.of_one));
-    let of_limit =
-        |x: u32, series: Series| at(x, series).map_or_else(none, |line| ratio(line.of_limit));
+    let of_limit = |x: u32, series: Series| at(x, series).map_or_else(none, |line| ratio(line.of_limit));
     let setup = setup.name();
     let row = |what: String, ours: String, beside: String| vec![study.name().to_owned(), what, ours, beside];
     Some(match study {

@@ -284,7 +284,8 @@ pub(super) mod tests {
             offered: absorbed,
             ..point(Study::PreciseRules, Series::RuleSpread, x, round, 0)
         };
-        let lines = summarise(&[of(1, 0, 1000), of(40_000, 0, 900), of(1, 1, 500), of(40_000, 1, 450)], false);
+        let lines =
+            summarise(&[of(1, 0, 1000), of(40_000, 0, 900), of(1, 1, 500), of(40_000, 1, 450)], false);
         let many = find(&lines, 40_000, Series::RuleSpread);
         assert_eq!((many.of_one.unwrap().median, many.pps.high), (0.9, 900.0));
         // Half a second of CPU time.
