@@ -28,13 +28,13 @@
 #include "ring.h"
 
 #define WL_SHED_PARTS 256
-#define WL_SHED_PLAY  4
+#define WL_SHED_PLAY  8
 
 /* Whether the ring refuses this packet. */
 static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring_index,
 				    const struct wl_group *group, __u32 hash)
 {
-	__u64 low = group->shed_low, high = group->shed_high, unread, level, least;
+	__u64 low = group->shed_low, high = group->shed_high, unread, level, least, most;
 
 	if (!high)
 		return false;
@@ -47,9 +47,10 @@ static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring
 			ring->shed_level = 0;
 		return false;
 	}
-	least = unread >= high ? WL_SHED_PARTS : (unread - low) * WL_SHED_PARTS / (high - low);
-	if (level < least || level > least * WL_SHED_PLAY) {
-		level = level < least ? least : least * WL_SHED_PLAY;
+	most = (unread - low) * (WL_SHED_PARTS * WL_SHED_PLAY) / (high - low);
+	least = unread >= high ? WL_SHED_PARTS : most / WL_SHED_PLAY;
+	if (level < least || level > most) {
+		level = level < least ? least : most;
 		ring->shed_level = level;
 	}
 	/* The buckets are chosen by the low bits of the hash, this by the high ones. */

@@ -238,7 +238,7 @@ impl RingSource {
                 self.sleep = if found.1 < self.highest_watermark / LITTLE {
                     (self.sleep * 2).min(LONGEST_SLEEP)
                 } else {
-                    SHORTEST_SLEEP
+                    (self.sleep / 2).max(SHORTEST_SLEEP)
                 };
                 return Ok(Some(found));
             }
