@@ -79,7 +79,7 @@ pub fn hits(stats: &RuleStats) -> BTreeMap<u32, u64> {
 /// Packets from source ports 1000 to 1255, in turn, each of 100 bytes.
 pub const PORTS: [&str; 8] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000", "--size", "100"];
 
-/// Packets of each port that are sent.
-pub const TURNS: u64 = 8;
+/// Packets of each port that are sent: all of them fit into the smallest ring, where nobody reads yet.
+pub const TURNS: u64 = 2;
 /// Packets that are sent in one go.
 pub const SENT: u64 = 256 * TURNS;

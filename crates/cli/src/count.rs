@@ -39,7 +39,7 @@ pub const HELP: &str = "\
 Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
   filtered   refused by the filter expression or a rule (--rules)
-  absorbed   only counted, by a rule with action = "count"
+  absorbed   only counted, by a rule whose action is count
   shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up (engines
              packet and xsk tell the causes apart below the table, as lost_by)

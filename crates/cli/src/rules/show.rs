@@ -63,6 +63,7 @@ fn all_precise(client: &mut Client) -> Result<Vec<PreciseLine>> {
         all.extend(lines);
         from = next;
     }
+    all.sort_by_key(|line| (line.rule.id, line.device));
     Ok(all)
 }
 

@@ -204,7 +204,7 @@ fn rules_age_by_the_time_of_packets_and_are_swept() {
     assert_eq!(at(110, [192, 0, 2, 1]), Fate::Absorbed);
     assert_eq!(at(120, [192, 0, 2, 1]), delivered, "the rule has ended, swept or not, and is made anew");
     let stats = rules.stats().unwrap();
-    assert_eq!((stats.rules[0].hits.packets, stats.rules[0].inserted, stats.precise), (2, 2, 1));
+    assert_eq!((stats.rules[0].hits.packets, stats.rules[0].inserted, stats.precise), (2, 2, 2));
     at(131, [203, 0, 113, 1]);
     while rules.sweep().unwrap() {}
     let stats = rules.stats().unwrap();
