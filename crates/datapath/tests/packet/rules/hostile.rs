@@ -22,10 +22,10 @@ fn lead(dice: &mut Dice, nodes: usize, classes: usize) -> u32 {
 }
 
 fn word(dice: &mut Dice) -> u64 {
-    match dice.below(4) {
+    match dice.below(8) {
         0 => 0,
-        1 => u64::MAX,
-        2 => 1 << dice.below(64),
+        1 => 1 << dice.below(64),
+        2..6 => u64::MAX,
         _ => dice.next(),
     }
 }
@@ -53,7 +53,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
     set.clauses = 1;
     set.rules = dice.next() as u32;
     set.default_verdict = dice.below(5) as u32;
-    set.used = dice.next() as u32 & dice.next() as u32;
+    set.used = dice.next() as u32 & dice.next() as u32 & dice.next() as u32;
     set.shapes = *dice.pick(&[0, 3, u32::MAX]);
     for at in 0..DIMS {
         let root = lead(dice, nodes, classes);
