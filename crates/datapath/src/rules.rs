@@ -2,6 +2,7 @@
 //!
 //! As in [`crate::layout`], the C header is the source and a test compares the two.
 
+use std::alloc::Layout;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most wildcard rules of a set, and most of its clauses (`WL_RULES_MAX`).
@@ -235,8 +236,16 @@ pub struct Set {
 impl Set {
     /// A set without rules, which passes everything.
     pub fn empty() -> Box<Set> {
-        // SAFETY: a Set is integers and arrays of integers, for which zeros are a valid value.
-        let mut set = unsafe { Box::<Set>::new_zeroed().assume_init() };
+        // It is too large for a stack.
+        let layout = Layout::new::<Set>();
+        // SAFETY: a Set has a size, which is not 0.
+        let memory = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<Set>();
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        // SAFETY: allocated above as a Box of a Set is, owned by nobody else; a Set is integers and arrays of integers,
+        // for which zeros are a valid value.
+        let mut set = unsafe { Box::from_raw(memory) };
         set.default_verdict = verdict::PASS.into();
         set
     }

@@ -239,6 +239,6 @@ impl Packet<'_> {
         }
         value = (value ^ value >> 32).wrapping_mul(0x94d0_49bb_1331_11eb);
         value = (value ^ value >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (value >> 32) * u64::from(rule.sample) >> 32 == 0
+        ((value >> 32) * u64::from(rule.sample)) >> 32 == 0
     }
 }
