@@ -45,7 +45,11 @@ impl Source for Stoppable {
 }
 
 impl FileCapture {
-    pub(crate) fn read(input: FileInput, filter: FileFilter, rules: Option<(&RuleSet, bool)>) -> Result<FileCapture> {
+    pub(crate) fn read(
+        input: FileInput,
+        filter: FileFilter,
+        rules: Option<(&RuleSet, bool)>,
+    ) -> Result<FileCapture> {
         let name = input.name().display().to_string();
         let mut source = FileSource::read(input, FileOptions::default())?;
         let filter = Arc::new(FileInUse::new(filter));
