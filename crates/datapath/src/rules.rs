@@ -235,8 +235,22 @@ pub struct Set {
 impl Set {
     /// A set without rules, which passes everything.
     pub fn empty() -> Box<Set> {
-        // SAFETY: a Set is integers and arrays of integers, for which zeros are a valid value.
-        let mut set = unsafe { Box::<Set>::new_zeroed().assume_init() };
+        let none = Rule::default();
+        let field = Field::default();
+        let mut set = Box::new(Set {
+            version: 0,
+            clauses: 0,
+            rules: 0,
+            default_verdict: 0,
+            used: 0,
+            shapes: 0,
+            slots: 0,
+            pad: 0,
+            dims: [field; DIMS],
+            shape: [0; MAX_SHAPES],
+            rule_of: [0; MAX_RULES],
+            rule: [none; MAX_RULES],
+        });
         set.default_verdict = verdict::PASS.into();
         set
     }
