@@ -143,10 +143,10 @@ struct Built {
 fn build(clauses: &[Clause], most: Room) -> std::result::Result<Built, Full> {
     let mut tables = Tables::new(clauses.len(), most.classes, most.nodes)?;
     let (mut used, mut dims) = (0, [flat::Field::default(); flat::DIMS]);
-    for dim in 0..DIMS_USED {
+    for (dim, place) in dims.iter_mut().enumerate().take(DIMS_USED) {
         if clauses.iter().any(|clause| clause.demands[dim].is_some()) {
             used |= 1 << dim;
-            dims[dim] = field(&mut tables, clauses, dim)?;
+            *place = field(&mut tables, clauses, dim)?;
         }
     }
     let (nodes, classes) = tables.finish();

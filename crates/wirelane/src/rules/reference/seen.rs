@@ -226,7 +226,7 @@ impl<'p> Seen<'p> {
         value = (value ^ value >> 32).wrapping_mul(0x94d0_49bb_1331_11eb);
         value = (value ^ value >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The first of so many equal parts of the range of hashes.
-        (value >> 32) * u64::from(one_in) >> 32 == 0
+        ((value >> 32) * u64::from(one_in)) >> 32 == 0
     }
 
     /// The packet in a few words: what there is of addresses, ports, protocol, and so on.

@@ -125,7 +125,7 @@ fn told(text: &str, error: Error) {
 fn spoilt_files_are_sets_or_have_mistakes() {
     let mut dice = Dice(17);
     let (mut right, mut wrong) = (0, 0);
-    for _ in 0..4000 {
+    for _ in 0..1500 {
         let text = spoilt(&mut dice, FILE);
         match RuleSet::parse(&text) {
             Ok(set) => {
@@ -143,14 +143,14 @@ fn spoilt_files_are_sets_or_have_mistakes() {
         }
     }
     println!("{right} right, {wrong} wrong");
-    assert!(right > 100 && wrong > 1000);
+    assert!(right > 10 && wrong > 500);
 }
 
 #[test]
 fn spoilt_words_are_rules_or_have_mistakes() {
     let mut dice = Dice(18);
     let mut right = 0;
-    for _ in 0..4000 {
+    for _ in 0..1500 {
         let text = spoilt(&mut dice, WORDS);
         match PreciseRule::from_words(&text) {
             Ok(rule) => {
@@ -163,7 +163,7 @@ fn spoilt_words_are_rules_or_have_mistakes() {
             told(&text, error);
         }
     }
-    assert!(right > 100, "{right}");
+    assert!(right > 10, "{right}");
 }
 
 #[test]

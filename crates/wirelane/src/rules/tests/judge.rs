@@ -131,7 +131,7 @@ fn all_was_said(said: &Said) {
 fn random_sets_and_packets() {
     let mut said = Said::default();
     let mut dice = Dice(5);
-    for turn in 0..400 {
+    for turn in 0..240 {
         let values = Values::few(&mut dice);
         let rules = if turn % 40 == 0 { 300 } else { dice.below(40) };
         let set = generator::set(&mut dice, &values, rules);
@@ -162,7 +162,7 @@ fn random_sets_and_the_packets_of_the_corpus() {
         .collect();
     let mut said = Said::default();
     let mut dice = Dice(6);
-    for _ in 0..120 {
+    for _ in 0..80 {
         // Values of some packets, so that these are met.
         let mut values = Values::none();
         values.tcp_flags.push(0x10);

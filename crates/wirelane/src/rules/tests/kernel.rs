@@ -64,9 +64,13 @@ impl Bytes {
             set.slots,
             0,
         ]);
-        set.dims.iter().for_each(|dim| drop(bytes.u32s(&[dim.root, dim.root6, dim.absent, 0])));
+        for dim in &set.dims {
+            bytes.u32s(&[dim.root, dim.root6, dim.absent, 0]);
+        }
         bytes.u32s(&set.shape);
-        set.rule_of.iter().for_each(|rule| drop(bytes.u16(*rule)));
+        for rule in &set.rule_of {
+            bytes.u16(*rule);
+        }
         for rule in &set.rule {
             bytes.u32s(&[rule.id, rule.slot]).u8(rule.verdict).u8(rule.flags).u16(rule.last_clause);
             bytes.u32s(&[rule.truncate, rule.sample, rule.tag]);

@@ -55,8 +55,8 @@ fn what_is_not_toml() {
     let lines: Vec<&str> = found.iter().map(|line| line.split(':').next().expect("a line")).collect();
     assert_eq!(lines, ["2", "4", "7"], "{found:#?}");
     // Deeper than anything that is read: dots in brackets, which have to be counted together.
-    has(&format!("x = {}", "[".repeat(40)), &["1:35: nothing in a rule file is nested deeper than 32"]);
-    has("x = {a.b = {c = [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", &["1:43: nothing in a rule file is nested"]);
+    has(&format!("x = {}", "[".repeat(40)), &["1:36: nothing in a rule file is nested deeper than 32"]);
+    has("x = {a.b = {c = [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", &["1:45: nothing in a rule file is nested"]);
     assert!(!mistakes(&format!("x = {}{}", "[".repeat(5000), "]".repeat(5000))).is_empty());
     let dotted = format!("{{{}a=", "a.".repeat(78));
     assert!(!mistakes(&format!("x = {}", dotted.repeat(78))).is_empty());
