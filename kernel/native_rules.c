@@ -33,6 +33,12 @@ static __always_inline const struct wl_rule_class *wl_rules_class(const struct w
 	return at < env->class_count ? &env->classes[at] : NULL;
 }
 
+static __always_inline __u64 wl_rules_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					   struct wl_rule_work *work, __u32 word)
+{
+	return wl_rule_word(env, set, work, word);
+}
+
 static __always_inline int wl_rules_act(const struct wl_rule_env *env, const struct wl_rule *rule,
 					const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					struct wl_rule_work *work)

@@ -10,8 +10,8 @@
  * Why the verifier accepts it, and stays small: what a table holds is used for an address only by a look-up
  * that may fail, or masked. What is asked twice is loaded twice, from memory that the verifier does not track
  * (wl_rule_fresh): a copy in a register would make a path of its own of each answer. So the paths through one
- * dimension end in one state. The classes that were found are pointers, and cannot be kept in such memory:
- * they are on the stack, where those of dimensions that are not used are class 0 and look the same.
+ * dimension end in one state. Classes that were found are kept there too, by their numbers, as pointers
+ *cannot be: they are looked up again for each word, which is seldom more than one.
  */
 #ifndef WL_PACKET_CLASSIFY_H
 #define WL_PACKET_CLASSIFY_H
@@ -20,11 +20,14 @@
 
 #define wl_rule_fresh(field) (*(volatile __typeof__(field) *)&(field))
 
-/* A loop over the dimensions must be none: what it counts would lead to a place on the stack. */
-#ifdef __clang__
-#define WL_UNROLL _Pragma("unroll")
+/*
+ * What is masked next, so that the mask stays, whatever the compiler knows: Linux 6.1 does not see what
+ * shifts by a register and ORs of 32 bits leave.
+ */
+#ifdef __bpf__
+#define wl_rule_hide(value) wl_keep(value)
 #else
-#define WL_UNROLL _Pragma("GCC unroll 16")
+#define wl_rule_hide(value) ((void)(value))
 #endif
 
 struct wl_rule_env;
@@ -32,11 +35,8 @@ struct wl_rule_env;
 static __always_inline const struct wl_rule_node *wl_rules_node(const struct wl_rule_env *env, __u32 at);
 static __always_inline const struct wl_rule_class *wl_rules_class(const struct wl_rule_env *env, __u32 at);
 
-/* What one packet's walk has found. */
-struct wl_rule_found {
-	const struct wl_rule_class *of[WL_RULE_DIMS_USED];
-	__u64 live; /* words in which a clause may accept the packet */
-};
+_Static_assert(sizeof(((struct wl_rule_work *)0)->of) == WL_RULE_DIMS_USED * sizeof(__u32),
+	       "one a dimension");
 
 /* The lowest bit that is set, of a number that is not 0. BPF has no instruction for it. */
 static __always_inline __u32 wl_lowest_bit(__u64 bits)
@@ -94,10 +94,7 @@ static __always_inline __u32 wl_rule_step(const struct wl_rule_env *env, __u32 n
 
 	if (next & WL_RULE_LEAF)
 		return next;
-#ifdef __bpf__
-	/* The mask must stay, whatever the compiler knows: Linux 6.1 does not see what a shift leaves. */
-	wl_keep(byte);
-#endif
+	wl_rule_hide(byte);
 	node = wl_rules_node(env, next);
 	return node ? node->next[byte & 0xff] : ~0u;
 }
@@ -140,16 +137,16 @@ static __always_inline __u32 wl_rule_address_root(const struct wl_rule_field *fi
  * A walk has ended at `leaf`. Whether a clause may still accept the packet: what is no leaf, or of no class,
  * accepts nothing (a compiler's mistake, which must not lead anywhere).
  */
-static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl_rule_found *found, __u32 dim,
+static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl_rule_work *work, __u32 dim,
 					__u32 leaf)
 {
 	const struct wl_rule_class *class = wl_rules_class(env, leaf ^ WL_RULE_LEAF);
 
 	if (!class)
 		return 0;
-	found->of[dim] = class;
-	found->live &= class->summary;
-	return found->live != 0;
+	work->of[dim] = leaf ^ WL_RULE_LEAF;
+	wl_rule_fresh(work->live) &= class->summary;
+	return wl_rule_fresh(work->live) != 0;
 }
 
 #define WL_RULE_USED(set, dim) (wl_rule_fresh((set)->used) & (1u << (dim)))
@@ -161,45 +158,43 @@ static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl
 /* Finds the classes of a packet. 0: no clause accepts it. */
 static __always_inline int wl_rules_classify(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					     const struct wl_parsed *parsed, const struct wl_ip *chosen,
-					     const struct wl_rule_facts *facts, struct wl_rule_found *found)
+					     struct wl_rule_work *work)
 {
+	const struct wl_rule_facts *facts = &work->facts;
 	const struct wl_rule_field *dims = set->dims;
 	const struct wl_rule_class *all = wl_rules_class(env, 0);
-	__u32 value, next, i;
+	__u32 value, next;
 
 	if (!all)
 		return 0;
-	WL_UNROLL
-	for (i = 0; i < WL_RULE_DIMS_USED; i++)
-		found->of[i] = all;
-	found->live = all->summary;
+	wl_rule_fresh(work->live) = all->summary;
 
 	/* The order is free; what decides most comes first, as many packets then meet no more than that. */
 	if (WL_RULE_USED(set, WL_DIM_SRC)) {
 		next = wl_rule_address_root(&dims[WL_DIM_SRC], chosen);
-		if (!wl_rule_meet(env, found, WL_DIM_SRC, wl_rule_steps(env, next, chosen->src)))
+		if (!wl_rule_meet(env, work, WL_DIM_SRC, wl_rule_steps(env, next, chosen->src)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_DST)) {
 		next = wl_rule_address_root(&dims[WL_DIM_DST], chosen);
-		if (!wl_rule_meet(env, found, WL_DIM_DST, wl_rule_steps(env, next, chosen->dst)))
+		if (!wl_rule_meet(env, work, WL_DIM_DST, wl_rule_steps(env, next, chosen->dst)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_DST_PORT)) {
 		next = wl_rule_root(&dims[WL_DIM_DST_PORT], wl_rule_fresh(chosen->flags) & WL_IP_PORTS);
 		value = __builtin_bswap16(chosen->dst_port);
-		if (!wl_rule_meet(env, found, WL_DIM_DST_PORT, wl_rule_step2(env, next, value)))
+		if (!wl_rule_meet(env, work, WL_DIM_DST_PORT, wl_rule_step2(env, next, value)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_SRC_PORT)) {
 		next = wl_rule_root(&dims[WL_DIM_SRC_PORT], wl_rule_fresh(chosen->flags) & WL_IP_PORTS);
 		value = __builtin_bswap16(chosen->src_port);
-		if (!wl_rule_meet(env, found, WL_DIM_SRC_PORT, wl_rule_step2(env, next, value)))
+		if (!wl_rule_meet(env, work, WL_DIM_SRC_PORT, wl_rule_step2(env, next, value)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_PROTO)) {
 		next = wl_rule_root(&dims[WL_DIM_PROTO], wl_rule_is_ip(chosen));
-		if (!wl_rule_meet(env, found, WL_DIM_PROTO, wl_rule_step(env, next, chosen->proto)))
+		if (!wl_rule_meet(env, work, WL_DIM_PROTO, wl_rule_step(env, next, chosen->proto)))
 			return 0;
 	}
 	if (!WL_RULE_SOME_SELDOM(set))
@@ -207,66 +202,70 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 	if (WL_RULE_USED(set, WL_DIM_KIND)) {
 		value = wl_rule_kind(parsed, chosen, facts);
 		next = wl_rule_step(env, dims[WL_DIM_KIND].root, value);
-		if (!wl_rule_meet(env, found, WL_DIM_KIND, next))
+		if (!wl_rule_meet(env, work, WL_DIM_KIND, next))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_TCP_FLAGS)) {
 		next = wl_rule_root(&dims[WL_DIM_TCP_FLAGS], wl_rule_fresh(chosen->flags) & WL_IP_TCP);
-		if (!wl_rule_meet(env, found, WL_DIM_TCP_FLAGS, wl_rule_step(env, next, chosen->tcp_flags)))
+		if (!wl_rule_meet(env, work, WL_DIM_TCP_FLAGS, wl_rule_step(env, next, chosen->tcp_flags)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_VLAN)) {
 		next = wl_rule_step2(env, dims[WL_DIM_VLAN].root, wl_rule_vlan(parsed));
-		if (!wl_rule_meet(env, found, WL_DIM_VLAN, next))
+		if (!wl_rule_meet(env, work, WL_DIM_VLAN, next))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_TOS)) {
 		next = wl_rule_root(&dims[WL_DIM_TOS], wl_rule_is_ip(chosen));
-		if (!wl_rule_meet(env, found, WL_DIM_TOS, wl_rule_step(env, next, chosen->tos)))
+		if (!wl_rule_meet(env, work, WL_DIM_TOS, wl_rule_step(env, next, chosen->tos)))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_LENGTH)) {
 		value = wl_rule_fresh(facts->wire_len);
 		next = wl_rule_step2(env, dims[WL_DIM_LENGTH].root, value < 0xffff ? value : 0xffff);
-		if (!wl_rule_meet(env, found, WL_DIM_LENGTH, next))
+		if (!wl_rule_meet(env, work, WL_DIM_LENGTH, next))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_QUEUE)) {
 		next = wl_rule_step2(env, dims[WL_DIM_QUEUE].root, facts->queue);
-		if (!wl_rule_meet(env, found, WL_DIM_QUEUE, next))
+		if (!wl_rule_meet(env, work, WL_DIM_QUEUE, next))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_ETHERTYPE)) {
 		next = wl_rule_root(&dims[WL_DIM_ETHERTYPE], wl_rule_fresh(parsed->eth_type) != 0);
 		next = wl_rule_step2(env, next, parsed->eth_type);
-		if (!wl_rule_meet(env, found, WL_DIM_ETHERTYPE, next))
+		if (!wl_rule_meet(env, work, WL_DIM_ETHERTYPE, next))
 			return 0;
 	}
 	if (WL_RULE_USED(set, WL_DIM_ICMP_TYPE)) {
 		next = wl_rule_root(&dims[WL_DIM_ICMP_TYPE], wl_rule_fresh(chosen->flags) & WL_IP_ICMP);
-		if (!wl_rule_meet(env, found, WL_DIM_ICMP_TYPE, wl_rule_step(env, next, chosen->icmp_type)))
+		if (!wl_rule_meet(env, work, WL_DIM_ICMP_TYPE, wl_rule_step(env, next, chosen->icmp_type)))
 			return 0;
 	}
 	return 1;
 }
 
 /* The clauses of one word that accept the packet. */
-static __always_inline __u64 wl_rule_word(const struct wl_rule_set *set, const struct wl_rule_found *found,
-					  __u32 word)
+static __always_inline __u64 wl_rule_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					  const struct wl_rule_work *work, __u32 word)
 {
-	__u64 bits = found->of[0]->words[word & (WL_RULE_WORDS - 1)];
+	const struct wl_rule_class *class = wl_rules_class(env, 0);
+	__u64 bits;
 	__u32 i;
 
-	WL_UNROLL
-	for (i = 1; i < WL_RULE_SELDOM; i++)
-		if (WL_RULE_USED(set, i))
-			bits &= found->of[i]->words[word & (WL_RULE_WORDS - 1)];
-	if (!WL_RULE_SOME_SELDOM(set))
-		return bits;
-	WL_UNROLL
-	for (i = WL_RULE_SELDOM; i < WL_RULE_DIMS_USED; i++)
-		if (WL_RULE_USED(set, i))
-			bits &= found->of[i]->words[word & (WL_RULE_WORDS - 1)];
+	if (!class)
+		return 0;
+	bits = class->words[word & (WL_RULE_WORDS - 1)];
+	for (i = 0; i < WL_RULE_DIMS_USED; i++) {
+		if (i == WL_RULE_SELDOM && !WL_RULE_SOME_SELDOM(set))
+			break;
+		if (!WL_RULE_USED(set, i))
+			continue;
+		class = wl_rules_class(env, work->of[i]);
+		if (!class)
+			return 0;
+		bits &= class->words[word & (WL_RULE_WORDS - 1)];
+	}
 	return bits;
 }
 

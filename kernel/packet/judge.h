@@ -11,6 +11,7 @@
  *
  * Whoever includes this file first defines what classify.h needs, and:
  *
+ *	wl_rules_word(env, set, work, word): calls wl_rule_word(); returns what that returns
  *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
  *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert(), at once or later
  *	wl_precise_find(env, key): the entry, expired or not, or NULL
@@ -30,6 +31,8 @@
 #define WL_INSERT_LATE 1
 #define WL_INSERT_FULL 2
 
+static __always_inline __u64 wl_rules_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					   struct wl_rule_work *work, __u32 word);
 static __always_inline int wl_rules_act(const struct wl_rule_env *env, const struct wl_rule *rule,
 					const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					struct wl_rule_work *work);
@@ -271,19 +274,17 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 	struct wl_judged *judged = &work->judged;
 	__u32 turn, word, clause, from;
 	const struct wl_rule *rule;
-	struct wl_rule_found found;
 	__u64 live, bits;
 
-	if (!wl_rules_classify(env, set, parsed, chosen, &work->facts, &found))
+	if (!wl_rules_classify(env, set, parsed, chosen, work))
 		return;
-	wl_rule_fresh(work->live) = found.live;
 	wl_rule_fresh(work->from) = 0;
 	for (turn = 0; turn < WL_RULE_TURNS; turn++) {
 		live = wl_rule_fresh(work->live);
 		if (!live)
 			return;
 		word = wl_lowest_bit(live);
-		bits = wl_rule_word(set, &found, word);
+		bits = wl_rules_word(env, set, work, word);
 		from = wl_rule_fresh(work->from);
 		if (word == from >> 6)
 			bits &= ~0ULL << (from & 63);
@@ -297,6 +298,7 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 		}
 		wl_rule_fresh(judged->hits)++;
 		clause = word * 64 + wl_lowest_bit(bits);
+		wl_rule_hide(clause);
 		wl_rule_fresh(work->rule) = set->rule_of[clause & (WL_RULES_MAX - 1)];
 		rule = &set->rule[wl_rule_fresh(work->rule) & (WL_RULES_MAX - 1)];
 		if (!wl_rules_act(env, rule, parsed, chosen, work))

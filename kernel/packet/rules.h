@@ -256,6 +256,9 @@ struct wl_rule_work {
 	__u32 target;	   /* the group and its set */
 	__u32 makes;
 	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
+	__u32 of[13];		  /* by dimension: the class that was found, where the dimension is used */
+	__u32 pad;
+	__u64 bits; /* clauses of the word at hand that accept the packet */
 };
 
 #endif

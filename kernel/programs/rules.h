@@ -106,6 +106,23 @@ static __always_inline void wl_rules_make(const struct wl_rule_env *env, const s
 	wl_rule_fresh(work->makes) = at + 1;
 }
 
+/* The clauses of a word that accept the packet: work->bits. */
+__noinline int wl_rules_bits(struct wl_rule_set *set, struct wl_rule_work *work, __u32 target, __u32 word)
+{
+	struct wl_rule_env env = {.classes = wl_rules_classes(target)};
+
+	if (set && work && env.classes)
+		work->bits = wl_rule_word(&env, set, work, word);
+	return 0;
+}
+
+static __always_inline __u64 wl_rules_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					   struct wl_rule_work *work, __u32 word)
+{
+	wl_rules_bits((struct wl_rule_set *)set, work, wl_rule_fresh(work->target), word);
+	return wl_rule_fresh(work->bits);
+}
+
 /* Does what a wildcard rule says that was hit. */
 __noinline int wl_rule_act(struct wl_rule *rule, struct wl_rule_counts *counts, struct wl_parsed *parsed,
 			   struct wl_rule_work *work)

@@ -27,6 +27,9 @@ struct Lane {
     target: u32,
     makes: u32,
     make: [u16; MAX_HITS as usize],
+    of: [u32; 13],
+    pad: u32,
+    bits: u64,
     inner: u32,
     link: u32,
 }
@@ -127,7 +130,7 @@ impl Probe {
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {
-        const { assert!(offset_of!(Lane, inner) == 408, "Lane mirrors struct probe_lane") };
+        const { assert!(offset_of!(Lane, inner) == 472, "Lane mirrors struct probe_lane") };
         let lane = Lane { facts: *facts, inner: inner.into(), link: link as u32, ..Lane::default() };
         update(&self.skel.maps.probe_lane, &0u32.to_ne_bytes(), &lane);
     }
