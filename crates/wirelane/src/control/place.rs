@@ -198,7 +198,7 @@ mod tests {
         for name in &not_ours {
             fs::write(folder.path().join(name), b"").unwrap();
         }
-        assert_eq!(files(folder.path()).unwrap(), [file.path.clone()]);
+        assert_eq!(files(folder.path()).unwrap(), std::slice::from_ref(&file.path));
         assert!(!dead.exists(), "it is removed by whoever looks");
         assert!(not_ours.iter().all(|name| folder.path().join(name).exists()));
         drop(listener);

@@ -7,6 +7,9 @@ use super::target::Target;
 use super::{InForce, Times, entry};
 use crate::Result;
 
+/// A place among the precise rules of a capture: a device, and where its next page begins.
+type Place = (usize, Option<u32>);
+
 impl InForce {
     /// What all rules have counted. While packets flow, counts are read one after the other.
     ///
@@ -55,10 +58,7 @@ impl InForce {
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn precise(
-        &self,
-        from: (usize, Option<u32>),
-    ) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)> {
+    pub(crate) fn precise(&self, from: Place) -> Result<(Vec<PreciseLine>, Option<Place>)> {
         let (device, position) = from;
         let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
         let epoch = self.lock().epoch;
