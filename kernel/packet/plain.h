@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The packet that nearly all are: Ethernet, IPv4 without options that is no fragment, TCP or UDP, all of
- * whose headers are there. It is read at a glance, with a store for every eight bytes of the result, in about
- * a third of the time that the walk of parse.h takes for it. What is in the least different is left to the
- * walk, which gives the same result for every packet: a test holds the two together.
+ * whose headers are there. It is read at a glance, with a store for every eight bytes of the result, which
+ * with the hash takes 12 ns instead of the 28 of the walk of parse.h (verifier.rs prints it). What is in the
+ * least different is left to the walk, which gives the same result for every packet: a test holds the two
+ * together.
  */
 #ifndef WL_PACKET_PLAIN_H
 #define WL_PACKET_PLAIN_H

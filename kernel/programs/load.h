@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bytes of a packet: in place where they are few, by the helpers where they may not lie in its linear part.
- */
+/* Bytes of a packet: in place where they are few, else by the helpers, wherever they lie. */
 #ifndef WL_LOAD_H
 #define WL_LOAD_H
 
@@ -29,7 +28,7 @@ static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 off
 	return bpf_skb_load_bytes(ctx, offset, to, len);
 }
 
-/* A packet of WL_SHORT to 2 * WL_SHORT bytes is copied as its first and its last WL_SHORT, which may overlap.
+/* A packet of one to two times as many bytes is copied as its first and its last so many; they may overlap.
  */
 #define WL_SHORT 56
 
@@ -46,8 +45,8 @@ static __always_inline void wl_copy_short(__u8 *to, const __u8 *from)
 }
 
 /*
- * Whether the first `len` bytes were copied: of a short packet, whose linear part has them. A third of the
- * time of the helper, which begins to pay off where its memcpy() has more to do. `to` has WL_SLACK bytes.
+ * Whether the first `len` bytes were copied: of a short packet, whose linear part has them. It spares the
+ * helper's calls, which weigh where there is little to copy. `to` has WL_SLACK bytes.
  */
 static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to, __u32 len)
 {

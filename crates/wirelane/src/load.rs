@@ -4,8 +4,8 @@
 /// architecture used for light and heavy analysis.
 ///
 /// A loop is an addition and a rotation that wait for the loop before, in a register: two cycles on today's cores.
-/// Loops that pass a value through memory (as [`std::hint::black_box`] does) take between one and five, as the core
-/// guesses which store a load is for; they differed by a factor of six from run to run.
+/// Loops that pass a value through memory (as [`std::hint::black_box`] does) take as long as the core
+/// needs to guess which store a load is for: analysis rates of one bench differed by a third from round to round.
 pub fn spin(loops: u32) {
     let mut value = u64::from(loops);
     for turn in 0..loops {
