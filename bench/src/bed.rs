@@ -103,9 +103,10 @@ impl Bed {
         lab.exec(namespace, &["ip", "link", "set", old, "down"])?;
         lab.exec(namespace, &["ip", "link", "set", old, "name", &device])?;
         lab.links[0].receiver.device.clone_from(&device);
-        // Without an XDP program a veth has NAPI, and takes live frames, only while GRO is on.
-        lab.exec(namespace, &["ethtool", "-K", &device, "gro", "on"])?;
         lab.exec(namespace, &["ip", "link", "set", &device, "up"])?;
+        // Without an XDP program a veth has NAPI, and takes live frames, only while GRO is on. The other end hears of it
+        // only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
+        lab.exec(namespace, &["ethtool", "-K", &device, "gro", "on"])?;
         if setup == Setup::B {
             // The kernel knows no NAPI to thread before the device is up.
             let write = format!("echo 1 > /sys/class/net/{device}/threaded");

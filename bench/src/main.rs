@@ -6,7 +6,7 @@
 //!              trial      a receiver's process, the generator's process, and the account of every packet
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
-//!              study      RX queues, workers, congestion, skew, sharing
+//!              study      RX queues, workers, congestion, skew, sharing, rules
 //!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL-PROCESSOR/
 //! ```
 //!
@@ -93,7 +93,8 @@ fn main() -> Result<()> {
         let readme = wirelane_tests::repository().join("README.md");
         readme::update(&readme, &folder, &|below| readme::News {
             receivers: readme::section(&options, &machine, &lines, &measured.loss_free, below),
-            studies: study::report::short(&studies, &options, &machine, below),
+            studies: study::short::section(false, &studies, &options, &machine, below),
+            rules: study::short::section(true, &studies, &options, &machine, below),
         })?;
         writeln!(out, "{} has the new figures", readme.display()).context("writing to standard output")?;
     }

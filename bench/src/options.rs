@@ -11,8 +11,9 @@ use crate::trial::{Load, Method};
 /// The largest frame, in bytes, that the generator can make inside the kernel.
 pub const LARGEST_LIVE_FRAME: u32 = 3300;
 
-/// RX queues, workers and applications of a quick run's studies.
+/// RX queues, workers and applications of a quick run's studies; rules.
 const QUICK_MOST: usize = 2;
+const QUICK_MOST_RULES: u32 = 1000;
 
 /// MTU of the devices for frames up to 1514 bytes.
 pub const USUAL_MTU: u32 = 1500;
@@ -58,6 +59,11 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub most: usize,
 
+    /// Studies of rules: there are 1, 1000, 40,000 and 1,000,000 precise ones and 1, 1000 and 4096 wildcard ones, up to
+    /// this
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub most_rules: u32,
+
     /// Study of congestion: loops that a worker spins for each packet, as if it were analysed; with the first it is
     /// offered all rates, with others as much and twice as much as it can analyse, and full speed
     #[arg(long, value_name = "LOOPS", value_delimiter = ',', default_values_t = [25_000, 1000])]
@@ -76,7 +82,7 @@ pub struct Options {
     pub nice: i32,
 
     /// A shorter look: 60-byte frames, two rounds, short trials, loss-free rates of few receivers, studies with up to two
-    /// RX queues, workers and applications
+    /// RX queues, workers and applications, and with up to 1000 rules
     #[arg(long)]
     pub quick: bool,
 
@@ -114,11 +120,13 @@ pub enum Part {
     Skew,
     /// Study: 1 to 8 applications on one device
     Sharing,
+    /// Studies: precise and wildcard rules, one flow of 256 forwarded, a filter in the kernel and in user space
+    Rules,
 }
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 8] = [
+    pub const ALL: [Part; 9] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
@@ -127,6 +135,7 @@ impl Part {
         Part::Congestion,
         Part::Skew,
         Part::Sharing,
+        Part::Rules,
     ];
 }
 
@@ -141,6 +150,7 @@ impl Options {
             self.seconds = self.seconds.min(0.3);
             self.sizes.truncate(1);
             self.most = self.most.min(QUICK_MOST);
+            self.most_rules = self.most_rules.min(QUICK_MOST_RULES);
         }
         ensure!(
             self.cores.len() == 2 && self.cores[0] != self.cores[1],
@@ -159,6 +169,7 @@ impl Options {
         );
         ensure!((-20..20).contains(&self.nice), "--nice: give -20 to 19");
         ensure!((1..=64).contains(&self.most), "--most: give 1 to 64");
+        ensure!(self.most_rules > 0, "--most-rules: give 1 or more");
         let is_load = |load: &u32| (1..=10_000_000).contains(load);
         ensure!(
             !self.load.is_empty() && self.load.iter().all(is_load),
@@ -256,6 +267,7 @@ mod tests {
             "bench --seconds 0.01",
             "bench --sizes 9000 --methods kernel",
             "bench --most 0",
+            "bench --most-rules 0",
             "bench --load 0",
             "bench --load 1000,0",
             "bench --worker-cores 1,0",
@@ -270,7 +282,8 @@ mod tests {
         assert_eq!(options("bench").parts, Part::ALL);
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
-        let known = "throughput, loss-free, cost, queues, workers, congestion, skew, sharing".split(", ");
+        let known =
+            "throughput, loss-free, cost, queues, workers, congestion, skew, sharing, rules".split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }
 

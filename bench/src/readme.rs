@@ -20,6 +20,8 @@ const BEGIN: &str = "<!-- bench: begin (written by 'make bench') -->\n";
 const END: &str = "<!-- bench: end -->";
 /// Before the studies, within the section; a run of other parts leaves what is behind it.
 const STUDIES: &str = "<!-- bench: studies -->\n";
+/// Before those of rules, in the same way.
+const RULES: &str = "<!-- bench: rules -->\n";
 
 /// What a run has for the section; empty where it did not measure it, and what was there stays.
 pub struct News {
@@ -27,6 +29,8 @@ pub struct News {
     pub receivers: String,
     /// The studies of parallelism.
     pub studies: String,
+    /// The studies of rules.
+    pub rules: String,
 }
 
 /// Puts the section into the README at `path`; `folder` is that of the results, which must lie beside the README or
@@ -52,12 +56,16 @@ fn insert(text: &str, news: &News) -> Result<String> {
     let (old, after) =
         rest.split_once(END).with_context(|| format!("no line {END} after {}", BEGIN.trim_end()))?;
     ensure!(!after.contains(BEGIN), "the line {} is there twice", BEGIN.trim_end());
+    let (old, old_rules) = old.split_once(RULES).unwrap_or((old, ""));
     let (old_receivers, old_studies) = old.split_once(STUDIES).unwrap_or((old, ""));
-    let new = |news: &str, old: &str| if news.is_empty() { old.to_owned() } else { news.to_owned() };
-    let receivers = new(&news.receivers, old_receivers);
-    let studies = new(&news.studies, old_studies);
-    let mark = if studies.is_empty() { "" } else { STUDIES };
-    Ok(format!("{before}{BEGIN}{receivers}{mark}{studies}{END}{after}"))
+    let new = |mark: &str, news: &str, old: &str| {
+        let text = if news.is_empty() { old } else { news };
+        if text.is_empty() { String::new() } else { format!("{mark}{text}") }
+    };
+    let receivers = new("", &news.receivers, old_receivers);
+    let studies = new(STUDIES, &news.studies, old_studies);
+    let rules = new(RULES, &news.rules, old_rules);
+    Ok(format!("{before}{BEGIN}{receivers}{studies}{rules}{END}{after}"))
 }
 
 /// The table of receivers and its charts, empty where none were measured; `folder`: the results as seen from the README.
@@ -139,6 +147,7 @@ mod tests {
         let news = |receivers: &str, studies: &str| News {
             receivers: receivers.to_owned(),
             studies: studies.to_owned(),
+            rules: String::new(),
         };
         let text = format!("a\n{BEGIN}old\n{END}\nb\n");
         let new = insert(&text, &news("new\n", "")).unwrap();
@@ -150,6 +159,13 @@ mod tests {
         let newer = insert(&both, &news("newer\n", "")).unwrap();
         assert_eq!(newer, format!("a\n{BEGIN}newer\n{STUDIES}studies\n{END}\nb\n"));
         assert_eq!(insert(&newer, &news("", "")).unwrap(), newer);
+        let rules = News { rules: "rules\n".to_owned(), ..news("", "") };
+        let all = insert(&newer, &rules).unwrap();
+        assert_eq!(all, format!("a\n{BEGIN}newer\n{STUDIES}studies\n{RULES}rules\n{END}\nb\n"));
+        assert_eq!(insert(&all, &news("", "")).unwrap(), all);
+        let without = insert(&new, &rules).unwrap();
+        assert_eq!(without, format!("a\n{BEGIN}new\n{RULES}rules\n{END}\nb\n"));
+        assert_eq!(insert(&without, &news("", "studies\n")).unwrap(), insert(&both, &rules).unwrap());
         assert!(insert("no marks", &news("x", "")).is_err());
         assert!(insert(BEGIN, &news("x", "")).is_err());
         assert!(insert(&format!("{BEGIN}{END}{BEGIN}{END}"), &news("x", "")).is_err());
@@ -158,7 +174,7 @@ mod tests {
     #[test]
     fn the_readme_of_the_project_has_the_marks() {
         let text = fs::read_to_string(wirelane_tests::repository().join("README.md")).unwrap();
-        let nothing = News { receivers: String::new(), studies: String::new() };
+        let nothing = News { receivers: String::new(), studies: String::new(), rules: String::new() };
         assert_eq!(insert(&text, &nothing).unwrap(), text);
     }
 }

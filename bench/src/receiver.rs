@@ -255,7 +255,13 @@ fn ledger(last: &Value) -> Result<Counts> {
     let elsewhere = field("filtered")? + field("absorbed")? + field("shed")?;
     ensure!(seen == elsewhere + lost + delivered, "the ledger does not balance: {last}");
     ensure!(delivered == analysed, "delivered but not analysed: {last}");
-    Ok(Counts { seen: Some(seen), received: analysed, lost, bytes: Some(field("bytes")?), analysis: None })
+    Ok(Counts {
+        seen: Some(seen),
+        received: analysed,
+        lost,
+        bytes: Some(field("bytes")?),
+        ..Counts::default()
+    })
 }
 
 /// The number in front of these words.
@@ -270,8 +276,7 @@ fn tcpdump(text: &str) -> Option<Counts> {
         seen: Some(number_before(text, "packets received by filter")?),
         received: number_before(text, "packets captured")?,
         lost: number_before(text, "packets dropped by kernel")?,
-        bytes: None,
-        analysis: None,
+        ..Counts::default()
     })
 }
 
@@ -280,7 +285,7 @@ fn dumpcap(text: &str) -> Option<Counts> {
     let line = text.lines().rfind(|line| line.starts_with("Packets received/dropped on interface"))?;
     let (received, dropped) = line.rsplit_once("': ")?.1.split_whitespace().next()?.split_once('/')?;
     let (received, lost) = (received.parse::<u64>().ok()?, dropped.parse::<u64>().ok()?);
-    Some(Counts { seen: Some(received + lost), received, lost, bytes: None, analysis: None })
+    Some(Counts { seen: Some(received + lost), received, lost, ..Counts::default() })
 }
 
 /// netsniff-ng's `incoming` is what it has read; what it calls `unread` includes what was dropped.
@@ -288,13 +293,7 @@ fn netsniff(text: &str) -> Option<Counts> {
     let read = number_before(text, "packets incoming")?;
     let unread = number_before(text, "unread on exit")?;
     let dropped = number_before(text, "packets failed filter")?;
-    Some(Counts {
-        seen: Some(read + unread),
-        received: read,
-        lost: unread.max(dropped),
-        bytes: None,
-        analysis: None,
-    })
+    Some(Counts { seen: Some(read + unread), received: read, lost: unread.max(dropped), ..Counts::default() })
 }
 
 #[cfg(test)]

@@ -90,46 +90,58 @@ fn a_short_run_accounts_for_every_packet_and_writes_its_results() {
     assert!(!run.folder.join("studies.csv").exists(), "nothing was studied");
 }
 
-/// Runs one study shortly. Every trial's account must be exact, every cell must be there, and its files.
+/// Runs one study shortly.
 fn study(name: &str, cells: &[(&str, &str)], options: &str) -> Option<Run> {
-    let test = format!("the_study_of_{name}_accounts_for_every_packet");
+    studies(name, &[(name, cells)], options)
+}
+
+/// Runs the studies of a part shortly. Every trial's account must be exact, every cell of each study must be there, and
+/// its files.
+fn studies(part: &str, cells: &[(&str, &[(&str, &str)])], options: &str) -> Option<Run> {
+    let test = format!("the_study_of_{part}_accounts_for_every_packet");
     if !require_root(&test) {
         return None;
     }
     let run = run(
-        name,
-        &format!("--parts {name} --setups a --rounds 1 --seconds 0.1 --quick --disturbed {options}"),
+        part,
+        &format!("--parts {part} --setups a --rounds 1 --seconds 0.1 --quick --disturbed {options}"),
     );
     let (lines, column) = run.csv("studies.csv");
     let mut found = BTreeSet::new();
     for line in &lines {
         let field = |head: &str| line[column(head)].as_str();
         let number = |head: &str| field(head).parse::<u64>().unwrap_or_else(|_| panic!("{head}: {line:?}"));
-        assert_eq!(field("study"), name);
         let came = (number("offered") - number("device_dropped")) * number("copies");
-        assert_eq!(came, number("received") + number("lost") + number("shed"), "{line:?}");
+        let judged = number("filtered") + number("absorbed");
+        assert_eq!(came, number("received") + number("lost") + number("shed") + judged, "{line:?}");
         assert_eq!(number("unaccounted"), 0, "{line:?}");
-        assert!(number("offered") > 0 && number("received") > 0, "{line:?}");
+        assert!(number("offered") > 0 && number("received") + judged > 0, "{line:?}");
+        assert!(part == "rules" || judged == 0, "{line:?}");
         if field("receiver") != "controlled" {
             assert_eq!(number("shed"), 0, "{line:?}");
         }
-        let x = if name == "congestion" {
+        let x = if part == "congestion" {
             format!("{}/{}", field("load"), field("x"))
         } else {
             field("x").to_owned()
         };
-        found.insert((field("receiver").to_owned(), x));
+        found.insert(format!("{} {} {x}", field("study"), field("receiver")));
     }
-    let cells: BTreeSet<(String, String)> =
-        cells.iter().map(|(receiver, x)| ((*receiver).to_owned(), (*x).to_owned())).collect();
+    let names: Vec<&str> = cells.iter().map(|(study, _)| *study).collect();
+    let cells: BTreeSet<String> = cells
+        .iter()
+        .flat_map(|(study, cells)| cells.iter().map(move |(receiver, x)| format!("{study} {receiver} {x}")))
+        .collect();
     assert_eq!(found, cells);
 
     // A line for each cell, since disturbed trials count here; the table and the chart say who is in them.
     let (medians, _) = run.csv("studies-summary.csv");
     assert_eq!(medians.len(), cells.len());
-    let chart = run.file(&format!("study-{name}.svg"));
-    assert!(chart.contains("</svg>") && chart.contains(" cores, Linux "), "{chart}");
-    assert!(run.page.contains(&format!("(`{name}`)")), "{}", run.page);
+    for name in names {
+        let chart = run.file(&format!("study-{name}.svg"));
+        assert!(chart.contains("</svg>") && chart.contains(" cores, Linux "), "{chart}");
+        assert!(run.page.contains(&format!("(`{name}`)")), "{}", run.page);
+    }
     assert!(run.page.contains("Processor: ") && run.page.contains("--disturbed"), "{}", run.page);
     assert_eq!(run.page.matches("|   exact |").count(), cells.len(), "{}", run.page);
     Some(run)
@@ -221,12 +233,62 @@ fn the_study_of_skew_accounts_for_every_packet() {
 #[test]
 fn the_study_of_sharing_accounts_for_every_packet() {
     let mut cells = vec![("ring-groups", "1"), ("ring-groups", "2"), ("packet", "1"), ("packet", "2")];
-    // As the bench does: what is not installed is left out.
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&folders).any(|folder| folder.join("tcpdump").exists()) {
+    if has_tcpdump() {
         cells.extend([("tcpdump", "1"), ("tcpdump", "2")]);
     }
     study("sharing", &cells, "");
+}
+
+/// As the bench does: what is not installed is left out.
+fn has_tcpdump() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join("tcpdump").exists())
+}
+
+#[test]
+fn the_study_of_rules_accounts_for_every_packet() {
+    let numbers = |receivers: &[&'static str]| -> Vec<(&str, &str)> {
+        receivers.iter().flat_map(|receiver| [(*receiver, "1"), (*receiver, "1000")]).collect()
+    };
+    let precise = numbers(&["drop", "rule-hit", "rule-spread"]);
+    let wildcard = numbers(&["drop", "rules-apart", "rules-near"]);
+    let named = numbers(&["drop", "set-miss", "set-hit", "set-sure"]);
+    let forwarding: Vec<(&str, &str)> = ["drop", "forward-taken", "forward-left"]
+        .iter()
+        .flat_map(|receiver| [(*receiver, "60"), (*receiver, "512")])
+        .collect();
+    let mut filters = vec!["filter-kernel", "filter-worker"];
+    if has_tcpdump() {
+        filters.push("tcpdump");
+    }
+    let filters: Vec<(&str, &str)> =
+        filters.iter().flat_map(|filter| [(*filter, "2"), (*filter, "256")]).collect();
+    let cells = [
+        ("precise-rules", &precise[..]),
+        ("wildcard-rules", &wildcard[..]),
+        ("named-sets", &named[..]),
+        ("forwarding", &forwarding[..]),
+        ("filters", &filters[..]),
+    ];
+    let Some(run) = studies("rules", &cells, "") else { return };
+    let (lines, column) = run.csv("studies.csv");
+    for line in &lines {
+        let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
+        let came = number("offered") - number("device_dropped");
+        let (filtered, absorbed) = (number("filtered"), number("absorbed"));
+        // Whether a filter or rule kept packets off, and where these are then, is known; how many, up to what was dropped.
+        let kept = match line[column("receiver")].as_str() {
+            "drop" => (0, 0),
+            "rule-hit" | "rule-spread" | "rules-apart" | "rules-near" | "set-miss" | "set-hit"
+            | "set-sure" => (0, came),
+            "forward-taken" => (0, came - number("received") - number("lost")),
+            _ => (came - number("received") - number("lost"), 0),
+        };
+        assert_eq!((filtered, absorbed), kept, "{line:?}");
+        if line[column("study")] == "forwarding" && kept != (0, 0) && number("device_dropped") == 0 {
+            assert_eq!(number("received") + number("lost"), came.div_ceil(256), "{line:?}");
+        }
+    }
 }
 
 #[test]
@@ -237,6 +299,7 @@ fn an_unknown_part_is_refused_with_those_that_there_are() {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    let known = ["throughput", "loss-free", "cost", "queues", "workers", "congestion", "skew", "sharing"];
+    let known =
+        ["throughput", "loss-free", "cost", "queues", "workers", "congestion", "skew", "sharing", "rules"];
     assert!(errors.contains("qeues") && known.iter().all(|part| errors.contains(part)), "{errors}");
 }

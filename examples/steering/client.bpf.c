@@ -3,7 +3,7 @@
  * All that one client says and hears goes to one worker: by the last byte of its address. Clients are those
  *in 10.0.0.0/8; packets that neither come from one nor go to one are not wanted.
  *
- *	clang -g -O2 -target bpf -I include -c examples/steering/client.bpf.c -o client.bpf.o
+ *	clang-19 -g -O2 -target bpf -I include -c examples/steering/client.bpf.c -o client.bpf.o
  *	sudo wirelane count -i eth1 --workers 4 --steering-program client.bpf.o
  *
  * Steering by flow keeps the two directions of a connection together, but not the connections of a client.

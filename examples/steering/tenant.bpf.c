@@ -4,7 +4,7 @@
  * What belongs to no tenant, but is IP, goes to workers by flow. The rest (ARP, LLDP and the like) is not
  * wanted: it is `filtered` in the ledger.
  *
- *	clang -g -O2 -target bpf -I include -c examples/steering/tenant.bpf.c -o tenant.bpf.o
+ *	clang-19 -g -O2 -target bpf -I include -c examples/steering/tenant.bpf.c -o tenant.bpf.o
  *	sudo wirelane count -i eth1 --workers 4 --steering-program tenant.bpf.o
  */
 #include <wirelane/steer.h>

@@ -98,7 +98,7 @@ struct steer_headers {
 	steer_u32 tcp_seq;
 	steer_u32 tcp_ack;
 	steer_u16 frag_off; /* offset of this fragment in bytes */
-	steer_u16 pad;
+	steer_u16 ident;    /* IPv4 identification plus UDP checksum, of what is there */
 };
 
 /* steer_packet.flags */

@@ -68,6 +68,7 @@ static __always_inline void wl_read_ipv4(struct wl_walk *w)
 	ip->tos = p[1];
 	ip->ttl = p[8];
 	ip->l3_len = length;
+	ip->ident = wl_be16(p + 4);
 	fragment = wl_be16(p + 6);
 	if (wl_unlikely(fragment & 0x3fff)) {
 		ip->flags = WL_IP_FRAGMENT | (fragment & 0x1fff ? WL_IP_LATER : 0);

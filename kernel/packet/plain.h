@@ -38,6 +38,7 @@ static __always_inline void wl_plain_store(struct wl_parsed *out, const __u8 *p,
 {
 	__u8 *ip = (__u8 *)&out->outer, *tail = (__u8 *)&out->eth_type;
 	__u64 ports = wl_load32(p + WL_PLAIN_L4), third, fourth, fifth, sixth, seventh;
+	__u16 ident = wl_be16(p + 18);
 
 	third = ports | (__u64)WL_L3_IPV4 << wl_plain_shift(l3) | (__u64)p[23] << wl_plain_shift(proto) |
 		(__u64)flags << wl_plain_shift(flags) | (__u64)p[15] << wl_plain_shift(tos);
@@ -51,7 +52,10 @@ static __always_inline void wl_plain_store(struct wl_parsed *out, const __u8 *p,
 		fifth |= (__u64)wl_be16(tcp + 14) << wl_plain_shift(tcp_window);
 		sixth = (__u64)wl_be32(tcp + 4) << wl_plain_shift(tcp_seq);
 		seventh = wl_be32(tcp + 8);
+	} else {
+		ident += wl_be16(p + WL_PLAIN_L4 + 6);
 	}
+	seventh |= (__u64)ident << wl_plain_shift(ident);
 	wl_store64(ip, wl_load32(p + 26));
 	wl_store64(ip + 8, 0);
 	wl_store64(ip + 16, wl_load32(p + 30));

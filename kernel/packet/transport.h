@@ -62,6 +62,7 @@ static __always_inline void wl_read_udp(struct wl_walk *w)
 		return;
 	}
 	wl_take_ports(ip, p);
+	ip->ident += wl_be16(p + 6);
 	size = wl_be16(p + 4);
 	/* 0 is what a jumbogram or a segmentation-offload packet has. */
 	if (wl_unlikely(size && size < 8)) {

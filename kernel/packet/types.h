@@ -71,11 +71,12 @@ enum wl_tunnel {
 #define WL_PKT_INNER	0x80 /* the chosen headers are the inner ones (records only) */
 
 /* The high byte of wl_record.flags */
-#define WL_REC_SNAPPED	   0x0100 /* cap_len < wire_len because of the snap length */
+#define WL_REC_SNAPPED	   0x0100 /* cap_len < wire_len because of the snap length, or of a rule */
 #define WL_REC_EGRESS	   0x0200 /* the packet was leaving the device */
 #define WL_REC_GSO	   0x0400 /* a segmentation-offload packet: longer than anything on the wire */
 #define WL_REC_HW_CLOCK	   0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
 #define WL_REC_BATCH_CLOCK 0x1000 /* ts_ns is one reading for all packets that were handled in one go */
+#define WL_REC_TAGGED	   0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
 
 /* One network layer with its transport header. 72 bytes. */
 struct wl_ip {
@@ -100,7 +101,8 @@ struct wl_ip {
 	__u32 tcp_seq;
 	__u32 tcp_ack;
 	__u16 frag_off; /* offset of this fragment in bytes */
-	__u16 pad;
+	__u16 ident; /* IPv4 identification plus UDP checksum, of what is there: what packets of a flow differ
+			in */
 };
 
 /* Everything that wl_parse() found. 168 bytes. */
@@ -129,15 +131,15 @@ enum wl_record_kind {
 };
 
 /*
- * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that the next record
- * starts at a multiple of 8.
+ * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that what follows (struct
+ * wl_tail, or the next record) starts at a multiple of 8.
  */
 struct wl_record {
 	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in file and packet */
 	__u32 cap_len;	/* bytes that follow this header */
 	__u32 wire_len; /* bytes that the packet had */
 	__u32 hash;	/* symmetric flow hash of the chosen headers */
-	__u32 rule_id;	/* the rule that let it pass; 0: none */
+	__u32 rule_id;	/* the rule whose verdict holds, else the first that was hit; 0: none was */
 	__u16 queue;	/* RX queue */
 	__u16 flags;	/* WL_PKT_* | WL_REC_* */
 	__u16 l3_off;	/* of the chosen (outer or inner) headers, 0xffff where there is none */
@@ -148,6 +150,12 @@ struct wl_record {
 	__u8 proto;	/* IP protocol */
 	__u8 kind;	/* enum wl_record_kind */
 	__u8 link;	/* enum wl_link */
+};
+
+/* With WL_REC_TAGGED: behind the bytes of the packet and their padding, and part of the record. */
+struct wl_tail {
+	__u32 tag;
+	__u32 pad;
 };
 
 #define WL_RECORD_HEADER 40

@@ -22,6 +22,11 @@ struct wl_packet {
 	__u32 vlan;	/* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u32 hash;	/* of the headers that the group at hand chooses */
 	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
+	/* What the rules of the group at hand say; all 0 where it has none. */
+	__u32 rule_id;
+	__u32 truncate; /* bytes of the packet in the record; 0: all */
+	__u32 tagged;	/* 1: `tag` goes into the record */
+	__u32 tag;
 };
 
 #define WL_MACS	    12 /* bytes before a VLAN tag */

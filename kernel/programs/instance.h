@@ -13,6 +13,13 @@
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
  *   wl_programs  per steering program: the object that its user brought, for those who join later (inner map)
  *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
+ *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
+ *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
+ *   wl_blooms, wl_exacts
+ *                per group, set and test: the named set that it asks (inner maps)
+ *   wl_rule_counts
+ *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
+ *   wl_precises  per group: precise rules                            (inner map, a hash table)
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
@@ -22,12 +29,13 @@
 #define WL_INSTANCE_H
 
 #include "packet/filter.h"
+#include "packet/rules.h"
 #include "packet/steer.h"
 #include "packet/types.h"
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 6
+#define WL_INTERFACE_VERSION 9
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -75,10 +83,10 @@ struct wl_group {
 	__u32 owner_pid;     /* for people; nothing rests on it */
 	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
 	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
-	__u32 pad;
-	char owner[16];	 /* the same: the owner's command */
-	__u64 joined_ns; /* CLOCK_MONOTONIC */
-	__u32 shed_low;	 /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
+	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not judged */
+	char owner[16];	     /* the same: the owner's command */
+	__u64 joined_ns;     /* CLOCK_MONOTONIC */
+	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
 	__u32 shed_high;
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
@@ -90,6 +98,18 @@ struct wl_group {
  * is half written, and every packet is judged by the one or by the other.
  */
 #define WL_GROUP_FILTERS 2
+
+/*
+ * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at
+ * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set asks the
+ * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, to be sure, wl_exacts. Counters
+ * and precise rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
+ * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_precises. All of a group that has rules are
+ * there before wl_group.rules is set.
+ *
+ * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
+ * What a rule drops goes on, as what a filter refuses does.
+ */
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
 struct wl_tally {
@@ -161,6 +181,8 @@ struct wl_lane {
 	__u64 pad[2];
 	struct steer_packet steer; /* what a steering program is shown */
 	__u64 pad2[1];
+	struct wl_rule_work rules; /* of the group at hand (rules.h) */
+	__u64 pad3[3];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

@@ -60,6 +60,116 @@ struct {
 	__type(value, struct wl_filter);
 } wl_filters SEC(".maps");
 
+struct wl_rule_head_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_set));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_head_map);
+} wl_rule_heads SEC(".maps");
+
+/* The next three differ in size from group to group. */
+struct wl_rule_node_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_node));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_node_map);
+} wl_rule_nodes SEC(".maps");
+
+struct wl_rule_class_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_class));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_class_map);
+} wl_rule_classes SEC(".maps");
+
+struct wl_rule_count_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_rule_counts));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_rule_count_map);
+} wl_rule_counts SEC(".maps");
+
+/* BPF_F_NO_PREALLOC: it takes memory for the rules that there are, and not for all that there may be. */
+struct wl_precise_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct wl_precise_key));
+	__uint(value_size, sizeof(struct wl_precise));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_precise_map);
+} wl_precises SEC(".maps");
+
+/*
+ * Named sets, which differ in size and in their number of hash functions. The kernel compares neither when it
+ * puts a map into one of these (bpf_map_meta_equal() in kernel/bpf/map_in_map.c).
+ */
+struct wl_bloom_map {
+	__uint(type, BPF_MAP_TYPE_BLOOM_FILTER);
+	__uint(max_entries, 1);
+	__uint(map_extra, 1);
+	__uint(value_size, sizeof(struct wl_member));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS *WL_RULE_MEMBERS);
+	__type(key, __u32);
+	__array(values, struct wl_bloom_map);
+} wl_blooms SEC(".maps");
+
+struct wl_exact_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct wl_member));
+	__uint(value_size, sizeof(__u32));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS *WL_RULE_MEMBERS);
+	__type(key, __u32);
+	__array(values, struct wl_exact_map);
+} wl_exacts SEC(".maps");
+
 /* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
 struct wl_data_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

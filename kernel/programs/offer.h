@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "hook.h"
 #include "instance.h"
+#include "judge.h"
 #include "load.h"
 #include "maps.h"
 #include "program.h"
@@ -63,6 +64,16 @@ enum wl_fate {
 	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
 };
 
+/* The place of a record's tail, `at` bytes behind its beginning, which has WL_SLACK bytes of room. */
+static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
+{
+	/* The verifier must see the bound on the very register that is added. */
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_tail))
+		return 0;
+	return (struct wl_tail *)(room + at);
+}
+
 /* Copies the packet into the ring of one worker of group g. */
 static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 					    const struct wl_parsed *parsed, __u32 g, __u32 worker)
@@ -91,11 +102,14 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
+	if (packet->truncate && cap_len > packet->truncate)
+		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 
-	room = wl_ring_reserve(ring, data, ring_index, group->segments, size + packet->vlan * WL_PUT_BACK);
+	room = wl_ring_reserve(ring, data, ring_index, group->segments,
+			       size + packet->vlan * WL_PUT_BACK + packet->tagged * sizeof(struct wl_tail));
 	if (!room) {
 		ring->lost++;
 		return WL_LOST;
@@ -105,7 +119,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	record->ts_ns = card ? packet->card_ns : packet->ts_ns;
 	record->cap_len = cap_len;
 	record->wire_len = packet->wire_len;
-	record->rule_id = 0;
+	record->rule_id = packet->rule_id;
 	record->queue = packet->queue;
 	record->kind = WL_RECORD_PACKET;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
@@ -117,6 +131,17 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
 		return WL_LOST;
+	}
+	/* After the bytes: putting a tag back may write beyond them. */
+	if (packet->tagged) {
+		struct wl_tail *tail = wl_tail_at(room, size);
+
+		if (tail) {
+			tail->tag = packet->tag;
+			tail->pad = 0;
+			record->flags |= WL_REC_TAGGED;
+			size += sizeof(*tail);
+		}
 	}
 	ring->delivered++;
 	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size,
@@ -199,6 +224,36 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
 	return packet ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
 }
 
+/*
+ * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *taken says whether
+ * the group takes it from the host stack.
+ */
+static __always_inline bool wl_rules_pass(struct wl_packet *packet, struct wl_group *group,
+					  struct wl_tally *tally, __u32 g, bool *taken)
+{
+	/* Once: its owner may change it meanwhile. */
+	__u32 rules = *(volatile __u32 *)&group->rules, verdict;
+
+	packet->rule_id = 0;
+	packet->truncate = 0;
+	packet->tagged = 0;
+	if (!rules)
+		return true;
+	verdict = wl_rules_of(packet, g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET,
+			      !!(group->flags & WL_GROUP_INNER));
+	if (verdict == WL_VERDICT_PASS)
+		return true;
+	tally->seen++;
+	tally->seen_bytes += packet->wire_len;
+	if (verdict == WL_VERDICT_ABSORB) {
+		tally->absorbed++;
+		*taken = group->flags & WL_GROUP_TAKE;
+	} else {
+		tally->filtered++;
+	}
+	return false;
+}
+
 /* Offers the packet to one group. True: the group takes it from the host stack. */
 static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					struct wl_parsed *parsed, __u32 g)
@@ -207,6 +262,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
+	bool taken = false;
 
 	group = bpf_map_lookup_elem(&wl_groups, &g);
 	if (!group || !(group->queues[(queue >> 6) & (WL_MAX_QUEUES / 64 - 1)] & (1ULL << (queue & 63))))
@@ -230,6 +286,8 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			return false;
 		}
 	}
+	if (!wl_rules_pass(packet, group, tally, g, &taken))
+		return taken;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	switch (group->steering) {

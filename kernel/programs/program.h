@@ -45,7 +45,7 @@ WL_SAME(frag_id);
 WL_SAME(tcp_seq);
 WL_SAME(tcp_ack);
 WL_SAME(frag_off);
-WL_SAME(pad);
+WL_SAME(ident);
 _Static_assert(sizeof(struct steer_headers) == sizeof(struct wl_ip), "steer_headers is wl_ip");
 _Static_assert(STEER_L3_NONE == WL_L3_NONE && STEER_L3_ARP == WL_L3_ARP && STEER_L3_IPV4 == WL_L3_IPV4 &&
 		   STEER_L3_IPV6 == WL_L3_IPV6,

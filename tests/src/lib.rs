@@ -10,6 +10,7 @@
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! programs   steering programs, compiled
+//! ruled      captures by rules, by everything that judges
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
 //!
@@ -26,6 +27,7 @@ mod paths;
 mod process;
 mod programs;
 pub mod recordings;
+pub mod ruled;
 mod sys;
 
 pub use bpf::{BpfObjects, bpf_objects, maps_named, settled_bpf_objects, wait_for_bpf_objects};

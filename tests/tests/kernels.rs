@@ -16,6 +16,10 @@ mod clock_steps;
 mod jumbo;
 #[path = "kernels/rss_table.rs"]
 mod rss_table;
+#[path = "kernels/rules.rs"]
+mod rules;
+#[path = "kernels/rules_sets.rs"]
+mod rules_sets;
 #[path = "kernels/zero_copy.rs"]
 mod zero_copy;
 
@@ -231,6 +235,20 @@ fn queues_used(last: &Value) -> usize {
     lines.iter().filter(|line| field(line, "seen") > 0).count()
 }
 
+/// The last object of a capture, which is ended once it has seen so many packets. What the host has sent may be on its
+/// way yet, so it is waited for.
+fn last_of(capture: Child, packets: u64) -> Value {
+    let deadline = Instant::now() + LIMIT;
+    let mut seen = 0;
+    while seen < packets && Instant::now() < deadline {
+        let Some(interval) = capture.next_json(LIMIT).unwrap() else { break };
+        seen += field(&interval, "seen");
+    }
+    let finished = capture.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    finished.last_json().unwrap()
+}
+
 fn field(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
@@ -335,9 +353,7 @@ fn virtio_net_both_directions() {
     let words = ["send", "-i", guest.device(), "--packets", "300", "--rate", "2k", "--method", "socket"];
     let sent = guest.wirelane(&words).finish(LIMIT).unwrap();
     assert!(sent.status.success(), "{}", sent.stderr);
-    let counted = counter.terminate(LIMIT).unwrap();
-    assert!(counted.status.success(), "{}", counted.stderr);
-    let last = counted.last_json().unwrap();
+    let last = last_of(counter, 800);
     let lines = last["virtual_devices"].as_array().unwrap();
     let seen = |egress: bool| -> u64 {
         lines.iter().filter(|line| line["egress"] == egress).map(|line| field(line, "seen")).sum()
@@ -389,9 +405,7 @@ fn count_with_polling(bench: &dyn Bench, polling: &str, look: impl FnOnce()) {
     counter.wait_ready(LIMIT).unwrap();
     look();
     let sent = bench.send(PACKETS, "socket");
-    let counted = counter.terminate(LIMIT).unwrap();
-    assert!(counted.status.success(), "{polling}: {}", counted.stderr);
-    let last = counted.last_json().unwrap();
+    let last = last_of(counter, sent);
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (sent, 0), "{polling}: {last}");
 }
 

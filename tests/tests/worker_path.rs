@@ -4,7 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Capture, Selector};
+use wirelane::rules::RuleSet;
+use wirelane::{Builder, Capture, Engine, Selector};
 use wirelane_tests::numbers::{LIMIT, column, send, wirelane};
 use wirelane_tests::{Child, Lab, numbers, require_root, wirelane_binary};
 
@@ -62,6 +63,52 @@ fn nothing_is_allocated_after_the_start() {
         let (packets, batches, allocations) = reader.join().unwrap();
         assert_eq!(packets, SENT);
         assert_eq!(allocations, 0, "in {batches} batches");
+    });
+}
+
+/// Rules that a worker judges by, wildcard and precise, cost it no allocation either, also while they are changed.
+#[test]
+fn judging_in_the_worker_allocates_nothing() {
+    if !require_root("judging_in_the_worker_allocates_nothing") {
+        return;
+    }
+    const SENT: u64 = 20_000;
+    let lab = Lab::new(1).unwrap();
+    let rules = |tag: u32| {
+        let text = format!(
+            "[[rule]]\nid = 1\nport = 9999\naction = \"drop\"\n\
+             [[rule]]\nid = 2\nprotocol = \"udp\"\naction = \"pass\"\ntag = {tag}\n\
+             insert = {{ fields = [\"src\", \"src-port\"], action = \"pass\" }}\n\
+             [[precise]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"drop\"\n"
+        );
+        RuleSet::parse(&text).unwrap()
+    };
+    let mut capture =
+        open(&lab, |builder| builder.engine(Engine::Packet).rules(rules(1)).ring_size(64 << 20));
+    let mut worker = capture.workers().remove(0);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let before = ALLOCATIONS.with(Cell::get);
+            let (mut packets, mut tags) = (0u64, 0u64);
+            while packets < SENT {
+                for record in worker.next_batch(Duration::from_secs(10)).unwrap().unwrap() {
+                    packets += 1;
+                    tags += u64::from(record.tag().is_some());
+                }
+            }
+            (tags, ALLOCATIONS.with(Cell::get) - before)
+        });
+        let sender = scope.spawn(|| send(&lab, SENT, &["--rate", "20k"]).unwrap());
+        let mut turn = 1;
+        while !sender.is_finished() {
+            turn += 1;
+            capture.set_rules(&rules(turn)).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        sender.join().unwrap();
+        let (tags, allocations) = reader.join().unwrap();
+        assert!(tags > 0, "rules were asked");
+        assert_eq!(allocations, 0, "after {turn} sets of rules");
     });
 }
 

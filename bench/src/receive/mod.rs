@@ -69,6 +69,12 @@ pub struct Counts {
     pub received: u64,
     /// Packets that the receiver's own counters call dropped.
     pub lost: u64,
+    /// Packets that a filter or rule rejected, in the studies of these.
+    #[serde(default)]
+    pub filtered: u64,
+    /// Packets that a rule counted and did not deliver, in the studies of rules.
+    #[serde(default)]
+    pub absorbed: u64,
     /// Bytes of the packets taken.
     pub bytes: Option<u64>,
     /// What only ours tells, in the studies.

@@ -153,6 +153,6 @@ fn serve(socket: &Socket, end: &mut End) -> Result<Counts> {
         received: packets,
         lost: u64::from(statistics.tp_drops),
         bytes: Some(bytes),
-        analysis: None,
+        ..Counts::default()
     })
 }

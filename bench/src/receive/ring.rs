@@ -1,14 +1,19 @@
 //! Ours, as the studies need it: the ring engine on native XDP by the library, with workers, steering, congestion
-//! control and an analysis whose cost is chosen.
+//! control, rules, filters and an analysis whose cost is chosen.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use wirelane::filter::Filter;
+use wirelane::rules::RuleSet;
 use wirelane::send::numbered;
 use wirelane::tune::Polling;
-use wirelane::{Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker, spin};
+use wirelane::{
+    Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker, linktype, spin,
+};
 
 use super::{Analysis, Args, Counts, End};
 use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};
@@ -38,6 +43,18 @@ pub struct RingArgs {
     /// 'wirelane-bench flows --zipf'
     #[arg(long)]
     order: bool,
+    /// Rules in force from the first packet on
+    #[arg(long)]
+    rules: Option<PathBuf>,
+    /// Which packets are wanted, as a tcpdump expression that the kernel judges by
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// The same judged by in the worker, once the packet is there
+    #[arg(long, conflicts_with = "arrangement")]
+    sieve: Option<String>,
+    /// Leave packets to the host's stack too
+    #[arg(long)]
+    leave: bool,
 }
 
 /// Readers and cores.
@@ -72,10 +89,16 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         Arrangement::Lock => builder.workers(1),
         Arrangement::Tuned => builder.workers(cores.len()).polling(Polling::Threaded).cores_auto(),
     };
+    let builder = match &options.rules {
+        Some(path) => builder.rules(RuleSet::read(path)?),
+        None => builder,
+    };
+    let sieve = options.sieve.as_ref().map(|text| Filter::compile(text, linktype::ETHERNET)).transpose()?;
     let mut capture = builder
         .engine(Engine::Ring)
         .hook(HookChoice::Native)
-        .take(true)
+        .take(!options.leave)
+        .filter(&options.filter)
         .ring_size((args.buffer as usize) << 20)
         .steering(if options.by_queue { Steering::Queue } else { Steering::Flow })
         .balance(if options.adaptive { Balance::Adaptive } else { Balance::Static })
@@ -88,8 +111,10 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     };
     let latest: Latest = (0..=SKEWED_FLOWS).map(|_| AtomicU64::new(0)).collect();
     let (analysed, looks) = std::thread::scope(|scope| -> Result<_> {
-        let mut threads: Vec<_> =
-            workers.into_iter().map(|worker| scope.spawn(|| analyse(worker, options, &latest))).collect();
+        let mut threads: Vec<_> = workers
+            .into_iter()
+            .map(|worker| scope.spawn(|| analyse(worker, options, sieve.as_ref(), &latest)))
+            .collect();
         if let Some(shared) = &shared {
             threads.extend(cores.iter().map(|_| scope.spawn(|| take_in_turn(shared, options))));
         }
@@ -113,8 +138,11 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let ledger = capture.close()?;
     ensure!(ledger.balances(), "the ledger does not balance: {ledger:?}");
     let total = &ledger.total;
+    let can_filter = options.rules.is_some() || !options.filter.is_empty();
     ensure!(
-        total.in_flight == 0 && total.filtered == 0 && total.absorbed == 0,
+        total.in_flight == 0
+            && (can_filter || total.filtered == 0)
+            && (options.rules.is_some() || total.absorbed == 0),
         "packets in columns where none can be: {ledger:?}"
     );
     let by_workers: u64 = analysed.iter().map(|one| one.packets).sum();
@@ -131,6 +159,7 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let steered_settled = settled.map_or_else(Vec::new, |look| since(&look.1));
     let elephant = analysed.iter().enumerate().filter(|one| one.1.elephant > 0);
     let elephant = elephant.max_by_key(|one| one.1.elephant).map(|one| one.0);
+    let rejected: u64 = analysed.iter().map(|one| one.rejected).sum();
     let reordered = options.order.then(|| analysed.iter().map(|one| one.reordered).sum());
     let mut flows = Vec::new();
     for one in &analysed {
@@ -146,8 +175,10 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     }
     Ok(Counts {
         seen: Some(total.seen),
-        received: total.analysed,
+        received: total.analysed - rejected,
         lost: total.lost,
+        filtered: total.filtered + rejected,
+        absorbed: total.absorbed,
         bytes: Some(total.bytes),
         analysis: Some(Analysis {
             shed: total.shed,
@@ -171,6 +202,8 @@ fn steered(ledger: &Ledger) -> Vec<u64> {
 #[derive(Default)]
 struct Analysed {
     packets: u64,
+    /// Of these, the ones that the sieve did not let through.
+    rejected: u64,
     /// When its first batch came and its last one was done.
     span: Option<(Instant, Instant)>,
     /// Packets of each flow, where flows end.
@@ -181,7 +214,12 @@ struct Analysed {
     elephant: u64,
 }
 
-fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<Analysed> {
+fn analyse(
+    mut worker: Worker,
+    options: &RingArgs,
+    sieve: Option<&Filter>,
+    latest: &Latest,
+) -> Result<Analysed> {
     worker.pin()?;
     let mut done = Analysed::default();
     while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
@@ -191,6 +229,11 @@ fn analyse(mut worker: Worker, options: &RingArgs, latest: &Latest) -> Result<An
         let first = done.span.map_or_else(Instant::now, |span| span.0);
         for record in batch {
             done.packets += 1;
+            let wanted = |sieve: &Filter| sieve.accepts(record.data(), record.wire_len(), record.is_egress());
+            if !sieve.is_none_or(wanted) {
+                done.rejected += 1;
+                continue;
+            }
             spin(options.load);
             if options.whole_flows {
                 let number = record.payload().and_then(numbered).context("a packet without a number")?;

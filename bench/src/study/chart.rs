@@ -1,5 +1,5 @@
-//! A chart for each study: lines over queues, workers, rates or applications, from zero up, a panel for each quantity
-//! and setup.
+//! A chart for each study: lines over queues, workers, rates, applications or rules, from zero up, a panel for each
+//! quantity and setup.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::report::offered;
+use super::report::{FORWARDED, MANY_ENTRIES, MANY_PRECISE, MANY_WILDCARD, offered};
 use super::summary::Line;
 use super::{Series, Study};
 use crate::bed::Setup;
@@ -34,6 +34,11 @@ pub fn title(study: Study) -> &'static str {
         Study::Congestion => "Overload of the analysis, with and without congestion control",
         Study::Skew => "Skewed flows: packets of each worker, second half of a trial",
         Study::Sharing => "Applications that share a device, each gets every packet",
+        Study::PreciseRules => "Precise rules in the kernel: one to many",
+        Study::WildcardRules => "Wildcard rules in the kernel: one to many, of which the last is hit",
+        Study::NamedSets => "Named sets in the kernel: one entry to many",
+        Study::Forwarding => "One flow of 256 forwarded, the others not, by 4096 precise rules",
+        Study::Filters => "A tcpdump expression in the kernel, in tcpdump's socket, and in user space",
     }
 }
 
@@ -104,7 +109,11 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 let at = |x: &u32| of.iter().find(|line| (line.series, line.x) == (series, *x));
                 (series, xs.iter().map(|x| value(at(x)?)).collect())
             };
-            let label = |x: &u32| if study == Study::Congestion { offered(*x) } else { x.to_string() };
+            let label = |x: &u32| match study {
+                Study::Congestion => offered(*x),
+                Study::Filters => format!("1 in {x}"),
+                _ => x.to_string(),
+            };
             panels.push(Panel {
                 heading: heading(what),
                 y_name,
@@ -139,6 +148,36 @@ fn panels(study: Study, lines: &[&Line]) -> Vec<Panel> {
                 panel("Time per packet", "ns", "applications", None, &|line| Some(single(line.kernel_ns)));
             }
             Study::Skew => panels.push(shares(heading("Shares of the packets"), &of)),
+            Study::PreciseRules | Study::WildcardRules => {
+                let target = if study == Study::PreciseRules { MANY_PRECISE } else { MANY_WILDCARD };
+                panel("Packets judged", "Mpps", "rules", None, &mpps);
+                let x_name = "rules; dashed: the target";
+                panel("The same, of one rule", "ratio to one", x_name, Some(target), &|line| line.of_one);
+            }
+            Study::NamedSets => {
+                panel("Packets judged", "Mpps", "entries", None, &mpps);
+                let x_name = "entries; dashed: the target";
+                panel("The same, of one entry", "ratio to one", x_name, Some(MANY_ENTRIES), &|line| {
+                    line.of_one
+                });
+            }
+            Study::Forwarding => {
+                panel("Packets judged", "Mpps", "bytes of a frame", None, &mpps);
+                let x_name = "bytes of a frame; dashed: the target";
+                let of_limit = |line: &Line| line.of_limit.map(single);
+                panel("The same, of XDP_DROP", "ratio", x_name, Some(FORWARDED), &of_limit);
+            }
+            Study::Filters => {
+                panel("Packets judged", "Mpps", "packets that are wanted", None, &mpps);
+                let cpu = |line: &Line| Some(single(line.receiver_ns));
+                panel(
+                    "CPU time of the receiver's process per packet",
+                    "ns",
+                    "packets that are wanted",
+                    None,
+                    &cpu,
+                );
+            }
         }
     }
     panels
@@ -196,17 +235,28 @@ fn scaled(spread: Spread, by: f64) -> Spread {
 
 fn colour(series: Series) -> RGBColor {
     match series {
-        Series::Ring | Series::RingGroups | Series::Controlled | Series::Adaptive => {
-            RGBColor(0x1f, 0x6f, 0xb4)
-        }
-        Series::RingPerQueue => RGBColor(0x2a, 0x9d, 0x8f),
+        Series::Ring
+        | Series::RingGroups
+        | Series::Controlled
+        | Series::Adaptive
+        | Series::RuleHit
+        | Series::RulesApart
+        | Series::SetMiss
+        | Series::ForwardTaken
+        | Series::FilterKernel => RGBColor(0x1f, 0x6f, 0xb4),
+        Series::RingPerQueue
+        | Series::RuleSpread
+        | Series::RulesNear
+        | Series::SetHit
+        | Series::ForwardLeft
+        | Series::FilterWorker => RGBColor(0x2a, 0x9d, 0x8f),
         Series::OneReader => RGBColor(0x60, 0x60, 0x60),
         Series::Locked => RGBColor(0xc0, 0x6a, 0x1e),
         Series::Unplaced => RGBColor(0x2a, 0x9d, 0x8f),
         Series::Tuned => RGBColor(0x1f, 0x6f, 0xb4),
         Series::Drop => RGBColor(0x60, 0x60, 0x60),
         Series::Uncontrolled | Series::Static | Series::Fanout | Series::Packet => RGBColor(0xc0, 0x6a, 0x1e),
-        Series::Xsk | Series::Tcpdump => RGBColor(0x8e, 0x44, 0x8b),
+        Series::SetSure | Series::Xsk | Series::Tcpdump => RGBColor(0x8e, 0x44, 0x8b),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::summary::Line;
 use super::{FULL_SPEED, Point};
 
-const COLUMNS: &str = "study,round,setup,load,x,receiver,asked_pps,offered,device_dropped,copies,received,lost,shed,unaccounted,\
+const COLUMNS: &str = "study,round,setup,load,x,receiver,asked_pps,offered,device_dropped,copies,received,lost,shed,filtered,absorbed,unaccounted,\
 duration_s,span_s,received_pps,analysed_pps,receiver_cpu_s,napi_cpu_s,generator_cpu_s,late_flows,late_flows_whole,\
 steered,steered_late,steered_settled,elephant_worker,reordered,moves,others_share,steal_share,invalid,load_average\n";
 
@@ -20,7 +20,7 @@ pub fn points(points: &[Point]) -> String {
             .map_or_else(|| ",".to_owned(), |(touched, whole)| format!("{touched},{whole}"));
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{},{},{},{:.4},{:.4},{},{:.2}",
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.6},{},{:.0},{:.0},{:.6},{:.6},{:.6},{},{},{},{},{},{},{},{:.4},{:.4},{},{:.2}",
             point.study.name(),
             point.round + 1,
             point.setup.name(),
@@ -34,6 +34,8 @@ pub fn points(points: &[Point]) -> String {
             point.received,
             point.lost,
             point.shed,
+            point.filtered,
+            point.absorbed,
             point.unaccounted,
             point.duration_s,
             point.span_s.map_or_else(String::new, |span| format!("{span:.6}")),
@@ -118,7 +120,10 @@ mod tests {
         let counts: Vec<usize> = medians.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((counts.len(), counts[0]), (2, counts[1]), "{medians}");
         assert!(
-            text.lines().nth(1).unwrap().starts_with("congestion,1,A,0,full,controlled,,1000,0,1,9,991,0,0,")
+            text.lines()
+                .nth(1)
+                .unwrap()
+                .starts_with("congestion,1,A,0,full,controlled,,1000,0,1,9,991,0,0,0,0,")
         );
     }
 }

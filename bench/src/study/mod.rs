@@ -1,20 +1,25 @@
-//! The studies of parallelism: how what is received grows with RX queues and workers, what is analysed under
-//! overload, how skewed flows are balanced, and what it costs that several applications share a device.
+//! The studies. Of parallelism: how what is received grows with RX queues and workers, what is analysed under
+//! overload, how skewed flows are balanced, and what it costs that several applications share a device. Of rules: how
+//! the rate falls with their number, what it takes to forward few flows, and a filter in the kernel and outside.
 //!
 //! ```text
 //! run      each study's cells, in interleaved rounds
+//! rules    rule files and expressions, and what they leave of the traffic
 //! trial    one trial: receivers' processes, the generator's, and the account of every packet
 //! summary  medians, and ratios within the same round
-//! report, chart, csv
+//! report, short, chart, csv
 //! ```
 //!
 //! Ours is `wirelane-bench receive ring` here, which is built on the library and tells what `wirelane count` does not:
-//! how many flows were analysed whole, and how evenly workers were loaded in the second half of a trial.
+//! how many flows were analysed whole, how evenly workers were loaded in the second half of a trial, and what a filter
+//! in the application left.
 
 pub mod chart;
 pub mod csv;
 pub mod report;
+pub mod rules;
 pub mod run;
+pub mod short;
 pub mod summary;
 pub mod trial;
 
@@ -38,12 +43,32 @@ pub enum Study {
     Skew,
     /// Several applications on one device.
     Sharing,
+    /// Precise rules: one to many.
+    PreciseRules,
+    /// Wildcard rules: one to many, of which the last one is hit.
+    WildcardRules,
+    /// Named sets: one entry to many.
+    NamedSets,
+    /// Rules that leave one flow of 256.
+    Forwarding,
+    /// The same expression in our engine, in tcpdump's socket and in the application.
+    Filters,
 }
 
 impl Study {
     /// All of them, in the order of a run.
-    pub const ALL: [Study; 5] =
-        [Study::Queues, Study::Workers, Study::Congestion, Study::Skew, Study::Sharing];
+    pub const ALL: [Study; 10] = [
+        Study::Queues,
+        Study::Workers,
+        Study::Congestion,
+        Study::Skew,
+        Study::Sharing,
+        Study::PreciseRules,
+        Study::WildcardRules,
+        Study::NamedSets,
+        Study::Forwarding,
+        Study::Filters,
+    ];
 
     /// Its name in options and files.
     pub fn name(self) -> &'static str {
@@ -53,6 +78,11 @@ impl Study {
             Study::Congestion => "congestion",
             Study::Skew => "skew",
             Study::Sharing => "sharing",
+            Study::PreciseRules => "precise-rules",
+            Study::WildcardRules => "wildcard-rules",
+            Study::NamedSets => "named-sets",
+            Study::Forwarding => "forwarding",
+            Study::Filters => "filters",
         }
     }
 
@@ -64,7 +94,17 @@ impl Study {
             Study::Congestion => Part::Congestion,
             Study::Skew => Part::Skew,
             Study::Sharing => Part::Sharing,
+            Study::PreciseRules
+            | Study::WildcardRules
+            | Study::NamedSets
+            | Study::Forwarding
+            | Study::Filters => Part::Rules,
         }
+    }
+
+    /// Whether it is one of rules and filters; the others are of parallelism.
+    pub fn is_of_rules(self) -> bool {
+        self.part() == Part::Rules
     }
 }
 
@@ -104,6 +144,28 @@ pub enum Series {
     Packet,
     /// tcpdump, processes that each get all.
     Tcpdump,
+    /// Ours, all packets hit the same precise rule.
+    RuleHit,
+    /// Ours, packets hit all precise rules in turn.
+    RuleSpread,
+    /// Ours, no address of a packet is one that the wildcard rules before its own ask for.
+    RulesApart,
+    /// Ours, the wildcard rules before the packets' own fit but for one field.
+    RulesNear,
+    /// Ours, no packet's address is in the set.
+    SetMiss,
+    /// Ours, every packet's address is in the set, all entries in turn.
+    SetHit,
+    /// The same, looked up in the table of entries too.
+    SetSure,
+    /// Ours, what is not forwarded is counted and taken from the host's stack.
+    ForwardTaken,
+    /// Ours, what is not forwarded is dropped by a rule, and so left to the host's stack.
+    ForwardLeft,
+    /// Ours, a filter in the kernel.
+    FilterKernel,
+    /// Ours, the same filter in the application.
+    FilterWorker,
 }
 
 impl Series {
@@ -126,6 +188,17 @@ impl Series {
             Series::Fanout => "fanout",
             Series::Packet => "packet",
             Series::Tcpdump => "tcpdump",
+            Series::RuleHit => "rule-hit",
+            Series::RuleSpread => "rule-spread",
+            Series::RulesApart => "rules-apart",
+            Series::RulesNear => "rules-near",
+            Series::SetMiss => "set-miss",
+            Series::SetHit => "set-hit",
+            Series::SetSure => "set-sure",
+            Series::ForwardTaken => "forward-taken",
+            Series::ForwardLeft => "forward-left",
+            Series::FilterKernel => "filter-kernel",
+            Series::FilterWorker => "filter-worker",
         }
     }
 
@@ -148,6 +221,17 @@ impl Series {
             Series::Fanout => "TPACKET_V3, PACKET_FANOUT",
             Series::Packet => "TPACKET_V3 sockets",
             Series::Tcpdump => "tcpdump",
+            Series::RuleHit => "all packets hit one rule",
+            Series::RuleSpread => "packets of all rules' flows",
+            Series::RulesApart => "others ask for other addresses",
+            Series::RulesNear => "others miss by one field",
+            Series::SetMiss => "no packet is in the set",
+            Series::SetHit => "all packets are in the set",
+            Series::SetSure => "the same, confirmed",
+            Series::ForwardTaken => "Wirelane, the others taken",
+            Series::ForwardLeft => "Wirelane, the others to the stack",
+            Series::FilterKernel => "Wirelane, filter in the kernel",
+            Series::FilterWorker => "Wirelane, filter in user space",
         }
     }
 
@@ -165,7 +249,7 @@ impl Series {
         Series::TABLE_2.iter().any(|(series, _)| *series == self)
     }
 
-    /// Whom `of one` compares it with, where that has one queue, worker or application.
+    /// Whom `of one` compares it with, where that has one queue, worker, application or rule.
     pub fn reference(self) -> Series {
         if self.is_of_table_2() { Series::OneReader } else { self }
     }
@@ -179,15 +263,16 @@ impl Series {
 /// The offered rate as a percentage of the capacity; this one stands for full speed.
 pub const FULL_SPEED: u32 = u32::MAX;
 
-/// One trial of a study. Counts are packets; where several receivers each get all, `received`, `lost` and `shed` are
-/// sums over them.
+/// One trial of a study. Counts are packets; where several receivers each get all, those from `received` to
+/// `unaccounted` are sums over them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
     /// The study.
     pub study: Study,
     /// Who did what where.
     pub setup: Setup,
-    /// What varies: RX queues, workers, applications, or the offered rate in percent of the capacity.
+    /// What varies: RX queues, workers, applications, the offered rate in percent of the capacity, rules, entries of a set,
+    /// bytes of a frame (forwarding), or how many packets there are for one that is wanted (filters).
     pub x: u32,
     /// Loops that ours spun for each packet.
     pub load: u32,
@@ -209,7 +294,13 @@ pub struct Point {
     pub lost: u64,
     /// Refused by congestion control.
     pub shed: u64,
-    /// In none of these places; a receiver that has too many does not make up for one that has too few.
+    /// Rejected by a filter or rule, in the kernel or in the application. Of tcpdump's socket what it was not told of, as
+    /// it does not count them.
+    pub filtered: u64,
+    /// Counted by a rule, and done with.
+    pub absorbed: u64,
+    /// In none of these places; a receiver that has too many does not make up for one that has too few. In the studies of
+    /// rules also those that are in another place than the rules say.
     pub unaccounted: u64,
     /// Time for which the generator sent, in seconds.
     pub duration_s: f64,
@@ -237,6 +328,16 @@ impl Point {
     /// Packets received per second, by all receivers together, while the generator sent.
     pub fn received_pps(&self) -> f64 {
         self.received as f64 / self.duration_s
+    }
+
+    /// Packets that were received, or that a filter or rule decided about.
+    pub fn handled(&self) -> u64 {
+        self.received + self.filtered + self.absorbed
+    }
+
+    /// These per second.
+    pub fn handled_pps(&self) -> f64 {
+        self.handled() as f64 / self.duration_s
     }
 
     /// Packets analysed per second of analysis, which goes on after the generator until the rings are empty.

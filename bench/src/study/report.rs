@@ -2,18 +2,33 @@
 
 use super::run::Studied;
 use super::summary::Line;
-use super::{FULL_SPEED, Series, Study};
-use crate::bed::Setup;
+use super::{FULL_SPEED, Study, rules};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::report::table;
 use crate::summary::Spread;
 
-const DISTURBED: &str = "\n**Trials count here that other programs or the hypervisor disturbed (--disturbed): rates \
+/// Targets: the rate with many precise rules, and with many wildcard rules, of that with one; with one flow of 256
+/// forwarded, of XDP_DROP.
+pub const MANY_PRECISE: f64 = 0.9;
+/// See [`MANY_PRECISE`].
+pub const MANY_WILDCARD: f64 = 0.8;
+/// The rate with many entries of a named set, of that with one.
+pub const MANY_ENTRIES: f64 = 0.9;
+/// See [`MANY_PRECISE`].
+pub const FORWARDED: f64 = 0.9;
+
+pub(super) const DISTURBED: &str = "\n**Trials count here that other programs or the hypervisor disturbed (--disturbed): rates \
                          and ratios say little.**\n";
 
 /// Who has which cores, and what that leaves out.
-pub fn cores(options: &Options, machine: &Machine) -> String {
+pub fn cores(of_rules: bool, options: &Options, machine: &Machine) -> String {
+    if of_rules {
+        return format!(
+            "Processor: {}, {} cores. Generator and kernel on core {}, receiver on core {}.\n",
+            machine.cpu, machine.cores, options.cores[0], options.cores[1]
+        );
+    }
     let workers = options.worker_cores();
     let list: Vec<String> = workers.iter().map(ToString::to_string).collect();
     let (cores, one) = if workers.len() == 1 { ("core", true) } else { ("cores", false) };
@@ -39,17 +54,27 @@ pub fn page(options: &Options, machine: &Machine, lines: &[Line], studied: &Stud
     if studied.points.is_empty() {
         return text;
     }
-    text += &format!(
-        "\n## Studies of parallelism\n\n{}\nRounds: {}. Medians, and ratios within the same round. Every trial accounts \
-         for every packet: offered = dropped by the device's queue + received + lost + shed.\n{}",
-        cores(options, machine),
-        options.rounds,
-        if options.disturbed { DISTURBED } else { "" }
-    );
-    for study in Study::ALL {
-        let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
-        if !of.is_empty() {
-            text += &section(study, options, &of);
+    for of_rules in [false, true] {
+        let made: Vec<(Study, Vec<&Line>)> = Study::ALL
+            .into_iter()
+            .filter(|study| study.is_of_rules() == of_rules)
+            .map(|study| (study, lines.iter().filter(|line| line.study == study).collect()))
+            .filter(|(_, lines): &(Study, Vec<&Line>)| !lines.is_empty())
+            .collect();
+        if made.is_empty() {
+            continue;
+        }
+        text += &format!(
+            "\n## Studies of {}\n\n{}\nRounds: {}. Medians, and ratios within the same round. Every trial accounts \
+             for every packet: offered = dropped by the device's queue + received + lost + {}.\n{}",
+            if of_rules { "rules" } else { "parallelism" },
+            cores(of_rules, options, machine),
+            options.rounds,
+            if of_rules { "filtered + absorbed" } else { "shed" },
+            if options.disturbed { DISTURBED } else { "" }
+        );
+        for (study, lines) in made {
+            text += &section(study, options, &lines);
         }
     }
     text + &notes(options, lines, studied)
@@ -101,6 +126,51 @@ fn section(study: Study, options: &Options, lines: &[&Line]) -> String {
              the generator's time per packet, within which in setup A the kernel brings it to all applications; `per \
              further`: how much each application after the first adds."
                 .to_owned(),
+        ),
+        Study::PreciseRules => (
+            "Precise rules",
+            format!(
+                "Rules that ask for both addresses, both ports and the protocol, of which each counts what hits it: in \
+                 the packets of one flow all hit the same rule, those of all rules' flows hit each in turn, so that \
+                 none is in the processor's caches once there are many. `of one`: of one rule in the same round. \
+                 Target: {MANY_PRECISE}. `ns a packet`: the generator's time, within which the kernel judges."
+            ),
+        ),
+        Study::WildcardRules => (
+            "Wildcard rules",
+            format!(
+                "All packets hit the last rule, which counts them. The rules before it ask for addresses that no packet \
+                 has, as lists of hosts and networks do; or they fit but for one of four fields, so that no field alone \
+                 rules many of them out. `of one`: of one rule. Target: {MANY_WILDCARD}."
+            ),
+        ),
+        Study::NamedSets => (
+            "Named sets",
+            format!(
+                "A rule asks whether the destination is in a set, by the kernel's bloom filter with its default share of \
+                 false positives: of no packet it is, or of all packets, entry by entry, so that nothing is in the \
+                 processor's caches once there are many; or the same with confirmation, by a hash table of all \
+                 entries. Each packet is counted, whatever comes of it. `of one`: of one entry in the same round. \
+                 Target: {MANY_ENTRIES}."
+            ),
+        ),
+        Study::Forwarding => (
+            "One flow of 256 forwarded",
+            format!(
+                "4096 flows, with a precise rule for each: 16 are delivered. The others are counted and taken, which is \
+                 what XDP_DROP does with all; target: {FORWARDED} of it. Or they are dropped by their rules, which leaves \
+                 them to the host's stack: it makes an sk_buff of each, whoever captures, and XDP_DROP is no bound."
+            ),
+        ),
+        Study::Filters => (
+            "A filter in the kernel and in user space",
+            format!(
+                "`{}` and the like, which wants so many of the packets. Nobody takes packets from the host's stack. \
+                 `Mpps`: packets judged. `ns a packet`: the generator's time, within which the kernel judges and the \
+                 stack gets the packet; `CPU ns`: that of the receiver's process on its own core. tcpdump's socket does \
+                 not count what it rejects: its account is that it was told of exactly what the expression wants.",
+                rules::expression(rules::FILTERED[1])
+            ),
         ),
     };
     let mut text = format!("\n### {heading} (`{}`)\n\n{explanation}\n\n", study.name());
@@ -168,6 +238,43 @@ fn heads(study: Study) -> &'static [&'static str] {
             "CPU ns",
             "account",
         ],
+        Study::PreciseRules | Study::WildcardRules => &[
+            "traffic and rules",
+            "setup",
+            "rules",
+            "Mpps",
+            "spread",
+            "of one",
+            "of XDP_DROP",
+            "ns a packet",
+            "account",
+        ],
+        Study::NamedSets => &[
+            "packets",
+            "setup",
+            "entries",
+            "Mpps",
+            "spread",
+            "of one",
+            "of XDP_DROP",
+            "ns a packet",
+            "account",
+        ],
+        Study::Forwarding => &[
+            "receiver",
+            "setup",
+            "bytes",
+            "Mpps",
+            "spread",
+            "of XDP_DROP",
+            "ns a packet",
+            "lost",
+            "CPU ns",
+            "account",
+        ],
+        Study::Filters => {
+            &["filter", "setup", "wanted", "Mpps", "spread", "ns a packet", "lost", "CPU ns", "account"]
+        }
     }
 }
 
@@ -181,9 +288,10 @@ fn row(study: Study, line: &Line) -> Vec<String> {
     let ns = format!("{:.0}", line.receiver_ns);
     let of_one = middle(line.of_one);
     let count = line.x.to_string();
+    let of_limit = ratio(line.of_limit);
+    let kernel_ns = format!("{:.0}", line.kernel_ns);
     match study {
         Study::Queues => {
-            let of_limit = ratio(line.of_limit);
             vec![label, setup, count, mpps, spread(1e6), of_limit, of_one, lost, ns, account]
         }
         Study::Workers => vec![label, setup, count, mpps, spread(1e6), of_one, lost, ns, account],
@@ -223,28 +331,42 @@ fn row(study: Study, line: &Line) -> Vec<String> {
             mpps,
             spread(1e6),
             of_one,
-            format!("{:.0}", line.kernel_ns),
+            kernel_ns,
             line.further_ns.map_or_else(none, |ns| format!("{ns:.0}")),
             lost,
             ns,
             account,
         ],
+        Study::PreciseRules | Study::WildcardRules | Study::NamedSets => {
+            vec![label, setup, count, mpps, spread(1e6), of_one, of_limit, kernel_ns, account]
+        }
+        Study::Forwarding => {
+            vec![label, setup, count, mpps, spread(1e6), of_limit, kernel_ns, lost, ns, account]
+        }
+        Study::Filters => {
+            let wanted = format!("1 in {count}");
+            vec![label, setup, wanted, mpps, spread(1e6), kernel_ns, lost, ns, account]
+        }
     }
 }
 
-fn none() -> String {
+/// A value that there is not.
+pub(super) fn none() -> String {
     "-".to_owned()
 }
 
-fn ratio(value: Option<f64>) -> String {
+/// A ratio.
+pub(super) fn ratio(value: Option<f64>) -> String {
     value.map_or_else(none, |value| format!("{value:.2}"))
 }
 
-fn middle(value: Option<Spread>) -> String {
+/// The median of ratios.
+pub(super) fn middle(value: Option<Spread>) -> String {
     ratio(value.map(|spread| spread.median))
 }
 
-fn percent(part: f64) -> String {
+/// A part as a percentage.
+pub(super) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
@@ -281,122 +403,4 @@ fn notes(options: &Options, lines: &[Line], studied: &Studied) -> String {
         return "\nEvery packet of every trial of the studies is accounted for.\n".to_owned();
     }
     format!("\nOf the studies:\n\n- {}\n", notes.join("\n- "))
-}
-
-/// The overload that the project's README tells, in percent of what the analysis can do.
-const TWICE: u32 = 200;
-
-/// The project's README: a line per study, what there is to say in one. Empty where nothing was studied.
-pub fn short(lines: &[Line], options: &Options, machine: &Machine, folder: &str) -> String {
-    let rows: Vec<Vec<String>> = Study::ALL.into_iter().filter_map(|study| short_row(study, lines)).collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut text = format!(
-        "\nParallelism, Linux {}, {}. {}{}\n",
-        machine.kernel,
-        machine.date,
-        cores(options, machine),
-        if options.disturbed { DISTURBED } else { "" }
-    );
-    text += &table(&["study", "what", "Wirelane", "beside it"], rows.into_iter());
-    text.push('\n');
-    for study in Study::ALL {
-        if lines.iter().any(|line| line.study == study) {
-            text += &format!(
-                "![{}]({folder}/{})\n\n",
-                super::chart::title(study),
-                super::chart::file_name(study)
-            );
-        }
-    }
-    text
-}
-
-fn short_row(study: Study, lines: &[Line]) -> Option<Vec<String>> {
-    let of: Vec<&Line> = lines.iter().filter(|line| line.study == study).collect();
-    // The setups of Table 2 are always in A.
-    let (table_2, of): (Vec<&Line>, Vec<&Line>) =
-        of.into_iter().partition(|line| line.series.is_of_table_2());
-    let setup: Setup = of.iter().map(|line| line.setup).min()?;
-    let of: Vec<&Line> = of.into_iter().filter(|line| line.setup == setup).collect();
-    let of_one_reader = |series| {
-        table_2.iter().find(|line| line.series == series).map_or_else(none, |line| middle(line.of_one))
-    };
-    let most = of.iter().map(|line| line.x).filter(|x| *x != FULL_SPEED).max()?;
-    let at = |x: u32, series: Series| of.iter().copied().find(|line| (line.x, line.series) == (x, series));
-    let of_one = |series| at(most, series).map_or_else(none, |line| middle(line.of_one));
-    let setup = setup.name();
-    let row = |what: String, ours: String, beside: String| vec![study.name().to_owned(), what, ours, beside];
-    Some(match study {
-        Study::Queues => row(
-            format!("{most} queues, of one; setup {setup}"),
-            format!(
-                "{}; a process per queue {}; Table 2 (d), of (a): {}",
-                of_one(Series::Ring),
-                of_one(Series::RingPerQueue),
-                of_one_reader(Series::Tuned)
-            ),
-            format!(
-                "AF_XDP {}; TPACKET_V3 {}; XDP_DROP {}; Table 2 (b) {}, (c) {}",
-                of_one(Series::Xsk),
-                of_one(Series::Fanout),
-                of_one(Series::Drop),
-                of_one_reader(Series::Locked),
-                of_one_reader(Series::Unplaced)
-            ),
-        ),
-        Study::Workers => row(
-            format!("one queue, {most} workers, of one; setup {setup}"),
-            of_one(Series::Ring),
-            format!("TPACKET_V3 {}", of_one(Series::Fanout)),
-        ),
-        Study::Congestion => {
-            let both = |wanted: Series| {
-                let of = of.iter().filter(|line| (line.series, line.x) == (wanted, TWICE));
-                let texts: Vec<String> = of
-                    .map(|line| {
-                        let whole = line.whole_flows.map_or_else(none, |whole| percent(whole.median));
-                        let most = middle(line.of_most);
-                        format!("{} loops: {most} of the most, {whole} of flows whole", line.load)
-                    })
-                    .collect();
-                if texts.is_empty() { none() } else { texts.join("; ") }
-            };
-            row(
-                format!("{} of what it can analyse; setup {setup}", offered(TWICE)),
-                both(Series::Controlled),
-                format!("without control {}", both(Series::Uncontrolled)),
-            )
-        }
-        Study::Skew => {
-            let late = |series| {
-                at(most, series).map_or_else(none, |line| {
-                    let (all, aside) =
-                        line.imbalance_settled.map_or((line.imbalance_late, line.aside_late), |all| {
-                            (Some(all), line.aside_settled)
-                        });
-                    let reordered = line.reordered.map_or_else(none, |packets| packets.to_string());
-                    format!("{}, elephant's aside {}, reordered {reordered}", ratio(all), ratio(aside))
-                })
-            };
-            row(
-                format!("{most} workers and an elephant, busiest over mean; setup {setup}"),
-                late(Series::Adaptive),
-                format!("static {}", late(Series::Static)),
-            )
-        }
-        Study::Sharing => {
-            let cost = |series| {
-                at(most, series)
-                    .and_then(|line| line.further_ns)
-                    .map_or_else(none, |ns| format!("{ns:.0} ns"))
-            };
-            row(
-                format!("{most} applications, cost of a further one; setup {setup}"),
-                cost(Series::RingGroups),
-                format!("TPACKET_V3 {}; tcpdump {}", cost(Series::Packet), cost(Series::Tcpdump)),
-            )
-        }
-    })
 }

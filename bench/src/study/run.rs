@@ -1,4 +1,4 @@
-//! The five studies, each in rounds of its own: what changes on the machine meanwhile hits all cells of a round alike.
+//! The studies, each in rounds of its own: what changes on the machine meanwhile hits all cells of a round alike.
 
 use std::io::{Write, stderr};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use super::rules::{self, FLOWS, InSet, Others, Rest, RuleFiles};
 use super::trial::{self, Ask, Traffic};
 use super::{ELEPHANT, FULL_SPEED, Point, Series, Study};
 use crate::bed::{Bed, Cores, Setup};
@@ -39,6 +40,9 @@ const SKEW_RATE: f64 = 0.5;
 const SKEW_SECONDS: f64 = 4.0;
 const SKEW_QUICK_SECONDS: f64 = 1.0;
 
+/// The study of forwarding: bytes of its frames.
+const FORWARDED_SIZES: [u32; 2] = [60, 512];
+
 /// What was measured.
 #[derive(Debug, Default)]
 pub struct Studied {
@@ -61,7 +65,7 @@ pub fn run(
     start: Instant,
     studied: &mut Studied,
 ) -> Result<()> {
-    let mut runner = Runner { options, tools, stop, start, studied };
+    let mut runner = Runner { options, tools, stop, start, studied, files: RuleFiles::new() };
     for study in Study::ALL.into_iter().filter(|study| options.parts.contains(&study.part())) {
         for round in 0..options.rounds {
             runner.say(&format!("{}: round {} of {}", study.name(), round + 1, options.rounds));
@@ -77,6 +81,7 @@ struct Runner<'a> {
     stop: &'a AtomicBool,
     start: Instant,
     studied: &'a mut Studied,
+    files: RuleFiles,
 }
 
 impl Runner<'_> {
@@ -87,6 +92,11 @@ impl Runner<'_> {
             Study::Congestion => self.congestion(round),
             Study::Skew => self.skew(round),
             Study::Sharing => self.sharing(round),
+            Study::PreciseRules => self.precise_rules(round),
+            Study::WildcardRules => self.wildcard_rules(round),
+            Study::NamedSets => self.named_sets(round),
+            Study::Forwarding => self.forwarding(round),
+            Study::Filters => self.filters(round),
         }
     }
 
@@ -186,11 +196,7 @@ impl Runner<'_> {
         let setup = self.first_setup()?;
         let mut bed = self.bed(setup, 1)?;
         let mut all = vec![Series::RingGroups, Series::Packet];
-        if crate::run::is_installed("tcpdump") {
-            all.push(Series::Tcpdump);
-        } else if round == 0 {
-            self.studied.left_out.push("sharing: tcpdump is not installed".to_owned());
-        }
+        all.extend(self.tcpdump(Study::Sharing, round));
         for count in self.counts() {
             for series in turned(&all, round) {
                 let ask = self.ask(Study::Sharing, setup, series, round);
@@ -200,9 +206,116 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Each number of rules with XDP_DROP beside it.
+    fn precise_rules(&mut self, round: usize) -> Result<()> {
+        let setup = self.first_setup()?;
+        let mut bed = self.bed(setup, 1)?;
+        for x in turned(&self.numbers(&rules::PRECISE), round) {
+            let file = self.files.precise(x)?;
+            for (series, flows) in
+                turned(&[(Series::Drop, x), (Series::RuleHit, 1), (Series::RuleSpread, x)], round)
+            {
+                let ask = self.ask(Study::PreciseRules, setup, series, round);
+                let traffic = Traffic::Flows(flows);
+                self.try_out(&mut bed, &Ask { x, traffic, rules: Some(&file), ..ask })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wildcard_rules(&mut self, round: usize) -> Result<()> {
+        let setup = self.first_setup()?;
+        let mut bed = self.bed(setup, 1)?;
+        for x in turned(&self.numbers(&rules::WILDCARD), round) {
+            let (apart, near) =
+                (self.files.wildcard(x, Others::Apart)?, self.files.wildcard(x, Others::Near)?);
+            let all = [
+                (Series::Drop, None),
+                (Series::RulesApart, Some(&*apart)),
+                (Series::RulesNear, Some(&*near)),
+            ];
+            for (series, rules) in turned(&all, round) {
+                let ask = self.ask(Study::WildcardRules, setup, series, round);
+                self.try_out(&mut bed, &Ask { x, rules, ..ask })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each number of entries with XDP_DROP beside it.
+    fn named_sets(&mut self, round: usize) -> Result<()> {
+        let setup = self.first_setup()?;
+        let mut bed = self.bed(setup, 1)?;
+        for x in turned(&self.numbers(&rules::ENTRIES), round) {
+            let [strange, hosts, sure] =
+                [InSet::None, InSet::All, InSet::Confirmed].map(|which| self.files.named_set(x, which));
+            let (strange, hosts, sure) = (strange?, hosts?, sure?);
+            let all = [
+                (Series::Drop, None, x),
+                (Series::SetMiss, Some(&*strange), FLOWS),
+                (Series::SetHit, Some(&*hosts), x),
+                (Series::SetSure, Some(&*sure), x),
+            ];
+            for (series, rules, flows) in turned(&all, round) {
+                let ask = self.ask(Study::NamedSets, setup, series, round);
+                let traffic = Traffic::Flows(flows);
+                self.try_out(&mut bed, &Ask { x, traffic, rules, ..ask })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forwarding(&mut self, round: usize) -> Result<()> {
+        let setup = self.first_setup()?;
+        let mut bed = self.bed(setup, 1)?;
+        let (taken, left) = (self.files.forwarding(Rest::Counted)?, self.files.forwarding(Rest::Dropped)?);
+        let all = [
+            (Series::Drop, None),
+            (Series::ForwardTaken, Some(&*taken)),
+            (Series::ForwardLeft, Some(&*left)),
+        ];
+        for size in turned(&FORWARDED_SIZES, round) {
+            for (series, rules) in turned(&all, round) {
+                let ask = self.ask(Study::Forwarding, setup, series, round);
+                self.try_out(&mut bed, &Ask { x: size, size, rules, ..ask })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn filters(&mut self, round: usize) -> Result<()> {
+        let setup = self.first_setup()?;
+        let mut bed = self.bed(setup, 1)?;
+        let mut all = vec![Series::FilterKernel, Series::FilterWorker];
+        all.extend(self.tcpdump(Study::Filters, round));
+        for x in turned(&rules::FILTERED, round) {
+            for series in turned(&all, round) {
+                let ask = self.ask(Study::Filters, setup, series, round);
+                self.try_out(&mut bed, &Ask { x, ..ask })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// tcpdump where it is installed; that it is not is said once.
+    fn tcpdump(&mut self, study: Study, round: usize) -> Option<Series> {
+        if crate::run::is_installed("tcpdump") {
+            return Some(Series::Tcpdump);
+        }
+        if round == 0 {
+            self.studied.left_out.push(format!("{}: tcpdump is not installed", study.name()));
+        }
+        None
+    }
+
+    /// Those of these numbers of rules that are asked for.
+    fn numbers(&self, all: &[u32]) -> Vec<u32> {
+        all.iter().copied().filter(|number| *number <= self.options.most_rules).collect()
+    }
+
     /// Packets per second that one worker can analyse with a core of its own, from a trial at full speed; none where
     /// that failed.
-    fn capacity(&mut self, bed: &mut Bed, basis: &Ask) -> Result<Option<f64>> {
+    fn capacity(&mut self, bed: &mut Bed, basis: &Ask<'_>) -> Result<Option<f64>> {
         self.check_stop()?;
         let ask = Ask { x: FULL_SPEED, pps: None, seconds: self.options.seconds, ..*basis };
         match trial::run(bed, self.tools, &ask) {
@@ -229,7 +342,7 @@ impl Runner<'_> {
     }
 
     /// One trial; again where it does not count.
-    fn try_out(&mut self, bed: &mut Bed, ask: &Ask) -> Result<()> {
+    fn try_out(&mut self, bed: &mut Bed, ask: &Ask<'_>) -> Result<()> {
         let tries = match (self.options.disturbed, self.options.quick) {
             (true, _) => 1,
             (false, true) => QUICK_TRIES,
@@ -252,7 +365,7 @@ impl Runner<'_> {
     }
 
     /// What most trials have in common.
-    fn ask(&self, study: Study, setup: Setup, series: Series, round: usize) -> Ask {
+    fn ask(&self, study: Study, setup: Setup, series: Series, round: usize) -> Ask<'static> {
         Ask {
             study,
             setup,
@@ -260,12 +373,13 @@ impl Runner<'_> {
             series,
             round,
             count: 1,
-            traffic: Traffic::Flows,
+            traffic: Traffic::Flows(FLOWS),
             size: self.options.sizes[0].min(LARGEST_LIVE_FRAME),
             pps: None,
             seconds: self.options.seconds,
             buffer: self.options.buffer,
             load: 0,
+            rules: None,
         }
     }
 
@@ -289,7 +403,7 @@ impl Runner<'_> {
     }
 
     /// What cannot be measured is named in the results; after a signal, the run ends.
-    fn failed(&mut self, ask: &Ask, error: &anyhow::Error) -> Result<()> {
+    fn failed(&mut self, ask: &Ask<'_>, error: &anyhow::Error) -> Result<()> {
         self.check_stop()?;
         let message = format!(
             "{}, {}, setup {}, {}: {error:#}",

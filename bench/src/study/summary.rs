@@ -21,14 +21,15 @@ pub struct Line {
     pub series: Series,
     /// Rounds that count.
     pub trials: usize,
-    /// Packets received per second by all receivers together; in the studies of congestion and skew, analysed per
-    /// second of analysis.
+    /// Packets received per second by all receivers together, or decided about by a filter or rule; in the studies of
+    /// congestion and skew, analysed per second of analysis.
     pub pps: Spread,
     /// Packets offered per second; the median, as all that follow.
     pub offered_pps: f64,
     /// Of XDP_DROP under the same traffic in the same round.
     pub of_limit: Option<f64>,
-    /// Of the same receiver with one queue, worker or application in the same round; of Table 2, of its first setup.
+    /// Of the same receiver with one queue, worker, application or rule in the same round; of Table 2, of its first
+    /// setup.
     pub of_one: Option<Spread>,
     /// Of the highest rate of analysis in the same round and setup with the same loops, with or without congestion control.
     pub of_most: Option<Spread>,
@@ -38,7 +39,7 @@ pub struct Line {
     pub shed_share: f64,
     /// Part of what was offered that the device's queue dropped.
     pub device_share: f64,
-    /// Receivers' CPU time per packet received, in nanoseconds.
+    /// Receivers' CPU time per packet received, or decided about by a filter or rule, in nanoseconds.
     pub receiver_ns: f64,
     /// What a packet took on the way to all receivers, in nanoseconds: in setup A at full speed the generator's core
     /// makes it and brings it to all receivers.
@@ -73,7 +74,7 @@ type Cell = (Study, Setup, u32, u32, Series);
 fn rate(point: &Point) -> f64 {
     match point.study {
         Study::Congestion | Study::Skew => point.analysed_pps(),
-        Study::Queues | Study::Workers | Study::Sharing => point.received_pps(),
+        _ => point.handled_pps(),
     }
 }
 
@@ -137,7 +138,7 @@ fn line(
         lost_share: median(&|point| point.share(point.lost)),
         shed_share: median(&|point| point.share(point.shed)),
         device_share: median(&|point| point.device_dropped as f64 / point.offered.max(1) as f64),
-        receiver_ns: median(&|point| point.receiver_cpu_s * 1e9 / point.received.max(1) as f64),
+        receiver_ns: median(&|point| point.receiver_cpu_s * 1e9 / point.handled().max(1) as f64),
         kernel_ns: median(&kernel_ns),
         further_ns: if study == Study::Sharing && x > 1 {
             to((study, setup, load, 1, series), &|point, one| {
@@ -190,6 +191,8 @@ pub(super) mod tests {
             received,
             lost: 1000 - received,
             shed: 0,
+            filtered: 0,
+            absorbed: 0,
             unaccounted: 0,
             duration_s: 1.0,
             span_s: None,
@@ -271,6 +274,22 @@ pub(super) mod tests {
         assert_eq!(further(1), None);
         assert!((further(2).unwrap() - 25.0).abs() < 0.01 && (further(4).unwrap() - 25.0).abs() < 0.01);
         assert_eq!(find(&lines, 2, Series::RingGroups).of_one.unwrap().median, 1.6);
+    }
+
+    #[test]
+    fn what_rules_decided_about_counts_and_is_held_against_one_rule() {
+        let of = |x, round, absorbed| Point {
+            absorbed,
+            lost: 0,
+            offered: absorbed,
+            ..point(Study::PreciseRules, Series::RuleSpread, x, round, 0)
+        };
+        let lines =
+            summarise(&[of(1, 0, 1000), of(40_000, 0, 900), of(1, 1, 500), of(40_000, 1, 450)], false);
+        let many = find(&lines, 40_000, Series::RuleSpread);
+        assert_eq!((many.of_one.unwrap().median, many.pps.high), (0.9, 900.0));
+        // Half a second of CPU time.
+        assert!((many.receiver_ns - f64::midpoint(0.5e9 / 900.0, 0.5e9 / 450.0)).abs() < 1.0);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! One trial of a study: one or several receivers' processes, one stretch of traffic, and where every packet went.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use wirelane_tests::{Child, Finished};
 
+use super::rules::{self, Judged};
 use super::{Point, Series, Study};
 use crate::bed::{Bed, Priority, Setup};
 use crate::process::{self, CoreTime};
@@ -19,8 +21,8 @@ use crate::trial::{Signs, Tools};
 pub enum Traffic {
     /// Clones of one sk_buff, spread over so many RX queues.
     Clones(u32),
-    /// Live frames of 4096 flows in turn.
-    Flows,
+    /// Live frames of so many flows in turn.
+    Flows(u32),
     /// Live frames of flows that have 16 packets each and end.
     EndingFlows,
     /// Live frames of 4096 flows that differ in size by Zipf's law with this exponent, and one flow besides that has this
@@ -30,7 +32,7 @@ pub enum Traffic {
 
 /// What is to be tried.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Ask<'a> {
     /// The study, setup, and what varies: see [`Point`].
     pub study: Study,
     /// See `study`.
@@ -55,13 +57,15 @@ pub struct Ask {
     pub buffer: u32,
     /// Loops that ours spins per packet.
     pub load: u32,
+    /// The rule file that ours judges by.
+    pub rules: Option<&'a Path>,
 }
 
 /// A process that runs for longer in front of all others than this, in seconds, is held back by the kernel
 /// (sched_rt_runtime_us in sched(7)).
 const LONGEST_FIRST: f64 = 0.95;
 
-impl Ask {
+impl Ask<'_> {
     fn priority(&self) -> Priority {
         if self.pps.is_some() && self.seconds < LONGEST_FIRST { Priority::First } else { Priority::Fair }
     }
@@ -75,6 +79,11 @@ impl Ask {
             let line =
                 format!("{bench} receive {kind} {device} --buffer {buffer} --cores {} {rest}", list(cores));
             (cores.to_vec(), line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        // With an argument that may have blanks.
+        let judging = |(cores, mut words): (Vec<usize>, Vec<String>), option: &str, value: String| {
+            words.extend([option.to_owned(), value]);
+            vec![(cores, words)]
         };
         let load = format!("--load {}", self.load);
         // One process per application, each on the next core.
@@ -106,9 +115,31 @@ impl Ask {
             Series::Fanout => vec![own("packet", device, &cores, "--fanout hash")],
             Series::Packet => each(&|_, core| own("packet", device, &[core], "")),
             Series::Tcpdump => each(&|_, core| {
-                let line = format!("tcpdump -n -i {device} -B {} -w /dev/null", buffer * 1024);
+                let mut line = format!("tcpdump -n -i {device} -B {} -w /dev/null", buffer * 1024);
+                if self.study == Study::Filters {
+                    line = format!("{line} {}", rules::expression(self.x));
+                }
                 (vec![core], line.split_whitespace().map(str::to_owned).collect())
             }),
+            Series::RuleHit
+            | Series::RuleSpread
+            | Series::RulesApart
+            | Series::RulesNear
+            | Series::SetMiss
+            | Series::SetHit
+            | Series::SetSure
+            | Series::ForwardTaken
+            | Series::ForwardLeft => {
+                let file = self.rules.map_or_else(String::new, |path| path.display().to_string());
+                judging(own("ring", device, &cores, ""), "--rules", file)
+            }
+            // tcpdump leaves all packets to the stack, and so do these.
+            Series::FilterKernel => {
+                judging(own("ring", device, &cores, "--leave"), "--filter", rules::expression(self.x))
+            }
+            Series::FilterWorker => {
+                judging(own("ring", device, &cores, "--leave"), "--sieve", rules::expression(self.x))
+            }
         }
     }
 
@@ -119,8 +150,8 @@ impl Ask {
             Traffic::Clones(queues) => {
                 format!("{} generate {device} {rest} --queues {queues}", tools.bench)
             }
-            Traffic::Flows => format!(
-                "{} send -i {device} --json --interval 60 --cores {core} --method kernel {rest}",
+            Traffic::Flows(flows) => format!(
+                "{} send -i {device} --json --interval 60 --cores {core} --method kernel --flows {flows} {rest}",
                 tools.wirelane
             ),
             Traffic::EndingFlows => format!("{} flows {device} {rest}", tools.bench),
@@ -154,10 +185,10 @@ impl Ask {
     }
 }
 
-/// How long a receiver may take to begin: the verifier has much to do on a busy machine.
-const READY: Duration = Duration::from_secs(30);
+/// How long a receiver may take to begin: the verifier has much to do on a busy machine, and a million rules take time.
+const READY: Duration = Duration::from_secs(90);
 
-fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
+fn start(bed: &mut Bed, tools: &Tools, ask: &Ask<'_>) -> Result<Vec<Child>> {
     if ask.setup == Setup::A {
         bed.forget_napi();
     }
@@ -183,7 +214,7 @@ fn start(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Vec<Child>> {
     Ok(children)
 }
 
-fn generate(bed: &Bed, tools: &Tools, ask: &Ask) -> Result<Value> {
+fn generate(bed: &Bed, tools: &Tools, ask: &Ask<'_>) -> Result<Value> {
     let child = Child::spawn(&mut bed.generator(&ask.generator(bed, tools), ask.priority()))?;
     bed.favour(child.pid())?;
     let finished = child.finish(Duration::from_secs_f64(ask.seconds + 30.0))?;
@@ -195,7 +226,7 @@ fn generate(bed: &Bed, tools: &Tools, ask: &Ask) -> Result<Value> {
 ///
 /// # Errors
 /// Where a program cannot be started or fails, or an account of ours is not exact.
-pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
+pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask<'_>) -> Result<Point> {
     let children = start(bed, tools, ask)?;
     let generator = bed.cores().generator;
     let mut workers = bed.worker_cores(ask.count);
@@ -218,7 +249,7 @@ pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
     let (cpu_end, napi_end) = (cpu()?, bed.napi_time()?);
     let finished: Vec<Finished> =
         children.into_iter().map(|child| child.terminate(Duration::from_secs(20))).collect::<Result<_>>()?;
-    let counts: Vec<Counts> = finished.iter().map(|one| ask.counts(one)).collect::<Result<_>>()?;
+    let mut counts: Vec<Counts> = finished.iter().map(|one| ask.counts(one)).collect::<Result<_>>()?;
 
     let shares = |after: &[CoreTime], before: &[CoreTime]| -> Vec<(f64, f64)> {
         after.iter().zip(before).map(|(after, before)| after.shares(before)).collect()
@@ -240,15 +271,23 @@ pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
     ensure!(number("others")? == 0, "somebody else sends in the bench's namespace: {sent}");
     let duration_s = sent["duration_s"].as_f64().context("no duration_s from the generator")?;
     ensure!(duration_s > 0.0, "the generator did not send: {sent}");
-    let sum = |field: &dyn Fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
     let shed = |one: &Counts| one.analysis.as_ref().map_or(0, |analysis| analysis.shed);
-    let taken = |one: &Counts| one.received + one.lost + shed(one);
+    let taken = |one: &Counts| one.received + one.lost + shed(one) + one.filtered + one.absorbed;
     let came = offered - device_dropped;
-    let unaccounted = if ask.series.copies() {
+    if let (Study::Filters, Series::Tcpdump, [only]) = (ask.study, ask.series, &mut counts[..]) {
+        // The socket does not count what its filter rejects; `astray` knows how many that must be.
+        only.filtered = came.saturating_sub(only.received + only.lost);
+    }
+    let sum = |field: &dyn Fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
+    let (received, lost) = (sum(&|one| one.received), sum(&|one| one.lost));
+    let (filtered, absorbed) = (sum(&|one| one.filtered), sum(&|one| one.absorbed));
+    let judged = Judged { offered, device_dropped, received, lost, filtered, absorbed };
+    let unaccounted: u64 = if ask.series.copies() {
         counts.iter().map(|one| came.abs_diff(taken(one))).sum()
     } else {
         came.abs_diff(sum(&taken))
     };
+    let astray = rules::astray(ask.study, ask.series, ask.x, &judged);
     let others_share = others.into_iter().fold(0.0, f64::max);
     let steal_share = steal.fold(0.0, f64::max);
     let signs = Signs {
@@ -269,10 +308,12 @@ pub fn run(bed: &mut Bed, tools: &Tools, ask: &Ask) -> Result<Point> {
         offered,
         device_dropped,
         copies: if ask.series.copies() { counts.len() as u64 } else { 1 },
-        received: sum(&|one| one.received),
-        lost: sum(&|one| one.lost),
+        received,
+        lost,
         shed: sum(&shed),
-        unaccounted,
+        filtered,
+        absorbed,
+        unaccounted: unaccounted + astray,
         duration_s,
         span_s,
         receiver_cpu_s: (cpu_end - cpu_before).as_secs_f64(),

@@ -38,8 +38,8 @@ pub struct Args {
 pub const HELP: &str = "\
 Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
-  filtered   refused by the filter expression
-  absorbed   taken by analysis in the kernel (none yet)
+  filtered   refused by the filter expression or a rule (--rules)
+  absorbed   only counted, by a rule whose action is count
   shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up (engines
              packet and xsk tell the causes apart below the table, as lost_by)
@@ -58,6 +58,7 @@ Examples:
   wirelane count -i eth1 --workers 2 --cores 2,3
   wirelane count -r capture.pcapng           a file instead of a device
   wirelane count -i eth1 udp port 53         what a tcpdump expression accepts
+  wirelane count -i eth1 --rules rules.toml  by rules (see 'wirelane rules')
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
@@ -79,6 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
     let outcome = session::run(capture, &args.source, |_| Ok(Counter { load: args.load }), &mut reporter)?;
+    reporter.ruled(outcome.rules);
     let shown = reporter.last(&outcome.ledger, outcome.elapsed);
     outcome.failure.map_or(shown, Err)
 }

@@ -8,6 +8,7 @@ mod out;
 mod record;
 mod report;
 mod rights;
+mod rules;
 mod send;
 mod session;
 mod source;
@@ -29,6 +30,7 @@ enum Command {
     Record(Box<record::Args>),
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
+    Rules(Box<rules::Args>),
     Send(Box<send::Args>),
     Completions(completions::Args),
     Man(man::Args),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Groups(args) => groups::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
@@ -129,6 +132,7 @@ mod tests {
             count::HELP,
             groups::HELP,
             record::HELP,
+            rules::HELP,
             send::HELP,
             completions::HELP,
             man::HELP,

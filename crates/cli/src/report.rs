@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::ledger::Counters;
-use wirelane::{BalanceReport, Capture, HookPoint, Ledger};
+use wirelane::{BalanceReport, Capture, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
 use crate::out;
@@ -34,6 +34,9 @@ struct Object<'a> {
     ledger: &'a Ledger,
     #[serde(flatten)]
     recorded: Option<Recorded>,
+    /// At the end, where there are rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_stats: Option<&'a RuleStats>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -79,6 +82,7 @@ pub struct Report {
     last: Duration,
     recorded: Option<Recorded>,
     recorded_before: Option<Recorded>,
+    rules: Option<RuleStats>,
 }
 
 impl Report {
@@ -92,7 +96,13 @@ impl Report {
             last: Duration::ZERO,
             recorded: None,
             recorded_before: None,
+            rules: None,
         }
+    }
+
+    /// What the rules have counted in the end, to be shown with the last ledger.
+    pub fn ruled(&mut self, rules: Option<RuleStats>) {
+        self.rules = rules;
     }
 
     /// What the recording has come to by now, to be shown with the next ledger.
@@ -106,7 +116,8 @@ impl Report {
             self.object(ledger, elapsed, self.recorded, true)
         } else {
             let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
-            self.say(&(ledger_text(ledger, elapsed, self.engine) + &recorded.unwrap_or_default()))
+            let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
+            self.say(&(rules + &ledger_text(ledger, elapsed, self.engine) + &recorded.unwrap_or_default()))
         }
     }
 
@@ -139,7 +150,18 @@ impl Report {
                 },
             );
         let engine = self.engine;
-        self.json_line(&Object { r#final, engine, duration_s, pps, bps, ledger, recorded, file_bytes_per_s })
+        let rule_stats = self.rules.as_ref().filter(|_| r#final);
+        self.json_line(&Object {
+            r#final,
+            engine,
+            duration_s,
+            pps,
+            bps,
+            ledger,
+            recorded,
+            rule_stats,
+            file_bytes_per_s,
+        })
     }
 }
 

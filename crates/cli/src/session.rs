@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use wirelane::{Capture, Ledger, Record, Worker};
+use wirelane::{Capture, Ledger, Record, RuleStats, Worker};
 
 use crate::source::SourceArgs;
 
@@ -36,6 +36,8 @@ pub trait Reporter {
 pub struct Outcome {
     /// The final ledger.
     pub ledger: Ledger,
+    /// What the rules have counted, where there are any.
+    pub rules: Option<RuleStats>,
     /// From ready to the end.
     pub elapsed: Duration,
     /// What went wrong, after which the ledger is still exact.
@@ -102,12 +104,18 @@ pub fn run<H: Handler>(
     for (device, ending) in capture.ended() {
         failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
     }
+    capture.stop()?;
+    // Final now, and read before the capture goes. What cannot be read must not hide the ledger.
+    let rules = capture.rule_stats().unwrap_or_else(|error| {
+        failure.get_or_insert(error.into());
+        None
+    });
     let ledger = capture.close()?;
     if !ledger.balances() {
         failure
             .get_or_insert_with(|| anyhow!("the ledger does not balance; this is a bug: please report it"));
     }
-    Ok(Outcome { ledger, elapsed, failure })
+    Ok(Outcome { ledger, rules, elapsed, failure })
 }
 
 /// Turns signals into events, from now to the end of the process.

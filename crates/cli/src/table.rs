@@ -1,4 +1,4 @@
-//! Tables for people: the first column to the left, numbers to the right.
+//! Tables for people: the first column and words to the left, numbers to the right.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -12,12 +12,20 @@ const TEXT_WIDTH: usize = 80;
 /// Rows of text under a header.
 pub struct Table<const N: usize> {
     rows: Vec<[String; N]>,
+    /// The first column of words behind the numbers.
+    words: usize,
 }
 
 impl<const N: usize> Table<N> {
     /// An empty table.
     pub fn new(header: [&str; N]) -> Table<N> {
-        Table { rows: vec![header.map(str::to_owned)] }
+        Table { rows: vec![header.map(str::to_owned)], words: N }
+    }
+
+    /// The table with words in its columns from this one on, counted from 0.
+    pub fn words_from(mut self, column: usize) -> Table<N> {
+        self.words = column;
+        self
     }
 
     /// Adds a row.
@@ -36,13 +44,15 @@ impl<const N: usize> fmt::Display for Table<N> {
         }
         let gap = if widths.iter().sum::<usize>() + 2 * (N - 1) > WIDTH { 1 } else { 2 };
         for row in &self.rows {
+            let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
                 match column {
-                    0 => write!(f, "{cell:<width$}")?,
-                    _ => write!(f, "{:gap$}{cell:>width$}", "")?,
+                    0 => write!(line, "{cell:<width$}")?,
+                    _ if column >= self.words => write!(line, "{:gap$}{cell:<width$}", "")?,
+                    _ => write!(line, "{:gap$}{cell:>width$}", "")?,
                 }
             }
-            writeln!(f)?;
+            writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 6;
+pub const INTERFACE_VERSION: u32 = 9;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -128,8 +128,8 @@ pub struct Group {
     pub filter: u32,
     /// [`steering::PROGRAM`]: the place of its program, below [`MAX_PROGRAMS`].
     pub program: u32,
-    /// Unused.
-    pub pad: u32,
+    /// 1 or 2: which of its sets of rules is in use; 0: none, packets are not judged.
+    pub rules: u32,
     /// For people: the owner's command, padded with zeros.
     pub owner: [u8; 16],
     /// When it joined, `CLOCK_MONOTONIC` nanoseconds.

@@ -85,8 +85,8 @@ pub struct Ip {
     pub tcp_ack: u32,
     /// Offset of this fragment in its datagram, in bytes.
     pub frag_off: u16,
-    #[doc(hidden)]
-    pub pad: u16,
+    /// IPv4 identification plus UDP checksum, of what is there: what packets of a flow differ in.
+    pub ident: u16,
 }
 
 /// Everything that the parser found in a packet (`struct wl_parsed`).
@@ -132,7 +132,7 @@ pub struct RecordHeader {
     pub wire_len: u32,
     /// Symmetric flow hash of the chosen (outer or inner) headers.
     pub hash: u32,
-    /// The rule that let the packet pass; 0: none.
+    /// The rule whose verdict holds, else the first that was hit; 0: none was.
     pub rule_id: u32,
     /// RX queue.
     pub queue: u16,
@@ -154,6 +154,16 @@ pub struct RecordHeader {
     pub kind: u8,
     /// The [`LinkType`] of the bytes.
     pub link: u8,
+}
+
+/// What follows the captured bytes, padded to 8, of a record with [`flags::TAGGED`] (`struct wl_tail`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Tail {
+    /// What the rules have said of the packet.
+    pub tag: u32,
+    #[doc(hidden)]
+    pub pad: u32,
 }
 
 /// Bytes of a [`RecordHeader`] in a ring.
@@ -234,7 +244,7 @@ pub mod flags {
     pub const FRAGMENT: u16 = 0x40;
     /// The chosen headers are the inner ones (records only).
     pub const INNER: u16 = 0x80;
-    /// The packet was cut at the snap length (records only).
+    /// The packet was cut at the snap length, or to what a rule wants of it (records only).
     pub const SNAPPED: u16 = 0x0100;
     /// The packet was leaving the device (records only).
     pub const EGRESS: u16 = 0x0200;
@@ -244,4 +254,6 @@ pub mod flags {
     pub const HW_CLOCK: u16 = 0x0800;
     /// The timestamp is one reading for all packets that the kernel handled in one go (records only).
     pub const BATCH_CLOCK: u16 = 0x1000;
+    /// A tag follows the captured bytes and their padding: a [`super::Tail`] (records only).
+    pub const TAGGED: u16 = 0x2000;
 }

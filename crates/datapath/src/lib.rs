@@ -2,11 +2,17 @@
 //!
 //! * [`filter`]: compiled filter expressions.
 //! * [`instance`]: what a capture program and its users share.
+//! * [`judge`]: rules, judged natively.
 //! * [`layout`]: the structs that kernel and user space share.
+//! * [`members`]: named sets, which rules ask.
 //! * [`native`]: the packet functions, compiled natively.
+//! * [`rules`]: compiled rules.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod instance;
+pub mod judge;
 pub mod layout;
+pub mod members;
 pub mod native;
+pub mod rules;
 pub mod skel;

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, record_kind};
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, Tail, flags, record_kind};
+use wirelane_datapath::rules::{Judged, judged_flags};
 
 use crate::record::Record;
 use crate::tally::DeviceTally;
@@ -37,6 +38,8 @@ enum Records<'a> {
 pub(crate) struct Slot {
     header: RecordHeader,
     data: NonNull<u8>,
+    /// Valid with [`flags::TAGGED`].
+    tag: u32,
 }
 
 // SAFETY: plain integers, and a pointer to memory that belongs to no thread; who made the slot has argued that it
@@ -50,7 +53,17 @@ impl Slot {
     /// The bytes stay valid and are not written to for as long as the slot can be in a batch: until the source
     /// that owns it throws it away.
     pub(crate) unsafe fn new(header: RecordHeader, data: NonNull<u8>) -> Slot {
-        Slot { header, data }
+        Slot { header, data, tag: 0 }
+    }
+
+    /// The same with what rules have said of the packet: the rule, and a tag if there is one.
+    pub(crate) fn judged(mut self, judged: &Judged) -> Slot {
+        self.header.rule_id = judged.rule_id;
+        if judged.flags & judged_flags::TAGGED != 0 {
+            self.header.flags |= flags::TAGGED;
+            self.tag = judged.tag;
+        }
+        self
     }
 }
 
@@ -79,9 +92,15 @@ impl Progress {
     }
 }
 
-/// Bytes that a record with this many captured bytes takes in a ring: header, data, padding to 8.
-pub(crate) const fn record_size(cap_len: usize) -> usize {
-    (RECORD_HEADER + cap_len + 7) & !7
+/// Bytes that a record with this many captured bytes takes in a ring: header, data, padding to 8, and a tag behind that
+/// if there is one.
+pub(crate) const fn record_size(cap_len: usize, tagged: bool) -> usize {
+    ((RECORD_HEADER + cap_len + 7) & !7) + if tagged { size_of::<Tail>() } else { 0 }
+}
+
+/// The tag in the last bytes of a packed record.
+fn tag_of(tail: &[u8]) -> Option<u32> {
+    tail.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
 }
 
 impl<'a> Batch<'a> {
@@ -139,7 +158,8 @@ impl<'a> Iterator for Batch<'a> {
                 // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
                 let data =
                     unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
-                return Some(Record::new(&slot.header, data, self.device));
+                let tag = (slot.header.flags & flags::TAGGED != 0).then_some(slot.tag);
+                return Some(Record::new(&slot.header, data, self.device).tagged(tag));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -153,8 +173,17 @@ impl<'a> Iterator for Batch<'a> {
             return None;
         }
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
-        self.progress.yielded.set(start + record_size(data.len()));
+        let tagged = header.flags & flags::TAGGED != 0;
+        let size = record_size(data.len(), tagged);
+        let mut tag = None;
+        if tagged {
+            tag = bytes.get(start + size - size_of::<Tail>()..).and_then(tag_of);
+            if tag.is_none() {
+                return self.damaged();
+            }
+        }
+        self.progress.yielded.set(start + size);
         self.tally.count(header.queue, header.wire_len);
-        Some(Record::new(header, data, self.device))
+        Some(Record::new(header, data, self.device).tagged(tag))
     }
 }

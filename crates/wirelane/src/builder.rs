@@ -1,11 +1,14 @@
 //! How to start a capture.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::confine::Confinement;
 use crate::device::Selector;
+use crate::in_force::RulesRoom;
+use crate::rules::RuleSet;
 use crate::settings::{
     Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, Watermarks, ZeroCopy,
 };
@@ -161,6 +164,34 @@ impl Builder {
         self
     }
 
+    /// What becomes of the packets that the filter wants: rules decide which are delivered, how much of them, and what
+    /// is counted ([`crate::rules`]). Those that a rule drops are
+    /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts
+    /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. What a rule drops goes on to
+    /// the host stack; what one counts is taken from it as what is delivered, with [`Builder::take`]. Default: none.
+    #[must_use]
+    pub fn rules(mut self, rules: RuleSet) -> Builder {
+        self.0.rules = Some(Arc::new(rules));
+        self
+    }
+
+    /// Sets room aside for rules that come while the capture runs ([`Capture::set_rules`]), also where it starts with
+    /// none. Default: twice what the first rules need, and enough for ordinary sets.
+    #[must_use]
+    pub fn rules_room(mut self, room: RulesRoom) -> Builder {
+        self.0.rules_room = room;
+        self.0.rules.get_or_insert_default();
+        self
+    }
+
+    /// Lets `wirelane rules` change the rules while the capture runs, where it has any: by a socket
+    /// that only root and the user who starts the capture can connect to ([`crate::control`]). Default: no.
+    #[must_use]
+    pub fn control(mut self, control: bool) -> Builder {
+        self.0.control = control;
+        self
+    }
+
     /// How packets reach user space. Default: [`Engine::Auto`].
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Builder {
@@ -188,7 +219,7 @@ impl Builder {
     /// # Errors
     /// [`Unsupported`] where the kernel or the card cannot do what was asked for,
     /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
-    /// [`TooManyGroups`], [`BadOption`], [`Filter`], or what the kernel said ([`Kernel`], [`Bpf`]).
+    /// [`TooManyGroups`], [`BadOption`], [`Filter`], [`Rules`], or what the kernel said ([`Kernel`], [`Bpf`]).
     ///
     /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: crate::Error::MissingCapability
@@ -199,6 +230,7 @@ impl Builder {
     /// [`TooManyGroups`]: crate::Error::TooManyGroups
     /// [`BadOption`]: crate::Error::BadOption
     /// [`Filter`]: crate::Error::Filter
+    /// [`Rules`]: crate::Error::Rules
     /// [`Kernel`]: crate::Error::Kernel
     /// [`Bpf`]: crate::Error::Bpf
     pub fn open(self) -> Result<Capture> {

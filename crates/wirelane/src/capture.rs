@@ -1,21 +1,24 @@
 //! A capture: devices (or a file) on one side, workers on the other, the ledger between.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::Result;
 use crate::confine::Confinement;
 use crate::device::Selected;
 use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
 use crate::filter::FileFilter;
+use crate::in_force::{Changed, InForce, RuleStats};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
+use crate::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 use crate::settings::Settings;
 use crate::sockets::SocketCapture;
 use crate::watch::Ending;
 use crate::worker::Worker;
+use crate::{Error, Result};
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
 ///
@@ -57,7 +60,22 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open_file`].
     pub fn read_file(input: FileInput, filter: FileFilter) -> Result<Capture> {
-        FileCapture::read(input, filter).map(|file| Capture(Kind::File(Box::new(file))))
+        FileCapture::read(input, filter, None).map(|file| Capture(Kind::File(Box::new(file))))
+    }
+
+    /// The same by rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A rule's
+    /// conditions on devices are about the names of the file's interfaces, and rules age by the time of packets. With
+    /// `inner` they look at the headers inside tunnels.
+    ///
+    /// # Errors
+    /// As [`Capture::open_file`]; [`crate::Error::Rules`] for what is wrong with the rules.
+    pub fn read_file_by_rules(
+        input: FileInput,
+        filter: FileFilter,
+        rules: &RuleSet,
+        inner: bool,
+    ) -> Result<Capture> {
+        FileCapture::read(input, filter, Some((rules, inner))).map(|file| Capture(Kind::File(Box::new(file))))
     }
 
     /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is
@@ -76,6 +94,58 @@ impl Capture {
             Kind::Sockets(sockets, _) => sockets.set_filter(expression),
             Kind::File(file) => file.set_filter(expression),
         }
+    }
+
+    /// Puts these rules in the place of all that are in force ([`crate::Builder::rules`]), those that packets have made
+    /// included. Every packet is judged by the ones or by the others, and none is lost for the change; on return none is
+    /// judged by those before. Wildcard rules that stay as they were go on counting.
+    ///
+    /// # Errors
+    /// [`crate::Error::Rules`] for what is wrong with them, and [`crate::Error::BadOption`] where there is no room for
+    /// them, or the capture was started without rules and without room for any: the rules before stay in force.
+    pub fn set_rules(&self, rules: &RuleSet) -> Result<Changed> {
+        self.in_force()?.replace(rules)
+    }
+
+    /// Adds rules to those in force, precise ones at some hundred thousand a second.
+    ///
+    /// # Errors
+    /// As [`Capture::set_rules`]; also where an id is in use. Then none has been added.
+    pub fn add_rules(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
+        self.in_force()?.extend(rules, precise)
+    }
+
+    /// Removes the rules with these ids, with the precise rules that they have made, and the precise rules of these
+    /// fields. What is not there is not an error.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadOption`] where there can be no rules; what the kernel said.
+    pub fn remove_rules(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
+        self.in_force()?.remove(ids, precise)
+    }
+
+    /// What the rules have counted; `None` where the capture has none. Of wildcard rules it is read where the lanes
+    /// write it, without a system call; of precise rules by some thousand at a time.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn rule_stats(&self) -> Result<Option<RuleStats>> {
+        self.rules().map(|rules| rules.stats()).transpose()
+    }
+
+    fn rules(&self) -> Option<&Arc<InForce>> {
+        match &self.0 {
+            Kind::Live(live) => live.rules(),
+            Kind::Sockets(sockets, _) => sockets.rules(),
+            Kind::File(file) => file.rules(),
+        }
+    }
+
+    fn in_force(&self) -> Result<&Arc<InForce>> {
+        self.rules().ok_or_else(|| Error::BadOption {
+            option: "rules",
+            reason: "the capture was started without: start it with rules, or with room for some".into(),
+        })
     }
 
     /// `ring`, `xsk`, `packet` or `file`.

@@ -24,6 +24,12 @@ pub(crate) fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_default() as u64
 }
 
+/// How far UTC is ahead of `CLOCK_MONOTONIC` now, in nanoseconds.
+pub(crate) fn utc_minus_monotonic_ns() -> i64 {
+    // Both clocks exist on every Linux.
+    utc_minus(libc::CLOCK_MONOTONIC, &mut read).ok().flatten().unwrap_or_default().ns
+}
+
 /// What reads a clock, in nanoseconds: [`read`], or a test's own time.
 type Read<'a> = &'a mut dyn FnMut(libc::clockid_t) -> std::io::Result<i64>;
 

@@ -115,6 +115,20 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// Rules that cannot be used; the message has a line for each mistake.
+    #[error("{}", crate::rules::Mistake::listed(mistakes))]
+    Rules {
+        /// What is wrong with them; at least one.
+        mistakes: Vec<crate::rules::Mistake>,
+    },
+    /// A running capture has refused a change of its rules, or cannot be reached.
+    #[error("{reason}")]
+    Control {
+        /// Its control socket.
+        path: PathBuf,
+        /// What it said, or why it cannot be reached.
+        reason: String,
+    },
     /// All places of a device are taken.
     #[error("{device} already serves {limit} groups, the most it can; stop one of them")]
     TooManyGroups {

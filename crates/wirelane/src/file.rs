@@ -8,8 +8,10 @@ use std::time::Duration;
 use crate::engine::Source;
 use crate::engine::file::{FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
 use crate::filter::{FileFilter, FileInUse, FileView};
+use crate::in_force::{InForce, Judge, NativeRules, RulesRoom, Target, Times};
 use crate::interfaces::CaptureDevice;
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::rules::RuleSet;
 use crate::worker::Worker;
 use crate::{Batch, FileInterface, Result};
 
@@ -21,6 +23,7 @@ pub(crate) struct FileCapture {
     lines: InterfaceLines,
     source: Option<FileSource>,
     filter: Arc<FileInUse>,
+    rules: Option<Arc<InForce>>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -42,17 +45,28 @@ impl Source for Stoppable {
 }
 
 impl FileCapture {
-    pub(crate) fn read(input: FileInput, filter: FileFilter) -> Result<FileCapture> {
+    pub(crate) fn read(
+        input: FileInput,
+        filter: FileFilter,
+        rules: Option<(&RuleSet, bool)>,
+    ) -> Result<FileCapture> {
         let name = input.name().display().to_string();
         let mut source = FileSource::read(input, FileOptions::default())?;
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
+        let in_force = rules.map(|(rules, inner)| {
+            let native = NativeRules::new("", 1, RulesRoom::default().for_rules(rules)?);
+            source.judge_by(Judge::new(Arc::clone(&native), 0), inner);
+            let targets: Vec<Arc<dyn Target>> = vec![native];
+            InForce::new(targets, Times::Utc, rules).map(Arc::new)
+        });
         Ok(FileCapture {
             name,
             progress: source.progress(),
             lines: source.lines(),
             source: Some(source),
             filter,
+            rules: in_force.transpose()?,
             stopped: Arc::default(),
         })
     }
@@ -91,6 +105,10 @@ impl FileCapture {
         Ok(())
     }
 
+    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+        self.rules.as_ref()
+    }
+
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -100,12 +118,14 @@ impl FileCapture {
         let mut virtual_devices = Vec::new();
         for (index, line) in self.lines.now().into_iter().enumerate() {
             let counted = line.counters();
+            let delivered = counted.read_packets - counted.filtered_packets - counted.absorbed_packets;
             let counters = Counters {
                 seen: counted.read_packets,
                 filtered: counted.filtered_packets,
-                delivered: counted.read_packets - counted.filtered_packets,
+                absorbed: counted.absorbed_packets,
+                delivered,
                 analysed: counted.analysed_packets,
-                in_flight: counted.read_packets - counted.filtered_packets - counted.analysed_packets,
+                in_flight: delivered - counted.analysed_packets,
                 bytes: counted.analysed_bytes,
                 ..Counters::default()
             };
@@ -124,10 +144,6 @@ impl FileCapture {
 
     /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.
     fn device_name(&self, interface: &FileInterface) -> String {
-        match interface.name.rsplit_once('@') {
-            _ if interface.name.is_empty() => self.name.clone(),
-            Some((device, queue)) if queue == interface.queue.to_string() => device.to_owned(),
-            _ => interface.name.clone(),
-        }
+        if interface.name.is_empty() { self.name.clone() } else { interface.device().to_owned() }
     }
 }

@@ -16,7 +16,7 @@ pub struct Counters {
     pub seen: u64,
     /// Rejected by a filter or rule.
     pub filtered: u64,
-    /// Taken by in-kernel analysis.
+    /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
     pub absorbed: u64,
     /// Refused by congestion control.
     pub shed: u64,

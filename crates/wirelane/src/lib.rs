@@ -48,6 +48,7 @@ mod builder;
 mod capture;
 mod clock;
 pub mod confine;
+pub mod control;
 pub mod device;
 mod engine;
 mod error;
@@ -56,6 +57,7 @@ pub mod filter;
 mod forked;
 pub mod groups;
 mod guardian;
+mod in_force;
 mod interfaces;
 mod keeper;
 pub mod ledger;
@@ -64,10 +66,14 @@ mod live;
 mod load;
 pub mod privilege;
 mod record;
+mod ruled;
+pub mod rules;
 pub mod send;
 mod settings;
 mod sockets;
 mod tally;
+#[cfg(test)]
+mod testing;
 pub mod topology;
 pub mod tune;
 mod watch;
@@ -82,6 +88,7 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
+pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;

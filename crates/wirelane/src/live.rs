@@ -8,18 +8,22 @@ use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::{CardClock, Clock};
 use crate::confine::Confinement;
+use crate::control::Server;
 use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::program::SteeringProgram;
+use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::filter;
 use crate::guardian::Guardian;
+use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::ruled::{self, Ready};
 use crate::settings::{self, Settings};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
@@ -50,6 +54,8 @@ pub(crate) struct LiveCapture {
     _polling: Vec<PollingHold>,
     // Before the parts: the keeper must not look after a place that has been given up.
     _keeper: Keeper,
+    // Before the parts: rules are changed only in places that are ours. With the thread that serves changes.
+    rules: Option<(Arc<InForce>, Server)>,
     parts: Mutex<Vec<Part>>,
     kept: Arc<[Kept]>,
     workers: Vec<Worker>,
@@ -71,6 +77,9 @@ impl LiveCapture {
     ) -> Result<LiveCapture> {
         device::kernel::require_bpf()?;
         let program = settings.steering_program.as_deref().map(SteeringProgram::read).transpose()?;
+        let room = ruled::room(settings)?;
+        let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
+        let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -89,7 +98,7 @@ impl LiveCapture {
             reap(&instance)?;
             cards.push(card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
-            let wish = Wish { program: program.clone(), ..wish };
+            let wish = Wish { program: program.clone(), rules: room.clone(), ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
@@ -152,11 +161,15 @@ impl LiveCapture {
         let clock = Arc::new(Clock::new(cards));
         let (controllers, moved) = controllers(settings, &parts)?;
         let watcher = Watcher::open()?;
+        let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
+        let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
+        let ruled = ruled::start(settings, "ring", targets, Times::Monotonic, guardian)?;
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
-        confinement.map_or(Ok(()), Confinement::apply)?;
+        ruled::confine(confinement, ruled.is_some())?;
         let keeper =
             Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
+        let rules = ruled.map(Ready::serve).transpose()?;
         let workers = ends
             .into_iter()
             .enumerate()
@@ -176,6 +189,7 @@ impl LiveCapture {
         Ok(LiveCapture {
             _polling: polling,
             _keeper: keeper,
+            rules,
             parts: Mutex::new(parts),
             kept,
             workers,
@@ -225,6 +239,10 @@ impl LiveCapture {
             part.membership.set_filter(filter.as_ref())?;
         }
         Ok(())
+    }
+
+    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+        self.rules.as_ref().map(|(rules, _)| rules)
     }
 
     pub(crate) fn stop(&self) -> Result<()> {

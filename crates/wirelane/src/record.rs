@@ -13,12 +13,30 @@ pub struct Record<'a> {
     header: &'a RecordHeader,
     data: &'a [u8],
     device: u16,
+    tag: Option<u32>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device }
+        Record { header, data, device, tag: None }
+    }
+
+    /// It with a tag that rules have given it.
+    pub(crate) fn tagged(mut self, tag: Option<u32>) -> Record<'a> {
+        self.tag = tag;
+        self
+    }
+
+    /// The rule that let the packet pass, or if none did, the first that it hit; `None`: it hit none. See
+    /// [`crate::Builder::rules`].
+    pub fn rule(&self) -> Option<u32> {
+        (self.header.rule_id != 0).then_some(self.header.rule_id)
+    }
+
+    /// The tag that a rule has given it.
+    pub fn tag(&self) -> Option<u32> {
+        self.tag
     }
 
     /// The header with every field that the kernel side filled in.
@@ -73,7 +91,7 @@ impl<'a> Record<'a> {
         self.header.flags & flags::EGRESS != 0
     }
 
-    /// Whether the snap length cut the packet.
+    /// Whether the snap length, or a rule that truncates, cut the packet.
     pub fn is_snapped(&self) -> bool {
         self.header.flags & flags::SNAPPED != 0
     }

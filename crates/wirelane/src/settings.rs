@@ -1,6 +1,7 @@
 //! What a capture is asked for, with a default for everything.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 
@@ -8,6 +9,8 @@ use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
 use crate::filter;
+use crate::in_force::RulesRoom;
+use crate::rules::RuleSet;
 use crate::tune::Polling;
 use crate::{Error, Result};
 
@@ -206,6 +209,11 @@ pub(crate) struct Settings {
     pub(crate) congestion_control: Option<Watermarks>,
     /// A tcpdump expression; empty: all packets.
     pub(crate) filter: String,
+    /// What becomes of packets that the filter wants; `None`: there are no rules.
+    pub(crate) rules: Option<Arc<RuleSet>>,
+    pub(crate) rules_room: RulesRoom,
+    /// Whether `wirelane rules` can change them.
+    pub(crate) control: bool,
     pub(crate) engine: Engine,
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
@@ -235,6 +243,9 @@ impl Settings {
             balance: Balance::Static,
             congestion_control: None,
             filter: String::new(),
+            rules: None,
+            rules_room: RulesRoom::default(),
+            control: false,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
             busy_poll: None,
@@ -285,6 +296,7 @@ impl Settings {
                 );
             }
         }
+        self.rules_room.check()?;
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -327,6 +339,7 @@ impl Settings {
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
             program: None,
+            rules: None,
         })
     }
 
@@ -360,6 +373,11 @@ impl Settings {
     /// How tc's hooks are reached, where there are any among [`Settings::hooks`].
     pub(crate) fn tc(&self) -> Tc {
         if self.hook == HookChoice::Clsact { Tc::Clsact } else { Tc::Best }
+    }
+
+    /// Whether there is a control socket.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.control && self.rules.is_some()
     }
 
     /// Whether buckets of flows move between workers.

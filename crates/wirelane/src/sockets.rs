@@ -10,15 +10,18 @@ use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Controller, Moved};
 use crate::clock::Clock;
 use crate::confine::Confinement;
+use crate::control::Server;
 use crate::device::{Monitor, Promiscuous, Selected, State, Watcher};
 use crate::engine::Source;
 use crate::engine::fence::Fence;
 use crate::engine::ring::source::Shared;
 use crate::filter::{self, Filter};
 use crate::guardian::Guardian;
+use crate::in_force::{InForce, NativeRules, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::ruled::{self, Ready};
 use crate::settings::Settings;
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
@@ -63,7 +66,7 @@ pub(crate) struct SocketLine {
     pub(crate) queue: u32,
     pub(crate) worker: usize,
     pub(crate) seen: u64,
-    /// Refused by the kernel's side. What a worker refuses it counts itself, and here it is delivered.
+    /// Refused by the kernel's side. What a worker refuses or absorbs it counts itself, and here it is delivered.
     pub(crate) filtered: u64,
     pub(crate) lost: u64,
     pub(crate) delivered: u64,
@@ -76,6 +79,8 @@ pub(crate) struct Opened {
     pub(crate) part: Arc<dyn Part>,
     /// What each worker has analysed of it.
     pub(crate) tallies: Vec<Arc<DeviceTally>>,
+    /// Its rules, where there are any.
+    pub(crate) rules: Option<Arc<NativeRules>>,
 }
 
 #[derive(Debug)]
@@ -93,6 +98,8 @@ pub(crate) struct SocketCapture {
     // Before the sockets: polling threads end while what they run for is still there.
     _polling: Vec<PollingHold>,
     _keeper: Keeper,
+    /// With the thread that serves changes.
+    rules: Option<(Arc<InForce>, Server)>,
     engine: &'static str,
     devices: Mutex<Vec<Device>>,
     kept: Arc<[Kept]>,
@@ -143,11 +150,15 @@ impl SocketCapture {
             }
         }
         let watcher = Watcher::open()?;
+        let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
+        let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
+        let ruled = ruled::start(settings, engine, targets, Times::Monotonic, guardian)?;
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
-        confinement.map_or(Ok(()), Confinement::apply)?;
+        ruled::confine(confinement, ruled.is_some())?;
         let keeper =
             Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
+        let rules = ruled.map(Ready::serve).transpose()?;
         let workers = sources
             .into_iter()
             .enumerate()
@@ -161,6 +172,7 @@ impl SocketCapture {
         Ok(SocketCapture {
             _polling: polling,
             _keeper: keeper,
+            rules,
             engine,
             devices: Mutex::new(devices),
             kept,
@@ -213,6 +225,10 @@ impl SocketCapture {
             .map(|device| filter::for_device(expression, &device.opened.selected.device))
             .collect::<Result<_>>()?;
         devices.iter().zip(filters).try_for_each(|(device, filter)| device.opened.part.set_filter(filter))
+    }
+
+    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+        self.rules.as_ref().map(|(rules, _)| rules)
     }
 
     pub(crate) fn stop(&self) -> Result<()> {
@@ -293,29 +309,33 @@ impl Opened {
 impl Device {
     /// Adds this device's part to the ledger.
     fn enter(&self, index: usize, closed: bool, ledger: &mut Ledger) -> Result<()> {
-        let Opened { selected, part, tallies } = &self.opened;
+        let Opened { selected, part, tallies, .. } = &self.opened;
         let egress = part.hook().is_egress();
         let mut queues: BTreeMap<u32, Counters> =
             part.queues().iter().map(|queue| (*queue, Counters::default())).collect();
         // Read what is analysed first: it follows what is delivered.
-        let analysed: Vec<Vec<(u64, u64, u64)>> = tallies
+        let analysed: Vec<Vec<[u64; 4]>> = tallies
             .iter()
             .map(|tally| {
-                let of = |queue: usize| (tally.of(queue).0, tally.of(queue).1, tally.filtered(queue));
+                let of = |queue: usize| {
+                    let (packets, bytes) = tally.of(queue);
+                    [packets, bytes, tally.filtered(queue), tally.absorbed(queue)]
+                };
                 part.queues().iter().map(|queue| of(*queue as usize)).collect()
             })
             .collect();
         let account = part.account(closed)?;
         for line in account.lines {
             let at = part.queues().iter().position(|queue| *queue == line.queue);
-            let (packets, bytes, refused) = at.map_or((0, 0, 0), |at| analysed[line.worker][at]);
+            let [packets, bytes, refused, absorbed] = at.map_or([0; 4], |at| analysed[line.worker][at]);
             // While packets flow the counts are read one after the other.
-            let delivered = line.delivered.saturating_sub(refused);
+            let delivered = line.delivered.saturating_sub(refused + absorbed);
             let delivered = if closed { delivered } else { delivered.max(packets) };
             let filtered = line.filtered + refused;
             let counters = Counters {
-                seen: if closed { line.seen } else { filtered + line.lost + delivered },
+                seen: if closed { line.seen } else { filtered + absorbed + line.lost + delivered },
                 filtered,
+                absorbed,
                 lost: line.lost,
                 delivered,
                 analysed: packets,

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct QueueTally {
     packets: AtomicU64,
     bytes: AtomicU64,
-    /// Refused by the worker's filter.
+    /// Refused by the worker's filter or rules.
     filtered: AtomicU64,
+    /// Taken by the worker's rules, which only count.
+    absorbed: AtomicU64,
 }
 
 /// What one worker has analysed of one device, per RX queue.
@@ -36,14 +38,26 @@ impl DeviceTally {
         add(&tally.bytes, u64::from(wire_bytes));
     }
 
-    /// A packet from `queue` was refused by a filter. For the one worker that owns the counters.
+    /// A packet from `queue` was refused by a filter or rule. For the one worker that owns the counters.
     pub(crate) fn refuse(&self, queue: u16) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
         tally.filtered.store(tally.filtered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Packets of one queue that a filter has refused so far.
+    /// A packet from `queue` was counted by a rule, and no more. For the one worker that owns the counters.
+    pub(crate) fn absorb(&self, queue: u16) {
+        let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
+        // As in `count`.
+        tally.absorbed.store(tally.absorbed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Packets of one queue that a rule has absorbed so far.
+    pub(crate) fn absorbed(&self, queue: usize) -> u64 {
+        self.queues.get(queue).map_or(0, |tally| tally.absorbed.load(Ordering::Relaxed))
+    }
+
+    /// Packets of one queue that a filter or rule has refused so far.
     pub(crate) fn filtered(&self, queue: usize) -> u64 {
         self.queues.get(queue).map_or(0, |tally| tally.filtered.load(Ordering::Relaxed))
     }

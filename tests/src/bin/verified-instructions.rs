@@ -23,6 +23,7 @@ use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
 use wirelane_datapath::skel::filter_probe::FilterProbeSkelBuilder;
 use wirelane_datapath::skel::generate::GenerateSkelBuilder;
 use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_datapath::skel::rules_probe::RulesProbeSkelBuilder;
 use wirelane_datapath::skel::xsk::XskSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
 
@@ -48,6 +49,7 @@ fn main() -> Result<()> {
         generate()?;
         parse_probe()?;
         filter_probe()?;
+        rules_probe()?;
         xsk()
     } else {
         files.iter().try_for_each(|file| object_file(file))
@@ -214,6 +216,19 @@ fn parse_probe() -> Result<()> {
 fn filter_probe() -> Result<()> {
     let program = ("filter_probe", "wl_filter_probe");
     measure(FilterProbeSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
+}
+
+fn rules_probe() -> Result<()> {
+    for program in ["wl_rules_probe", "wl_rules_cost"] {
+        measure(
+            RulesProbeSkelBuilder::default(),
+            &mut MaybeUninit::uninit(),
+            ("rules_probe", program),
+            "-",
+            |_| Ok(()),
+        )?;
+    }
+    Ok(())
 }
 
 /// With all that engine xsk can ask for, and with the least.

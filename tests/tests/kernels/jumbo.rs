@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 use wirelane_tests::kernel_version;
 
-use super::{Bench as _, Guest, LIMIT, field};
+use super::{Bench as _, Guest, LIMIT, field, last_of};
 
 /// virtio_net hands packets in several buffers to native XDP since this kernel.
 const VIRTIO_JUMBO: (u32, u32) = (6, 3);
@@ -70,7 +70,7 @@ fn virtio_net_jumbo_frames() {
         let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", hook, "--json"]);
         counter.wait_ready(LIMIT).unwrap();
         guest.send_with(300, "socket", "--size 9014");
-        let last = counter.terminate(LIMIT).unwrap().last_json().unwrap();
+        let last = last_of(counter, 300);
         let counted = (field(&last, "analysed"), field(&last, "lost"), field(&last, "bytes"));
         assert_eq!(counted, (300, 0, 300 * 9014), "{hook}: {last}");
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wirelane_tests::{Child, Lab, kernel_version, require_root};
 
-use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, processes, start};
+use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, last_of, processes, start};
 
 /// The process that sets the table.
 const HELPER: &str = "wl-rss";
@@ -91,18 +91,9 @@ fn shares(table: &[u32]) -> [usize; 4] {
     [0, 1, 2, 3].map(|queue| table.iter().filter(|one| **one == queue).count())
 }
 
-/// The last object of a capture that has accounted for what was sent. What the host has sent may be on its way yet, so it
-/// is waited for.
+/// The last object of a capture that has accounted for what was sent.
 fn exact(capture: Child, sent: u64) -> Value {
-    let deadline = Instant::now() + LIMIT;
-    let mut seen = 0;
-    while seen < sent && Instant::now() < deadline {
-        let Some(interval) = capture.next_json(LIMIT).unwrap() else { break };
-        seen += field(&interval, "seen");
-    }
-    let finished = capture.terminate(LIMIT).unwrap();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let last = finished.last_json().unwrap();
+    let last = last_of(capture, sent);
     for column in ["seen", "delivered", "analysed"] {
         assert_eq!(field(&last, column), sent, "{column} of {last}");
     }

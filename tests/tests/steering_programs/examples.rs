@@ -142,10 +142,10 @@ fn the_examples_are_compiled_as_their_readme_says() {
         symlink(root.join(name), folder.path().join(name)).unwrap();
     }
     fs::create_dir(folder.path().join("bin")).unwrap();
-    symlink(clang, folder.path().join("bin/clang")).unwrap();
+    symlink(clang, folder.path().join("bin/clang-19")).unwrap();
     let path = format!("{}/bin:{}", word(folder.path()), std::env::var("PATH").unwrap());
     let readme = fs::read_to_string(root.join("examples/steering/README.md")).unwrap();
-    let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("clang ")).collect();
+    let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("clang-19 ")).collect();
     assert_eq!(commands.len(), 2, "{commands:?}");
     for (command, name) in commands.into_iter().zip(["tenant", "client"]) {
         let source = fs::read_to_string(root.join(format!("examples/steering/{name}.bpf.c"))).unwrap();

@@ -200,6 +200,7 @@ pub fn run(args: &Args) -> Result<()> {
         failure.get_or_insert(error);
     }
     report.recorded(Recorded::new(counts, outcomes.as_deref().map(Outcomes::now)));
+    report.ruled(outcome.rules);
     let mut shown = report.last(&outcome.ledger, outcome.elapsed);
     if !args.source.json && shown.is_ok() {
         let place = match (first_path, counts.files) {

@@ -6,8 +6,9 @@ use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
-use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader};
+use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
 use wirelane_datapath::native::{self, Field, constants, layout};
+use wirelane_datapath::{members, rules};
 
 macro_rules! mirror {
     ($fields:ident, $c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
@@ -52,7 +53,7 @@ fn rust_and_c_agree_on_every_field() {
             tcp_seq,
             tcp_ack,
             frag_off,
-            pad,
+            ident,
         }
     );
     mirror!(
@@ -94,6 +95,7 @@ fn rust_and_c_agree_on_every_field() {
             link,
         }
     );
+    mirror!(rust, "wl_tail", Tail { tag, pad });
     mirror!(
         rust,
         "wl_instance",
@@ -125,7 +127,7 @@ fn rust_and_c_agree_on_every_field() {
             owner_pid,
             filter,
             program,
-            pad,
+            rules,
             owner,
             joined_ns,
             shed_low,
@@ -135,6 +137,82 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_step", Step { op, with_x, size, pad, yes, no, value, pad2 });
     mirror!(rust, "wl_filter", Filter { count, text_length, text, steps });
+    mirror!(rust, "wl_rule_node", rules::Node { next });
+    mirror!(rust, "wl_rule_class", rules::Class { summary, home, words, pad });
+    mirror!(
+        rust,
+        "wl_rule",
+        rules::Rule {
+            id,
+            slot,
+            verdict,
+            flags,
+            last_clause,
+            truncate,
+            sample,
+            tag,
+            insert_shape,
+            insert_idle_s,
+            insert_hard_s,
+            insert_verdict,
+            insert_flags,
+            pad
+        }
+    );
+    mirror!(rust, "wl_rule_field", rules::Field { root, root6, absent, pad });
+    mirror!(
+        rust,
+        "wl_rule_set",
+        rules::Set {
+            version,
+            clauses,
+            rules,
+            default_verdict,
+            used,
+            shapes,
+            slots,
+            pad,
+            dims,
+            shape,
+            rule_of,
+            rule,
+            member
+        }
+    );
+    mirror!(rust, "wl_member", members::Member { first, second, first_port, second_port, proto, l3, pad });
+    mirror!(
+        rust,
+        "wl_rule_counts",
+        rules::Counts { packets, bytes, first_ns, last_ns, inserted, refused, pad }
+    );
+    mirror!(
+        rust,
+        "wl_precise_key",
+        rules::PreciseKey { src, dst, src_port, dst_port, vlan, proto, l3, mpls, tunnel, shape }
+    );
+    mirror!(
+        rust,
+        "wl_precise",
+        rules::Precise {
+            packets,
+            bytes,
+            first_ns,
+            last_ns,
+            made_ns,
+            id,
+            verdict,
+            flags,
+            pad,
+            truncate,
+            sample,
+            tag,
+            idle_s,
+            hard_s,
+            pad2
+        }
+    );
+    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits });
+    mirror!(rust, "wl_rule_facts", rules::Facts { now_ns, wire_len, queue, egress, seed });
     mirror!(
         rust,
         "wl_tally",
@@ -244,6 +322,63 @@ fn rust_and_c_agree_on_constants() {
         ("WL_STEP_RIGHT", op::RIGHT.into()),
         ("WL_STEP_NEGATE", op::NEGATE.into()),
         ("WL_STEP_GO", op::GO.into()),
+        ("WL_RULES_MAX", rules::MAX_RULES as u64),
+        ("WL_RULE_WORDS", rules::WORDS as u64),
+        ("WL_RULE_SHAPES", rules::MAX_SHAPES as u64),
+        ("WL_RULE_HITS", rules::MAX_HITS.into()),
+        ("WL_RULE_LEAF", rules::LEAF.into()),
+        ("WL_RULE_SETS", rules::PER_GROUP as u64),
+        ("WL_RULE_NO_VLAN", rules::NO_VLAN.into()),
+        ("WL_RULE_DIMS", rules::DIMS as u64),
+        ("WL_RULE_DIMS_USED", rules::DIMS_USED as u64),
+        ("WL_DIM_SRC", rules::dim::SRC as u64),
+        ("WL_DIM_DST", rules::dim::DST as u64),
+        ("WL_DIM_SRC_PORT", rules::dim::SRC_PORT as u64),
+        ("WL_DIM_DST_PORT", rules::dim::DST_PORT as u64),
+        ("WL_DIM_PROTO", rules::dim::PROTO as u64),
+        ("WL_DIM_KIND", rules::dim::KIND as u64),
+        ("WL_DIM_TCP_FLAGS", rules::dim::TCP_FLAGS as u64),
+        ("WL_DIM_VLAN", rules::dim::VLAN as u64),
+        ("WL_DIM_TOS", rules::dim::TOS as u64),
+        ("WL_DIM_LENGTH", rules::dim::LENGTH as u64),
+        ("WL_DIM_QUEUE", rules::dim::QUEUE as u64),
+        ("WL_DIM_ETHERTYPE", rules::dim::ETHERTYPE as u64),
+        ("WL_DIM_ICMP_TYPE", rules::dim::ICMP_TYPE as u64),
+        ("WL_DIM_SETS", rules::dim::SETS as u64),
+        ("WL_RULE_MEMBERS", rules::MAX_MEMBERS as u64),
+        ("WL_MEMBER_SRC", members::of::SRC.into()),
+        ("WL_MEMBER_DST", members::of::DST.into()),
+        ("WL_MEMBER_FLOW", members::of::FLOW.into()),
+        ("WL_MEMBER_EXACT", members::of::EXACT.into()),
+        ("WL_KIND_L3_NONE", rules::kind::L3_NONE.into()),
+        ("WL_KIND_L3_IPV4", rules::kind::L3_IPV4.into()),
+        ("WL_KIND_L3_IPV6", rules::kind::L3_IPV6.into()),
+        ("WL_KIND_L3_ARP", rules::kind::L3_ARP.into()),
+        ("WL_KIND_L3", rules::kind::L3.into()),
+        ("WL_KIND_FRAGMENT", rules::kind::FRAGMENT.into()),
+        ("WL_KIND_LATER", rules::kind::LATER.into()),
+        ("WL_KIND_EGRESS", rules::kind::EGRESS.into()),
+        ("WL_KIND_TUNNEL", rules::kind::TUNNEL.into()),
+        ("WL_VERDICT_NONE", rules::verdict::NONE.into()),
+        ("WL_VERDICT_PASS", rules::verdict::PASS.into()),
+        ("WL_VERDICT_DROP", rules::verdict::DROP.into()),
+        ("WL_VERDICT_ABSORB", rules::verdict::ABSORB.into()),
+        ("WL_RULE_CONTINUE", rules::rule_flags::CONTINUE.into()),
+        ("WL_RULE_SAMPLE_PACKET", rules::rule_flags::SAMPLE_PACKET.into()),
+        ("WL_RULE_TAG", rules::rule_flags::TAG.into()),
+        ("WL_RULE_INSERT", rules::rule_flags::INSERT.into()),
+        ("WL_RULE_MADE", rules::rule_flags::MADE.into()),
+        ("WL_SHAPE_SRC", rules::shape::SRC.into()),
+        ("WL_SHAPE_DST", rules::shape::DST.into()),
+        ("WL_SHAPE_SRC_PORT", rules::shape::SRC_PORT.into()),
+        ("WL_SHAPE_DST_PORT", rules::shape::DST_PORT.into()),
+        ("WL_SHAPE_PROTO", rules::shape::PROTO.into()),
+        ("WL_SHAPE_VLAN", rules::shape::VLAN.into()),
+        ("WL_SHAPE_MPLS", rules::shape::MPLS.into()),
+        ("WL_SHAPE_TUNNEL", rules::shape::TUNNEL.into()),
+        ("WL_SHAPE_BOTH", rules::shape::BOTH.into()),
+        ("WL_JUDGED_TAGGED", rules::judged_flags::TAGGED.into()),
+        ("WL_JUDGED_MORE", rules::judged_flags::MORE.into()),
         ("sizeof(struct wl_segment)", instance::ELEMENT as u64),
     ];
     assert_eq!(rust.as_slice(), constants(), "left: Rust, right: C");

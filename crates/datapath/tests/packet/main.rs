@@ -16,6 +16,7 @@ mod layout;
 mod opinion;
 mod probe;
 mod properties;
+mod rules;
 mod second_opinion;
 mod tables;
 mod tables_network;

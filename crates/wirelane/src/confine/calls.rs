@@ -147,6 +147,9 @@ const WRITING_OLDER: &[c_long] = &[];
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_MAP_DELETE_ELEM: u64 = 3;
+/// The same of several entries at a time, or of one with what it was at the end: precise rules come and go.
+const BPF_MAP_LOOKUP_AND_DELETE_ELEM: u64 = 21;
+const BPF_MAP_LOOKUP_BATCH: u64 = 24;
 const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
 /// Engine xsk takes its program off the device, which closing a descriptor does only where there is no copy of it.
 const BPF_LINK_DETACH: u64 = 34;
@@ -160,8 +163,8 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles them, which allocates, for this work.
-    pub(super) fn compile(work: Work, writes: bool) -> Result<Filters> {
+    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile.
+    pub(super) fn compile(work: Work, writes: bool, rules: bool) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
             needs: "an allow-list for this CPU".into(),
@@ -174,8 +177,8 @@ impl Filters {
         // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
-        let rules = rules(work, writes).map_err(failed)?;
-        let allowed = compile(rules, SeccompAction::KillProcess, SeccompAction::Allow);
+        let calls = calls(work, writes, rules).map_err(failed)?;
+        let allowed = compile(calls, SeccompAction::KillProcess, SeccompAction::Allow);
         Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
     }
 
@@ -191,7 +194,7 @@ impl Filters {
     }
 }
 
-fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::BackendError> {
+fn calls(work: Work, writes: bool, rules: bool) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
     if writes {
@@ -258,7 +261,13 @@ fn rules(work: Work, writes: bool) -> std::result::Result<Rules, seccompiler::Ba
     match work {
         Work::Read => {}
         Work::Capture => {
-            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH]].concat())?);
+            let pages = [BPF_MAP_LOOKUP_AND_DELETE_ELEM, BPF_MAP_LOOKUP_BATCH];
+            let pages = if rules { &pages[..] } else { &[] };
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH], pages].concat())?);
+            if rules {
+                // At the control socket, which is open by then.
+                allowed.insert(libc::SYS_accept4, Vec::new());
+            }
             // Packet sockets are given a filter that accepts nothing, at the end.
             allowed.insert(libc::SYS_setsockopt, one_of(2, &[int(libc::SO_ATTACH_FILTER)])?);
         }
@@ -277,9 +286,11 @@ mod tests {
     #[test]
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
         for work in [Work::Capture, Work::Read, Work::Send] {
-            for writes in [false, true] {
-                assert!(Filters::compile(work, writes).is_ok(), "{work:?}");
-                let rules = rules(work, writes).unwrap();
+            for (writes, rules) in [(false, false), (true, false), (false, true), (true, true)] {
+                assert!(Filters::compile(work, writes, rules).is_ok(), "{work:?}");
+                let allowed = calls(work, writes, rules).unwrap();
+                let accepts = allowed.contains_key(&libc::SYS_accept4);
+                assert_eq!(accepts, rules && work == Work::Capture, "{work:?}");
                 for call in [
                     libc::SYS_execve,
                     libc::SYS_execveat,
@@ -299,9 +310,9 @@ mod tests {
                     libc::SYS_memfd_create,
                     libc::SYS_userfaultfd,
                 ] {
-                    assert!(!rules.contains_key(&call), "{work:?}: call {call}");
+                    assert!(!allowed.contains_key(&call), "{work:?}: call {call}");
                 }
-                assert_eq!(rules.contains_key(&(libc::SYS_renameat2)), writes);
+                assert_eq!(allowed.contains_key(&(libc::SYS_renameat2)), writes);
             }
         }
     }

@@ -51,12 +51,20 @@ pub struct Confinement {
     outputs: Vec<PathBuf>,
     read_back: bool,
     kept: Vec<Capability>,
+    rules: bool,
 }
 
 impl Confinement {
     /// For this work; nothing can be opened afterwards, and the user stays the same.
     pub fn new(work: Work) -> Confinement {
-        Confinement { work, identity: None, outputs: Vec::new(), read_back: false, kept: Vec::new() }
+        Confinement {
+            work,
+            identity: None,
+            outputs: Vec::new(),
+            read_back: false,
+            kept: Vec::new(),
+            rules: false,
+        }
     }
 
     /// Becomes this user. Only root can.
@@ -91,6 +99,14 @@ impl Confinement {
         self
     }
 
+    /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
+    /// and removing entries of maps by the page.
+    #[must_use]
+    pub(crate) fn changing_rules(mut self) -> Confinement {
+        self.rules = true;
+        self
+    }
+
     /// Gives the rights up, for good.
     ///
     /// # Errors
@@ -99,7 +115,7 @@ impl Confinement {
     /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
-        let calls = calls::Filters::compile(self.work, !self.outputs.is_empty())?;
+        let calls = calls::Filters::compile(self.work, !self.outputs.is_empty(), self.rules)?;
         let closed = self.outputs.iter().find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
         let boxed = files::restrict(&self.outputs, self.read_back)?;

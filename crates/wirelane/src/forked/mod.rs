@@ -1,5 +1,5 @@
-//! Processes beside the capture, which keep a right that the capture gives up: the guardian (`guardian/`), and the one that
-//! sets an RSS table (`tune/table/`).
+//! Processes beside the capture, which keep a right that the capture gives up: the guardian (`guardian/`), the one that
+//! sets an RSS table (`tune/table/`), and the one that makes maps of named sets (`engine/ring/rules/maker.rs`).
 //!
 //! They are forked and not re-executed, since a library cannot know what its program's file would do. Each is a session
 //! of its own, so that Ctrl-C and hang-ups do not reach it, and nobody's child, so that nobody has to wait for it. Of the

@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | CAP_NET_ADMIN | filters, ethtool, and sysfs, which asks for it beside the file's permissions |
 //! | CAP_SYS_NICE, where polling threads are bound | putting polling threads back on their CPUs: the kernel asks it of whoever has fewer capabilities than a kernel thread, which is everybody else |
+//! | CAP_BPF, alone | making maps of named sets (`engine/ring/rules/maker.rs`) |
 //! | the user, where settings are changed | `/proc/irq`, sysfs and the journal are files of root's, and root needs no CAP_DAC_OVERRIDE for its own |
 //! | writing below these folders (Landlock) | `/proc/irq`, the folders of network devices in sysfs, and the journals |
 //! | reading `/proc` and `/sys` (Landlock) | what the settings are now, and which captures run |
+//! | removing files from this folder (Landlock), where there is a control socket | its file |
 //!
 //! Files are opened when they are written, and not held open from the start: what is to be undone is known at the end
 //! only (a capture that goes last puts back what the first has changed), devices are renamed, journals are made anew,
@@ -35,17 +37,25 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// For undoing settings of these devices, if any, and removing filters.
-    pub(crate) fn for_settings_of(devices: &[String]) -> Result<Rights> {
-        match devices {
-            [] => Rights::of(&[Capability::CAP_NET_ADMIN], &[]),
-            _ => Rights::of(&[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE], &places(devices)?),
-        }
+    /// For undoing settings of these devices, if any, removing filters, and removing a socket from this folder, if it
+    /// is in one.
+    pub(crate) fn for_guardian(devices: &[String], sockets: Option<&Path>) -> Result<Rights> {
+        let (capabilities, mut places) = match devices {
+            [] => (&[Capability::CAP_NET_ADMIN][..], Vec::new()),
+            _ => (&[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE][..], places(devices)?),
+        };
+        places.extend(sockets.map(|folder| (folder.to_owned(), AccessFs::RemoveFile.into())));
+        Rights::of(capabilities, &places)
     }
 
     /// For setting the RSS table of this device, and putting it back.
     pub(crate) fn for_table_of(device: &str) -> Result<Rights> {
         Rights::of(&[Capability::CAP_NET_ADMIN], &places(&[device.to_owned()])?)
+    }
+
+    /// For making maps.
+    pub(crate) fn for_maps() -> Result<Rights> {
+        Rights::of(&[Capability::CAP_BPF], &[])
     }
 
     fn of(wanted: &[Capability], places: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<Rights> {
@@ -121,7 +131,7 @@ mod tests {
 
     /// What a thread with these rights is told when it opens these files.
     fn opened(devices: &[String], files: &[(&str, bool)]) -> Vec<bool> {
-        let rights = Rights::for_settings_of(devices).unwrap();
+        let rights = Rights::for_guardian(devices, None).unwrap();
         let ask = || {
             rights.assume().unwrap();
             let open = |(file, write): &(&str, bool)| {
@@ -158,5 +168,26 @@ mod tests {
         fs::remove_file(&journal).unwrap();
         assert_eq!(settings, [true, true, true, true, true, false, false, false, false]);
         assert_eq!(filters, [false; 9]);
+    }
+
+    #[test]
+    fn a_socket_can_be_removed_from_its_folder_and_nothing_made_there() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("left out: a_socket_can_be_removed_from_its_folder_and_nothing_made_there (needs root)");
+            return;
+        }
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = [folder.path().join("socket"), other.path().join("socket")];
+        for file in &files {
+            fs::write(file, b"").unwrap();
+        }
+        let rights = Rights::for_guardian(&[], Some(folder.path())).unwrap();
+        let ask = || {
+            rights.assume().unwrap();
+            let removed = files.each_ref().map(|file| fs::remove_file(file).is_ok());
+            (removed, fs::write(folder.path().join("another"), b"").is_ok(), fs::read(&files[1]).is_ok())
+        };
+        let told = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+        assert_eq!(told, ([true, false], false, false));
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::SocketFile;
 use crate::engine::ring::clsact::{NamespaceLock, Recipe, Removal};
 use crate::tune::polling::Hold;
 
@@ -14,6 +15,8 @@ pub(crate) enum Duty {
     Filter(Recipe),
     /// How a device is polled.
     Polling(Hold),
+    /// The file of a control socket.
+    Socket(SocketFile),
 }
 
 /// What came of it, for the log of the capturing process: the guardian has none.
@@ -41,6 +44,7 @@ pub(super) enum Task {
         /// Its owner is out of the journal; once only, since a process can be in it twice.
         released: bool,
     },
+    Socket(SocketFile),
 }
 
 impl Task {
@@ -49,6 +53,7 @@ impl Task {
         match duty {
             Duty::Filter(recipe) => Some(Task::Filter(Removal::of(recipe, descriptors.try_into().ok()?))),
             Duty::Polling(hold) => descriptors.is_empty().then_some(Task::Polling { hold, released: false }),
+            Duty::Socket(file) => descriptors.is_empty().then_some(Task::Socket(file)),
         }
     }
 
@@ -65,6 +70,10 @@ impl Task {
                 Ok(given) => (given.complete, given.said),
                 Err(e) => (false, vec![hold.not_given_back(&e)]),
             },
+            // What cannot be removed now cannot be a moment later; whoever comes next tries again.
+            Task::Socket(file) => {
+                (true, file.remove().err().map(|e| file.not_removed(&e)).into_iter().collect())
+            }
         }
     }
 }

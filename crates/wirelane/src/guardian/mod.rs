@@ -19,7 +19,8 @@
 //! says anything else is taken for dead.
 //!
 //! A guardian that is killed leaves what killed captures have left before there were guardians: clsact filters that
-//! do nothing, and a journal of settings, both of which the next capture on the device puts right.
+//! do nothing, a journal of settings, and the file of a socket that nobody listens at, all of which the next capture
+//! puts right.
 
 mod duty;
 mod process;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 pub(crate) use duty::{Duty, Said};
 
+use crate::control;
 use crate::device::Selected;
 use crate::forked::Rights;
 use crate::settings::Settings;
@@ -44,6 +46,8 @@ const LIMIT: Duration = Duration::from_secs(8);
 pub(crate) struct Guardian {
     /// The devices whose settings will be changed.
     devices: Vec<String>,
+    /// Whether there will be a control socket.
+    socket: bool,
     state: Mutex<State>,
 }
 
@@ -87,17 +91,17 @@ impl Guardian {
     pub(crate) fn for_capture(settings: &Settings, selected: &[Selected]) -> Arc<Guardian> {
         let polled = settings.polling.is_some();
         let names = selected.iter().filter(|_| polled).map(|one| one.device.name.clone());
-        Guardian::of(names.collect())
+        Guardian::of(names.collect(), settings.is_managed())
     }
 
     /// For what does not change settings of devices.
     pub(crate) fn for_filters() -> Arc<Guardian> {
-        Guardian::of(Vec::new())
+        Guardian::of(Vec::new(), false)
     }
 
-    fn of(devices: Vec<String>) -> Arc<Guardian> {
+    fn of(devices: Vec<String>, socket: bool) -> Arc<Guardian> {
         let state = State { control: Control::NotStarted, duties: 0, confined: false };
-        Arc::new(Guardian { devices, state: Mutex::new(state) })
+        Arc::new(Guardian { devices, socket, state: Mutex::new(state) })
     }
 
     /// Starts the process where it is sure to be needed: before memory is shared with the kernel.
@@ -105,7 +109,7 @@ impl Guardian {
     /// # Errors
     /// [`Error::Kernel`] where it cannot be started.
     pub(crate) fn prepare(&self) -> Result<()> {
-        if self.devices.is_empty() { Ok(()) } else { self.running(&mut self.lock()) }
+        if self.devices.is_empty() && !self.socket { Ok(()) } else { self.running(&mut self.lock()) }
     }
 
     /// Has the guardian undo this, if it comes to that. The change itself is made after this.
@@ -134,7 +138,9 @@ impl Guardian {
 
     fn running(&self, state: &mut State) -> Result<()> {
         if let Control::NotStarted = state.control {
-            let rights = Rights::for_settings_of(&self.devices)?;
+            // That there is none is said by whoever wants to make a socket in it.
+            let sockets = self.socket.then(control::folder).and_then(Result::ok);
+            let rights = Rights::for_guardian(&self.devices, sockets.as_deref())?;
             let control = process::start(rights).map_err(failed)?;
             wire::limit(&control, LIMIT).map_err(failed)?;
             state.control = Control::Runs(control);

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::Share;
 use super::interface::{Interface, require};
@@ -12,6 +13,10 @@ use crate::{Error, Result};
 
 /// Frames per system call.
 pub(super) const BATCH: usize = 64;
+
+/// How long a device that has no room is left alone. With the timer's slack it is some 70 us, in which no card and no
+/// veth sends all that its queue holds.
+const REFUSED: Duration = Duration::from_micros(20);
 
 const CAP_NET_RAW: (u32, &str) = (13, "CAP_NET_RAW");
 
@@ -108,7 +113,9 @@ impl PacketSocket {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    std::thread::yield_now();
+                    // Not a yield: where cores are short, who yields in a loop keeps the threads waiting that would
+                    // make room (seen on Linux 6.18, whose scheduler lets NAPI's threads wait for seconds then).
+                    std::thread::sleep(REFUSED);
                 }
                 Some(libc::EINTR) => {
                     if stop.load(Ordering::Relaxed) {

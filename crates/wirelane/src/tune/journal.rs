@@ -26,7 +26,7 @@ use crate::device::{Device, sys};
 use crate::{Error, Result};
 
 /// The folder of journals. It is empty after a restart, as all the settings are.
-const FOLDER: &str = "/run/wirelane";
+pub(super) const FOLDER: &str = "/run/wirelane";
 /// How every journal begins, a header that was cut short included.
 const BEGINNING: &[u8] = br#"{"line":"header""#;
 /// The only format so far.
@@ -222,6 +222,13 @@ impl Journal {
                 .open(path);
             let file = match opened {
                 Err(e) if e.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(Error::Unsupported {
+                        what: format!("the journal of changes, {},", path.display()),
+                        needs: "root, who alone may write and read it".to_owned(),
+                        instead: "run this with sudo".to_owned(),
+                    });
+                }
                 other => other.map_err(failed)?,
             };
             sys::lock(&file).map_err(failed)?;

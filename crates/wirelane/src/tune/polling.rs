@@ -160,7 +160,10 @@ impl Hold {
     }
 }
 
-/// The folder of the journals, made where it is not there.
+/// The folder of the journals. Control sockets of root's captures are there too.
+pub(crate) const JOURNALS: &str = journal::FOLDER;
+
+/// The same, made where it is not there.
 pub(crate) fn journals() -> Result<PathBuf> {
     journal::folder()
 }

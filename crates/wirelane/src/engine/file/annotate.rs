@@ -1,19 +1,42 @@
 //! The one place where a packet of a file gets the fields that the kernel program fills in live capture: by the
 //! same C functions, compiled natively.
 
-use wirelane_datapath::layout::RecordHeader;
+use wirelane_datapath::layout::{Parsed, RecordHeader, flags};
 use wirelane_datapath::native;
+use wirelane_datapath::rules::{Facts, Judged};
 
 use crate::LinkType;
+use crate::in_force::Judge;
 
 /// Files are hashed alike in every run, so that results compare; nobody floods a worker through a file.
 const SEED: u32 = 0;
 
 /// Fills the parsed fields (flow hash, offsets, network layer, protocol, VLAN tag, the parser's flags) of a
-/// header whose `link`, `cap_len` and own flags are set already, from the captured bytes.
-pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) {
+/// header whose `link`, `cap_len` and own flags are set already, from the captured bytes. Gives what was parsed.
+pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
     let own = header.flags;
     let parsed = native::parse(LinkType::from_code(header.link), data, true);
     native::fill_record(header, &parsed, false, SEED);
     header.flags |= own;
+    parsed
+}
+
+/// What the rules in force decide of a packet of an interface of this device, by its inner headers or the outer ones.
+pub(super) fn judge(
+    judge: &mut Judge,
+    device: &str,
+    (parsed, inner): (&Parsed, bool),
+    header: &RecordHeader,
+) -> Judged {
+    let facts = Facts {
+        now_ns: header.ts_ns,
+        wire_len: header.wire_len,
+        queue: header.queue.into(),
+        egress: (header.flags & flags::EGRESS != 0).into(),
+        seed: SEED,
+    };
+    let set = judge.begin(device);
+    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, parsed, inner, &facts));
+    judge.end();
+    judged
 }

@@ -13,8 +13,10 @@ pub struct InterfaceCounters {
     pub read_packets: u64,
     /// Their bytes on the wire.
     pub read_bytes: u64,
-    /// Those that a filter has refused.
+    /// Those that a filter or a rule has refused.
     pub filtered_packets: u64,
+    /// Those that a rule has only counted.
+    pub absorbed_packets: u64,
     /// Packets that batches have yielded.
     pub analysed_packets: u64,
     /// Their bytes on the wire.
@@ -27,6 +29,7 @@ pub(crate) struct InterfaceLine {
     pub(crate) interface: FileInterface,
     read: DeviceTally,
     filtered: DeviceTally,
+    absorbed: DeviceTally,
     pub(super) analysed: DeviceTally,
 }
 
@@ -36,8 +39,16 @@ impl InterfaceLine {
         // What is analysed first: it follows what is read.
         let (analysed_packets, analysed_bytes) = self.analysed.sum();
         let (filtered_packets, _) = self.filtered.sum();
+        let (absorbed_packets, _) = self.absorbed.sum();
         let (read_packets, read_bytes) = self.read.sum();
-        InterfaceCounters { read_packets, read_bytes, filtered_packets, analysed_packets, analysed_bytes }
+        InterfaceCounters {
+            read_packets,
+            read_bytes,
+            filtered_packets,
+            absorbed_packets,
+            analysed_packets,
+            analysed_bytes,
+        }
     }
 }
 
@@ -50,6 +61,17 @@ impl InterfaceLines {
     pub(crate) fn now(&self) -> Vec<Arc<InterfaceLine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// What became of a packet that was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Became {
+    /// It is in the current batch.
+    Wanted,
+    /// A filter or a rule has refused it.
+    Filtered,
+    /// A rule has counted it, and no more.
+    Absorbed,
 }
 
 /// The counters of all interfaces, on the side of the worker.
@@ -81,6 +103,7 @@ impl Counters {
                 interface: interface.clone(),
                 read: DeviceTally::new(1),
                 filtered: DeviceTally::new(1),
+                absorbed: DeviceTally::new(1),
                 analysed: DeviceTally::new(1),
             });
             self.each.push(Arc::clone(&line));
@@ -88,12 +111,14 @@ impl Counters {
         }
     }
 
-    /// A packet of this interface, which has a line, has been read: into the current batch, or a filter has refused it.
-    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32, wanted: bool) {
+    /// A packet of this interface, which has a line, has been read.
+    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32, what: Became) {
         // In this order: what is refused has been read.
         self.each[interface].read.count(0, wire_bytes);
-        if !wanted {
-            self.each[interface].filtered.count(0, wire_bytes);
+        match what {
+            Became::Wanted => {}
+            Became::Filtered => self.each[interface].filtered.count(0, wire_bytes),
+            Became::Absorbed => self.each[interface].absorbed.count(0, wire_bytes),
         }
     }
 }

@@ -50,6 +50,15 @@ impl FileInterface {
         }
     }
 
+    /// The device that it is of: `eth1` of one that is called `eth1@2`, which is how Wirelane records. Empty where the
+    /// file does not say.
+    pub(crate) fn device(&self) -> &str {
+        match self.name.rsplit_once('@') {
+            Some((device, queue)) if queue == self.queue.to_string() => device,
+            _ => &self.name,
+        }
+    }
+
     /// The same with what its options call it.
     pub(super) fn named(mut self, name: &[u8], description: &[u8]) -> FileInterface {
         self.name = text(name);

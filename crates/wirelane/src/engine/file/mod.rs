@@ -24,10 +24,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use wirelane_datapath::layout::{RecordHeader, flags, record_kind};
+use wirelane_datapath::rules::judged_flags;
 
 use crate::batch::Progress;
 use crate::engine::Source;
 use crate::filter::FileView;
+use crate::in_force::{Fate, Judge, fate};
 use crate::{Batch, Error, Result};
 
 mod annotate;
@@ -48,9 +50,9 @@ pub(crate) mod tests;
 
 use arena::Arena;
 pub use compressed::FileProgress;
-use counters::Counters;
 pub use counters::InterfaceCounters;
 pub(crate) use counters::InterfaceLines;
+use counters::{Became, Counters};
 use decode::{MAX_ITEM, Packet, Step};
 pub use input::FileInput;
 use input::{Filled, Input};
@@ -92,6 +94,10 @@ pub struct FileSource {
     progress: Progress,
     skipping: Option<Skipping>,
     filter: FileView,
+    /// What becomes of the packets that the filter accepts, where there are rules.
+    judge: Option<Judge>,
+    /// Rules look at the headers inside tunnels.
+    inner: bool,
     /// The error that ends the file, once what lies before it has been delivered.
     failure: Option<Error>,
     ended: bool,
@@ -121,7 +127,7 @@ enum Reached {
 enum Taken {
     /// It is in the arena.
     Wanted,
-    /// The filter does not want it.
+    /// The filter or a rule does not want it, or a rule has only counted it.
     Refused,
     /// It does not go into this batch.
     Later,
@@ -204,6 +210,8 @@ impl FileSource {
             progress: Progress::default(),
             skipping: None,
             filter: FileView::default(),
+            judge: None,
+            inner: false,
             failure: None,
             ended: false,
         };
@@ -225,6 +233,11 @@ impl FileSource {
     /// Yields from the next batch on only what this accepts.
     pub(crate) fn filter_by(&mut self, filter: FileView) {
         self.filter = filter;
+    }
+
+    /// Judges what the filter accepts, by the headers inside tunnels with `inner`.
+    pub(crate) fn judge_by(&mut self, judge: Judge, inner: bool) {
+        (self.judge, self.inner) = (Some(judge), inner);
     }
 
     /// The interfaces and their counters, for the ledger.
@@ -315,33 +328,55 @@ impl FileSource {
         let cap_len = data.len() as u32;
         let at = usize::from(packet.interface);
         if !self.filter.accepts((at, interface.link_number), data, packet.wire_len, packet.egress)? {
-            self.counters.follow(&self.interfaces);
-            self.counters.read(at, packet.wire_len, false);
-            self.input.consume(packet.size);
-            return Ok(Taken::Refused);
+            return Ok(self.refuse(packet, Became::Filtered));
         }
-        let snapped = if cap_len < packet.wire_len { flags::SNAPPED } else { 0 };
+        if !self.arena.has_room(data.len()) {
+            // Judged when it comes again.
+            return Ok(Taken::Later);
+        }
         let egress = if packet.egress { flags::EGRESS } else { 0 };
         let mut header = RecordHeader {
             ts_ns: packet.ts_ns,
             cap_len,
             wire_len: packet.wire_len,
             queue: interface.queue,
-            flags: snapped | egress,
+            flags: egress,
             kind: record_kind::PACKET,
             link: interface.link_type as u8,
             ..RecordHeader::default()
         };
-        if !self.arena.has_room(data.len()) {
-            return Ok(Taken::Later);
+        let parsed = annotate::annotate(&mut header, data);
+        let mut tag = None;
+        if let Some(judge) = &mut self.judge {
+            let judged = annotate::judge(judge, interface.device(), (&parsed, self.inner), &header);
+            match fate(&judged) {
+                Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
+                Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),
+                Fate::Absorbed => return Ok(self.refuse(packet, Became::Absorbed)),
+            }
+            header.rule_id = judged.rule_id;
+            if judged.flags & judged_flags::TAGGED != 0 {
+                header.flags |= flags::TAGGED;
+                tag = Some(judged.tag);
+            }
         }
-        annotate::annotate(&mut header, data);
-        self.arena.push(&header, data);
+        if header.cap_len < packet.wire_len {
+            header.flags |= flags::SNAPPED;
+        }
+        self.arena.push(&header, &data[..header.cap_len as usize], tag);
         self.device = packet.interface;
         self.counters.follow(&self.interfaces);
-        self.counters.read(at, packet.wire_len, true);
+        self.counters.read(at, packet.wire_len, Became::Wanted);
         self.input.consume(packet.size);
         Ok(Taken::Wanted)
+    }
+
+    /// Steps over a packet that is not delivered.
+    fn refuse(&mut self, packet: &Packet, became: Became) -> Taken {
+        self.counters.follow(&self.interfaces);
+        self.counters.read(usize::from(packet.interface), packet.wire_len, became);
+        self.input.consume(packet.size);
+        Taken::Refused
     }
 
     /// One step through the file, waiting up to `wait` for bytes.

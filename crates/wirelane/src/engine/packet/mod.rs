@@ -32,7 +32,9 @@ use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::filter::{InUse, View};
 use crate::guardian::Guardian;
+use crate::in_force::{Judge, NativeRules};
 use crate::interfaces::HookPoint;
+use crate::ruled;
 use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
 use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
@@ -103,7 +105,8 @@ struct Sockets {
     filter: Filter,
     /// The expression, by which workers judge.
     wanted: Arc<InUse>,
-    /// Set for good once there was one: then packets are captured whole, since it may look anywhere.
+    /// Set for good once there was one, and where there are rules: then packets are captured whole, since it may look
+    /// anywhere, and rules at headers that lie far behind.
     whole: AtomicBool,
     /// Whether sockets have to look at the queue themselves: not all of the device's are wanted.
     by_queue: bool,
@@ -127,11 +130,13 @@ pub(crate) fn open(
         Direction::Both => &[false, true],
     };
     let seed = crate::engine::ring::instance::random_seed();
+    let room = ruled::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
         for &egress in directions {
             let sockets = Sockets::open(settings, &selected, egress)?;
+            let rules = room.map(|room| NativeRules::new(&selected.device.name, count, room));
             let lines = sockets.queues.iter().max().map_or(1, |queue| *queue as usize + 1);
             let tallies: Vec<_> = (0..count).map(|_| Arc::new(DeviceTally::new(lines))).collect();
             for (queue, worker, socket) in &sockets.sockets {
@@ -144,11 +149,13 @@ pub(crate) fn open(
                     seed,
                 };
                 let wanted = View::new(Arc::clone(&sockets.wanted));
+                let judge = rules.as_ref().map(|rules| Judge::new(Arc::clone(rules), *worker));
                 let blocks = Blocks::new(Arc::clone(socket));
                 let device = parts.len() as u16;
-                ends[*worker].push(End::new(blocks, recipe, device, Arc::clone(&tallies[*worker]), wanted));
+                let tally = Arc::clone(&tallies[*worker]);
+                ends[*worker].push(End::new(blocks, recipe, device, tally, wanted, judge));
             }
-            parts.push(Opened { selected: selected.clone(), part: Arc::new(sockets), tallies });
+            parts.push(Opened { selected: selected.clone(), part: Arc::new(sockets), tallies, rules });
         }
     }
     let sources = ends
@@ -201,7 +208,7 @@ impl Sockets {
         let bytes = settings.snap_len.clamp(FOR_THE_PARSER, LONGEST) as u32;
         let wanted = crate::filter::for_device(&settings.filter, device)?;
         Ok(Sockets {
-            whole: AtomicBool::new(wanted.is_some()),
+            whole: AtomicBool::new(wanted.is_some() || settings.rules.is_some()),
             wanted: Arc::new(InUse::new(wanted)),
             egress,
             by_queue: !egress && !selected.is_whole_device(),

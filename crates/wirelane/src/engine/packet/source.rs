@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use wirelane_datapath::layout::{LinkType, Parsed, RecordHeader, flags, record_kind};
 use wirelane_datapath::native;
+use wirelane_datapath::rules::{Facts, FlatSet};
 
 use super::block::{self, Blocks, Packet};
 use crate::batch::{Batch, Progress, Slot};
+use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
 use crate::engine::ring::source::Shared;
 use crate::filter::View;
+use crate::in_force::{Fate, Judge, fate};
 use crate::tally::DeviceTally;
 use crate::{Error, Result};
 
@@ -40,6 +43,8 @@ pub(super) struct End {
     pub(super) tally: Arc<DeviceTally>,
     /// Which packets are wanted.
     wanted: View,
+    /// What becomes of those, where there are rules.
+    judge: Option<Judge>,
     /// Packets that were taken.
     taken: u64,
     /// How many there will have been, once the capture has stopped.
@@ -54,8 +59,9 @@ impl End {
         device: u16,
         tally: Arc<DeviceTally>,
         wanted: View,
+        judge: Option<Judge>,
     ) -> End {
-        End { blocks, recipe, device, tally, wanted, taken: 0, total: None }
+        End { blocks, recipe, device, tally, wanted, judge, taken: 0, total: None }
     }
 
     /// Whether everything has been taken that will ever come. Asked once the capture has stopped.
@@ -127,6 +133,8 @@ impl PacketSource {
                 continue;
             }
             end.wanted.refresh();
+            let now_ns = end.judge.as_ref().map_or(0, |_| monotonic_ns());
+            let set = end.judge.as_mut().and_then(|judge| judge.begin(""));
             while self.slots.len() < BATCH {
                 let Ok(packet) = end.blocks.take() else {
                     self.damaged = true;
@@ -134,14 +142,16 @@ impl PacketSource {
                 };
                 let Some(packet) = packet else { break };
                 end.taken += 1;
+                let judge = end.judge.as_mut().zip(set.as_deref());
                 // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it
                 // is left. Nobody has seen the packet yet.
-                if let Some(slot) = unsafe { record(packet, &end.recipe, &end.wanted) } {
-                    self.slots.push(slot);
-                } else {
-                    end.tally.refuse(end.recipe.queue);
+                match unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns) } {
+                    Made::Slot(slot) => self.slots.push(slot),
+                    Made::Refused => end.tally.refuse(end.recipe.queue),
+                    Made::Absorbed => end.tally.absorb(end.recipe.queue),
                 }
             }
+            end.judge.iter_mut().for_each(Judge::end);
             self.current = Some(at);
             // Stay until the block is done: it is in the cache, and the kernel wants it back.
             self.next = at;
@@ -172,22 +182,55 @@ impl PacketSource {
     }
 }
 
-/// Makes a record of a packet: parsed where it lies, its tag put back. `None` where it is not wanted.
+/// What has become of a packet.
+enum Made {
+    Slot(Slot),
+    /// A filter or a rule does not want it.
+    Refused,
+    /// A rule has counted it, and no more.
+    Absorbed,
+}
+
+/// Makes a record of a packet: parsed where it lies, its tag put back.
 ///
 /// # Safety
 /// The packet's block stays ours for as long as the slot exists, and nobody has a reference to the packet.
-unsafe fn record(mut packet: Packet, recipe: &Recipe, wanted: &View) -> Option<Slot> {
+unsafe fn record(
+    mut packet: Packet,
+    recipe: &Recipe,
+    wanted: &View,
+    judge: Option<(&mut Judge, &FlatSet)>,
+    now_ns: u64,
+) -> Made {
     if recipe.link == LinkType::Ethernet {
         // SAFETY: the caller's part.
         unsafe { block::put_tag_back(&mut packet) };
     }
     // SAFETY: the caller's part.
     let data = unsafe { block::bytes(&packet) };
-    if !wanted.accepts(data, packet.length, recipe.flags & flags::EGRESS != 0) {
-        return None;
+    let egress = recipe.flags & flags::EGRESS != 0;
+    if !wanted.accepts(data, packet.length, egress) {
+        return Made::Refused;
     }
     let parsed: Parsed = native::parse(recipe.link, data, true);
-    let captured = data.len().min(recipe.snap_len);
+    let mut captured = data.len().min(recipe.snap_len);
+    let judged = judge.map(|(judge, set)| {
+        let facts = Facts {
+            now_ns,
+            wire_len: packet.length,
+            queue: recipe.queue.into(),
+            egress: egress.into(),
+            seed: recipe.seed,
+        };
+        judge.judge(set, &parsed, recipe.inner, &facts)
+    });
+    if let Some(judged) = &judged {
+        match fate(judged) {
+            Fate::Delivered { at_most } => captured = captured.min(at_most),
+            Fate::Filtered => return Made::Refused,
+            Fate::Absorbed => return Made::Absorbed,
+        }
+    }
     let mut header = RecordHeader {
         ts_ns: packet.ns,
         cap_len: captured as u32,
@@ -205,7 +248,8 @@ unsafe fn record(mut packet: Packet, recipe: &Recipe, wanted: &View) -> Option<S
         header.flags |= flags::GSO;
     }
     // SAFETY: `captured` bytes are there, and stay (the caller's part).
-    Some(unsafe { Slot::new(header, packet.data) })
+    let slot = unsafe { Slot::new(header, packet.data) };
+    Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
 }
 
 fn damage() -> Error {

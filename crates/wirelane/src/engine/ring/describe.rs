@@ -26,13 +26,14 @@ pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buck
 }
 
 /// Writes the group's wishes where the lanes read them. The group is not active yet.
-/// `program` is the place of its steering program, `filter` which of its filters is in use.
+/// `program` is the place of its steering program, `filter` and `rules` which of its filters and sets of rules are in
+/// use.
 pub(super) fn write_group(
     instance: &Instance,
     group: usize,
     wish: &Wish,
     segments: usize,
-    (program, filter): (u32, u32),
+    (program, filter, rules): (u32, u32, u32),
 ) {
     let mut queues = [0u64; layout::MAX_QUEUES / 64];
     for queue in &wish.queues {
@@ -49,7 +50,7 @@ pub(super) fn write_group(
         owner_pid: std::process::id(),
         program,
         filter,
-        pad: 0,
+        rules,
         owner: owner_name(),
         joined_ns: crate::clock::monotonic_ns(),
         shed_low: wish.shed.map_or(0, |(low, _)| low),

@@ -27,8 +27,10 @@ use super::instance::Instance;
 use super::memory::{Mapping, Word};
 use super::program::{self, SteeringProgram};
 use super::reader::Reader;
+use super::rules::{self, GroupRules, KernelSets, NO_RULES};
 use crate::device::Device;
 use crate::filter::Filter;
+use crate::in_force::RulesRoom;
 use crate::settings::Clock;
 use crate::{Error, Result};
 
@@ -51,6 +53,8 @@ pub(crate) struct Wish {
     pub(crate) shed: Option<(u32, u32)>,
     /// What steers where `steering` says that a program does.
     pub(crate) program: Option<SteeringProgram>,
+    /// Room for rules, and whoever makes named sets; `None`: there will be none.
+    pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
 }
 
 /// What became of the packets that were steered to one worker.
@@ -72,6 +76,7 @@ pub(crate) struct Membership {
     readers: Arc<Mapping>,
     /// The rings' map: [`Membership::set_filter`] hands it over once more, to wait.
     map: MapHandle,
+    rules: Option<Arc<GroupRules>>,
     clock: Clock,
     joined: bool,
 }
@@ -137,6 +142,11 @@ impl Place {
                 left.push((&instance.bells, bell));
             }
         }
+        for (maps, place) in rules::places(instance, self.group) {
+            if is_there(maps, place)? {
+                left.push((maps, place));
+            }
+        }
         at_once(left.into_iter(), |(map, key)| remove(map, key))
     }
 }
@@ -198,8 +208,11 @@ fn remove(map: &MapHandle, key: usize) -> Result<()> {
 pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
     for group in 0..MAX_GROUPS {
-        // An owner may have been killed between handing over its rings and becoming active.
-        if !is_active(instance, group) && !is_there(&instance.data, group)? {
+        // An owner may have been killed between handing over its tables and rings and becoming active.
+        let left = is_active(instance, group)
+            || is_there(&instance.data, group)?
+            || is_there(&instance.rules.counts, group)?;
+        if !left {
             continue;
         }
         // Taken only where the owner is gone; while we hold it, nobody else can join here.
@@ -271,13 +284,20 @@ impl Membership {
             filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
         })?;
         let installed = program::install(instance, device, place.group, wish.program.as_ref())?;
-        write_group(instance, place.group, wish, segments, (installed.place, filter));
+        write_group(instance, place.group, wish, segments, (installed.place, filter, NO_RULES));
         // The lock goes: from here on the group's description says which program it uses.
         drop(installed);
         if wish.flags & group_flags::ADAPTIVE != 0 {
             for lane in 0..instance.lanes {
                 write_balance(instance, place.group, lane, &buckets);
             }
+        }
+        let token = Arc::clone(&place.token);
+        let rules = wish.rules.clone();
+        let rules = rules.map(|room| GroupRules::new(instance, place.group, &device.name, room, token));
+        let rules = rules.transpose()?.map(Arc::new);
+        if let Some(rules) = &rules {
+            at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;
         }
         let membership = Membership {
             instance: Arc::clone(instance),
@@ -287,6 +307,7 @@ impl Membership {
             data,
             readers,
             map,
+            rules,
             clock: wish.clock,
             joined: true,
         };
@@ -314,6 +335,11 @@ impl Membership {
         // Handing over the map that is there changes nothing, but the kernel waits for all programs that are running
         // now (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
         self.hand_over()
+    }
+
+    /// Its rules, where there is room for any.
+    pub(crate) fn rules(&self) -> Option<&Arc<GroupRules>> {
+        self.rules.as_ref()
     }
 
     /// Puts the group's rings where lanes find them. The kernel waits for running programs.
@@ -346,6 +372,9 @@ impl Membership {
     /// ledger, stays ours until drop.
     pub(crate) fn leave(&mut self) -> Result<()> {
         if std::mem::take(&mut self.joined) {
+            if let Some(rules) = &self.rules {
+                rules.leave();
+            }
             set_active(&self.instance, self.place.group, false);
             remove(&self.instance.data, self.place.group)?;
         }

@@ -22,6 +22,7 @@ use super::attach::{self, Found, Hook, Tc};
 use super::lanes::{refuse_realtime, shares_queues};
 use super::log::trace_libbpf;
 use super::memory::Mapping;
+use super::rules::RuleMaps;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
 use crate::engine::uninterrupted::uninterrupted;
@@ -54,6 +55,7 @@ pub(crate) struct Instance {
     pub(crate) programs: MapHandle,
     /// `struct wl_filter`, two per group.
     pub(crate) filters: MapHandle,
+    pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     hold: Hold,
 }
@@ -241,6 +243,15 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         owners: take("wl_owners")?,
         programs: take("wl_programs")?,
         filters: take("wl_filters")?,
+        rules: RuleMaps {
+            heads: take("wl_rule_heads")?,
+            nodes: take("wl_rule_nodes")?,
+            classes: take("wl_rule_classes")?,
+            counts: take("wl_rule_counts")?,
+            precises: take("wl_precises")?,
+            blooms: take("wl_blooms")?,
+            exacts: take("wl_exacts")?,
+        },
     };
     maps.share(device, hook, hold).map(Some)
 }
@@ -354,6 +365,15 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         owners: handle(&skel.maps.wl_owners)?,
         programs: handle(&skel.maps.wl_programs)?,
         filters: handle(&skel.maps.wl_filters)?,
+        rules: RuleMaps {
+            heads: handle(&skel.maps.wl_rule_heads)?,
+            nodes: handle(&skel.maps.wl_rule_nodes)?,
+            classes: handle(&skel.maps.wl_rule_classes)?,
+            counts: handle(&skel.maps.wl_rule_counts)?,
+            precises: handle(&skel.maps.wl_precises)?,
+            blooms: handle(&skel.maps.wl_blooms)?,
+            exacts: handle(&skel.maps.wl_exacts)?,
+        },
     };
     let state = Layout {
         active: 0,
@@ -401,6 +421,7 @@ struct Maps {
     owners: MapHandle,
     programs: MapHandle,
     filters: MapHandle,
+    rules: RuleMaps,
 }
 
 impl Maps {
@@ -455,6 +476,7 @@ impl Maps {
             owners: self.owners,
             programs: self.programs,
             filters: self.filters,
+            rules: self.rules,
             hold,
         })
     }

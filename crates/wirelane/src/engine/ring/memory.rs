@@ -62,6 +62,21 @@ impl Mapping {
         }
     }
 
+    /// Writes these values from `offset` on, word by word. The mapping must be writable.
+    ///
+    /// # Safety
+    /// `T` is plain integers without padding, its size a multiple of 8.
+    pub(crate) unsafe fn write<T>(&self, offset: usize, values: &[T]) {
+        assert!(self.writable, "a read-only mapping is not written");
+        let words = values.as_ptr().cast::<u64>();
+        for at in 0..size_of_val(values) / 8 {
+            // SAFETY: within the values, whose bytes are all initialised (the caller's part); read_unaligned asks for
+            // nothing more.
+            let value = unsafe { words.add(at).read_unaligned() };
+            self.word(offset + at * 8).store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     /// The bytes at this offset.
     ///
     /// # Safety

@@ -9,6 +9,7 @@
 //!  describe.rs   what it wants, where the lanes read it
 //!  data.rs       the memory of its rings
 //!  filters.rs    the two filters of a group, and the switch between them
+//!  rules/        the rules of a group: two sets, their counters, the table of precise rules
 //!  program/      steering programs: linked into the capture program, and put in its place
 //!  log.rs        what libbpf and the verifier say
 //!  room.rs       whether the kernel moved a program that it must not move
@@ -35,4 +36,5 @@ mod model;
 pub(crate) mod program;
 pub(crate) mod reader;
 mod room;
+pub(crate) mod rules;
 pub(crate) mod source;

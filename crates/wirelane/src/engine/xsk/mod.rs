@@ -33,7 +33,9 @@ use crate::engine::ring::instance::random_seed;
 use crate::engine::ring::source::Shared;
 use crate::filter::{self, Filter};
 use crate::guardian::Guardian;
+use crate::in_force::{Judge, NativeRules};
 use crate::interfaces::HookPoint;
+use crate::ruled;
 use crate::settings::{Clock, Direction, HookChoice, Settings, Steering, ZeroCopy};
 use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
@@ -131,10 +133,12 @@ pub(crate) fn open(
     check(settings, &selected)?;
     let count = settings.workers;
     let seed = random_seed();
+    let room = ruled::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
         let sockets = Sockets::open(settings, &selected)?;
+        let rules = room.map(|room| NativeRules::new(&selected.device.name, count, room));
         let lines = sockets.queues.iter().max().map_or(1, |queue| *queue as usize + 1);
         let tallies: Vec<_> = (0..count).map(|_| Arc::new(DeviceTally::new(lines))).collect();
         for ((queue, worker), lane) in sockets.queues.iter().zip(&sockets.workers).zip(&sockets.lanes) {
@@ -149,9 +153,10 @@ pub(crate) fn open(
                 },
                 device: parts.len() as u16,
                 tally: Arc::clone(&tallies[*worker]),
+                judge: rules.as_ref().map(|rules| Judge::new(Arc::clone(rules), *worker)),
             });
         }
-        parts.push(Opened { selected, part: Arc::new(sockets), tallies });
+        parts.push(Opened { selected, part: Arc::new(sockets), tallies, rules });
     }
     let sources = ends
         .into_iter()

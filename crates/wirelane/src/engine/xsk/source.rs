@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use wirelane_datapath::layout::{LinkType, RecordHeader, flags, record_kind};
 use wirelane_datapath::native;
+use wirelane_datapath::rules::{Facts, FlatSet};
 
 use super::rings::{CONTINUES, Descriptor, Ring};
 use super::socket::XskSocket;
@@ -16,6 +17,7 @@ use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
 use crate::engine::ring::source::Shared;
+use crate::in_force::{Fate, Judge, fate};
 use crate::tally::DeviceTally;
 use crate::{Error, Result};
 
@@ -90,6 +92,8 @@ pub(super) struct End {
     pub(super) recipe: Recipe,
     pub(super) device: u16,
     pub(super) tally: Arc<DeviceTally>,
+    /// What becomes of packets, where there are rules.
+    pub(super) judge: Option<Judge>,
 }
 
 /// See the head of this file.
@@ -174,15 +178,17 @@ impl XskSource {
     /// Takes packets from one socket.
     fn take(&mut self, at: usize) -> Result<bool> {
         let XskSource { ends, slots, frames, assembly, assembled, .. } = self;
-        let End { lane, recipe, .. } = &ends[at];
+        let End { lane, recipe, tally, judge, .. } = &mut ends[at];
         let Some(rx) = &lane.socket.rx else { return Ok(false) };
         let (start, end) = (rx.consumer(), rx.producer());
         if start == end {
             return Ok(false);
         }
         let now = monotonic_ns();
+        let set = judge.as_mut().and_then(|judge| judge.begin(""));
+        let mut taken = 0;
         let mut position = start;
-        while position != end && slots.len() < BATCH {
+        while position != end && taken < BATCH as u64 {
             let first = rx.read(position);
             let (data, length, next) = if first.options & CONTINUES == 0 {
                 let Some(data) = lane.socket.umem.at(first.address, first.length as usize) else {
@@ -200,13 +206,22 @@ impl XskSource {
                     Assembled::NoRoom | Assembled::Unfinished => break,
                 }
             };
+            let stamp = stamp(&lane.socket, first, now);
+            let judge = judge.as_mut().zip(set.as_deref());
             // SAFETY: the bytes lie in frames that the kernel has given to us with their descriptors, or in the
             // assembly; both stay ours until `release`, when no slot is left.
-            slots.push(unsafe { record(data, length, stamp(&lane.socket, first, now), recipe) });
+            match unsafe { record(data, length, stamp, recipe, judge) } {
+                Made::Slot(slot) => slots.push(slot),
+                Made::Refused => tally.refuse(recipe.queue),
+                Made::Absorbed => tally.absorb(recipe.queue),
+            }
             position = next;
+            taken += 1;
         }
-        lane.take(rx, slots.len() as u64, position);
-        Ok(!slots.is_empty())
+        judge.iter_mut().for_each(Judge::end);
+        lane.take(rx, taken, position);
+        // Where rules have left none, the batch is empty, and its frames go back with the next call.
+        Ok(taken > 0)
     }
 
     fn is_drained(&self) -> bool {
@@ -289,15 +304,47 @@ fn stamp(socket: &XskSocket, first: Descriptor, now: u64) -> (u64, u16) {
     }
 }
 
+/// What has become of a packet.
+enum Made {
+    Slot(Slot),
+    /// A rule does not want it.
+    Refused,
+    /// A rule has counted it, and no more.
+    Absorbed,
+}
+
 /// Makes a record of a packet, parsed where it lies.
 ///
 /// # Safety
 /// `length` bytes at `data` are ours and unchanged for as long as the slot exists.
-unsafe fn record(data: NonNull<u8>, length: usize, stamp: (u64, u16), recipe: &Recipe) -> Slot {
+unsafe fn record(
+    data: NonNull<u8>,
+    length: usize,
+    stamp: (u64, u16),
+    recipe: &Recipe,
+    judge: Option<(&mut Judge, &FlatSet)>,
+) -> Made {
     // SAFETY: the caller's part.
     let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
     let parsed = native::parse(recipe.link, bytes, true);
-    let captured = length.min(recipe.snap_len);
+    let mut captured = length.min(recipe.snap_len);
+    let judged = judge.map(|(judge, set)| {
+        let facts = Facts {
+            now_ns: stamp.0,
+            wire_len: length as u32,
+            queue: recipe.queue.into(),
+            egress: 0,
+            seed: recipe.seed,
+        };
+        judge.judge(set, &parsed, recipe.inner, &facts)
+    });
+    if let Some(judged) = &judged {
+        match fate(judged) {
+            Fate::Delivered { at_most } => captured = captured.min(at_most),
+            Fate::Filtered => return Made::Refused,
+            Fate::Absorbed => return Made::Absorbed,
+        }
+    }
     let mut header = RecordHeader {
         ts_ns: stamp.0,
         cap_len: captured as u32,
@@ -312,7 +359,8 @@ unsafe fn record(data: NonNull<u8>, length: usize, stamp: (u64, u16), recipe: &R
         header.flags |= flags::SNAPPED;
     }
     // SAFETY: `captured` bytes are there, and stay (the caller's part).
-    unsafe { Slot::new(header, data) }
+    let slot = unsafe { Slot::new(header, data) };
+    Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
 }
 
 fn damage() -> Error {

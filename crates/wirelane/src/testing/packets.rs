@@ -7,21 +7,21 @@ use std::time::Duration;
 use crate::{FileOptions, FileSource};
 
 /// A packet of a file.
-pub(super) struct Packet {
+pub(crate) struct Packet {
     /// Its LINKTYPE number.
-    pub(super) link: u32,
-    pub(super) wire_len: u32,
-    pub(super) data: Vec<u8>,
+    pub(crate) link: u32,
+    pub(crate) wire_len: u32,
+    pub(crate) data: Vec<u8>,
 }
 
 /// A file of the corpus.
-pub(super) struct Capture {
-    pub(super) name: String,
-    pub(super) packets: Vec<Packet>,
+pub(crate) struct Capture {
+    pub(crate) name: String,
+    pub(crate) packets: Vec<Packet>,
 }
 
 /// The folder of the corpus, or `None` with a line that says what is left out.
-pub(super) fn corpus(what: &str) -> Option<PathBuf> {
+pub(crate) fn corpus(what: &str) -> Option<PathBuf> {
     let path = std::env::var_os("WIRELANE_CORPUS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus")),
         PathBuf::from,
@@ -34,7 +34,7 @@ pub(super) fn corpus(what: &str) -> Option<PathBuf> {
 }
 
 /// All captures with their packets, at most `most` of each, spread over the file. A file that breaks ends there.
-pub(super) fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
+pub(crate) fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
     let corpus = corpus(what)?;
     let manifest = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
     let mut captures = Vec::new();

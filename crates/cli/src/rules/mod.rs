@@ -1,0 +1,188 @@
+//! `wirelane rules`: rule files, and the rules of running captures.
+
+mod explain;
+mod running;
+mod show;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use wirelane::Changed;
+use wirelane::rules::{RuleSet, SetLine};
+
+use self::running::Which;
+pub use self::show::most_hit;
+use crate::{out, source};
+
+/// Check rule files, explain what they do with a packet, and change the rules of a running capture
+///
+/// A capture that is started with --rules or --rules-room can be given other rules while it runs, without losing a
+/// packet. Only root and the user who has started it can do that.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+A rule file:
+  default = \"pass\"                  # what no rule decides about
+
+  [[rule]]                          # in the order of their ids
+  id = 10
+  name = \"no telnet\"
+  port = 23
+  action = \"drop\"                   # pass, drop, count or none
+
+  [[rule]]
+  id = 20
+  src = [\"192.0.2.0/24\", \"2001:db8::/32\"]
+  not.dst-port = [80, 443]
+  action = \"pass\"
+  truncate = 128
+  tag = 7
+
+  [[precise]]                       # exact values, found by hash: a million
+  id = 1000
+  src = \"192.0.2.1\"
+  dst = \"198.51.100.2\"
+  protocol = \"udp\"
+  action = \"count\"
+
+Examples:
+  wirelane rules check rules.toml
+  wirelane rules explain rules.toml capture.pcapng --number 17
+  sudo wirelane count -i eth1 --rules rules.toml
+  sudo wirelane rules load other.toml            # while that runs
+  sudo wirelane rules add id=30 host=203.0.113.0/24 action=drop
+  sudo wirelane rules add --precise id=1001 src=192.0.2.9 action=drop idle=60
+  sudo wirelane rules list --watch
+  sudo wirelane rules del 30 1001
+
+Exit status: 0 done, 1 failed (the rules in force stay in force), 2 wrong usage.";
+
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// Say whether a rule file can be used; if not, every mistake in it, with line and column
+    Check {
+        /// The rule file
+        file: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    Explain(explain::Args),
+    /// Show the captures whose rules can be changed
+    Instances {
+        /// Print one JSON object a line for each capture, and a last one with "final": true
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put the rules of a file in the place of all that are in force
+    ///
+    /// All at once: a packet is judged by the rules before or by those of the file. Rules that stay as they were go on
+    /// counting. Precise rules that were added or made by packets are gone, unless they are in the file.
+    Load {
+        /// The rule file
+        file: PathBuf,
+        #[command(flatten)]
+        which: Which,
+    },
+    Add(running::Add),
+    Del(running::Del),
+    List(show::List),
+    /// Remove all precise rules
+    Flush {
+        /// And the others: only the default stays
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Show what the rules have counted, all together
+    Stats {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong with a file, or what the capture says.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.what {
+        What::Check { file, json } => check(file, *json),
+        What::Explain(args) => explain::run(args),
+        What::Instances { json } => show::instances(*json),
+        What::Load { file, which } => {
+            let rules = RuleSet::read(file)?;
+            changed(which.connect()?.load(rules)?, which.json)
+        }
+        What::Add(args) => running::add(args),
+        What::Del(args) => running::del(args),
+        What::List(args) => show::list(args),
+        What::Flush { all, which } => changed(which.connect()?.flush(*all)?, which.json),
+        What::Stats { which } => show::stats(which),
+    }
+}
+
+/// What a rule file has.
+#[derive(Serialize)]
+struct Checked {
+    rules: usize,
+    precise: usize,
+    /// For `--rules-room`.
+    nodes: usize,
+    classes: usize,
+    table_bytes: usize,
+    /// Named sets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sets: Vec<SetLine>,
+}
+
+fn check(file: &std::path::Path, json: bool) -> Result<()> {
+    let rules = RuleSet::read(file)?;
+    let room = rules.room()?;
+    let checked = Checked {
+        rules: rules.rules.len(),
+        precise: rules.precise.len(),
+        nodes: room.nodes,
+        classes: room.classes,
+        table_bytes: room.bytes(),
+        sets: rules.set_lines(),
+    };
+    if json {
+        return out::print(serde_json::to_string(&checked)? + "\n");
+    }
+    let sets: String = checked.sets.iter().map(|set| show::of_set(set) + "\n").collect();
+    out::print(format!(
+        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{sets}",
+        crate::table::printable(&file.display().to_string()),
+        checked.rules,
+        checked.precise,
+        checked.nodes,
+        checked.classes,
+        checked.table_bytes.div_ceil(1024)
+    ))
+}
+
+/// Shows what a change has come to.
+fn changed(changed: Changed, json: bool) -> Result<()> {
+    if json {
+        return out::print(serde_json::to_string(&changed)? + "\n");
+    }
+    out::print(format!(
+        "{} wildcard rules in force; {} precise rules added, {} rules removed\n",
+        changed.rules, changed.added, changed.removed
+    ))
+}
+
+/// An interval for `--watch`.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    source::seconds(text)
+}

@@ -1,0 +1,193 @@
+//! Changing the rules of a running capture.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use wirelane::Changed;
+use wirelane::control::{Client, Instance, instances};
+use wirelane::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
+
+use super::changed;
+use crate::table::printable;
+
+/// Precise rules that are sent in one go.
+const AT_ONCE: usize = 4096;
+
+/// Which capture.
+#[derive(clap::Args, Debug)]
+pub struct Which {
+    /// The capture on this device. Needed where there are several
+    #[arg(short, long = "interface", value_name = "DEV")]
+    interface: Option<String>,
+
+    /// The capture of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Print JSON: one object, or of a list one a line and a last one with "final": true
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Which {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// Where there is none, or several.
+    pub fn connect(&self) -> Result<Client> {
+        let all = instances()?;
+        let fits = |instance: &&Instance| {
+            self.pid.is_none_or(|pid| instance.status.pid == pid)
+                && self.interface.as_ref().is_none_or(|device| instance.status.devices.contains(device))
+        };
+        let mut found: Vec<&Instance> = all.iter().filter(fits).collect();
+        // A device's name is one of this network namespace; a process is what it is everywhere.
+        if self.pid.is_none() {
+            found.retain(|instance| instance.here);
+        }
+        match found[..] {
+            [one] => Ok(Client::connect(&one.path)?),
+            [] => bail!("{}", none(self, &all)),
+            _ => {
+                let shown: Vec<String> = found.iter().map(|one| shown(one)).collect();
+                bail!("several captures could be meant; say which by -i or --pid: {}", shown.join("; "))
+            }
+        }
+    }
+}
+
+fn shown(instance: &Instance) -> String {
+    let status = &instance.status;
+    format!("{} {} on {}", printable(&status.command), status.pid, printable(&status.devices.join(",")))
+}
+
+/// That there is no such capture, and what to do.
+fn none(which: &Which, all: &[Instance]) -> String {
+    let asked = match (&which.interface, which.pid) {
+        (_, Some(pid)) => format!(" of process {pid}"),
+        (Some(device), None) => format!(" on {}", printable(device)),
+        (None, None) => String::new(),
+    };
+    let root = rustix::process::geteuid().is_root();
+    let sudo = if root { "" } else { " (those that root has started are found by root only: use sudo)" };
+    let others = match all {
+        [] => String::new(),
+        _ => format!("; there are: {}", all.iter().map(shown).collect::<Vec<_>>().join("; ")),
+    };
+    format!(
+        "no capture{asked} whose rules can be changed{sudo}; start one with --rules FILE, or with --rules-room{others}"
+    )
+}
+
+/// Add rules to those in force
+///
+/// A rule is given in words, as in a rule file with commas between alternatives: id=7 src=192.0.2.0/24,198.51.100.1
+/// not.port=22 action=drop. Or all rules of a file are added (its default does not count). If one of them cannot be
+/// added, none is; but of precise rules of a large file those that have been added by then stay.
+#[derive(clap::Args, Debug)]
+pub struct Add {
+    /// The rule: id=N, conditions, action=pass|drop|count|none, and modifiers
+    #[arg(value_name = "FIELD=VALUE", required_unless_present = "file", conflicts_with = "file")]
+    words: Vec<String>,
+
+    /// It is a precise rule: found by hash, fit for a million
+    #[arg(long, conflicts_with = "file")]
+    precise: bool,
+
+    /// Add the rules of this rule file
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs `add`.
+///
+/// # Errors
+/// What is wrong with the rules, or what the capture says.
+pub fn add(args: &Add) -> Result<()> {
+    let set = match &args.file {
+        Some(file) => {
+            let set = RuleSet::read(file)?;
+            if !set.sets.is_empty() {
+                bail!(
+                    "named sets come with all rules at once: use 'wirelane rules load', or add the rules without [[sets]]"
+                );
+            }
+            set
+        }
+        None => {
+            let words = args.words.join(" ");
+            let mut set = RuleSet::default();
+            if args.precise {
+                set.precise.push(PreciseRule::from_words(&words)?);
+            } else {
+                set.rules.push(Rule::from_words(&words)?);
+            }
+            set
+        }
+    };
+    let mut client = args.which.connect()?;
+    let mut sum: Option<Changed> = None;
+    let mut rules = Some(set.rules);
+    let mut precise = set.precise.into_iter().peekable();
+    while rules.is_some() || precise.peek().is_some() {
+        let some = precise.by_ref().take(AT_ONCE).collect();
+        let change = client.add(rules.take().unwrap_or_default(), some)?;
+        sum = Some(Changed { added: change.added + sum.map_or(0, |sum| sum.added), ..change });
+    }
+    changed(sum.unwrap_or_default(), args.which.json)
+}
+
+/// Remove rules, with the precise rules that they have made of packets
+#[derive(clap::Args, Debug)]
+pub struct Del {
+    /// Ids of rules, precise or not; with --precise: the fields of a precise rule, as in src=192.0.2.1 dst-port=53
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+
+    /// Remove the precise rule with these fields
+    #[arg(long)]
+    precise: bool,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs `del`.
+///
+/// # Errors
+/// Where what is given are no ids or fields, where there are no such rules, or what the capture says.
+pub fn del(args: &Del) -> Result<()> {
+    let mut client = args.which.connect()?;
+    let change = if args.precise {
+        client.remove(Vec::new(), vec![fields(&args.ids.join(" "))?])?
+    } else {
+        client.remove(ids(&args.ids)?, Vec::new())?
+    };
+    if change.removed == 0 {
+        bail!("there is no such rule ('wirelane rules list' shows those that there are)");
+    }
+    changed(change, args.which.json)
+}
+
+fn ids(words: &[String]) -> Result<Vec<u32>> {
+    let id = |word: &String| match word.parse() {
+        Ok(id) if id > 0 => Ok(id),
+        _ => Err(wirelane::Error::BadOption {
+            option: "ID",
+            reason: format!(
+                "'{}' is not a rule's id; fields of a precise rule need --precise",
+                word.escape_debug()
+            ),
+        }),
+    };
+    let all: Vec<&str> = words.iter().flat_map(|word| word.split(',')).collect();
+    Ok(all.into_iter().map(|word| id(&word.to_owned())).collect::<std::result::Result<_, _>>()?)
+}
+
+/// The fields in these words. What else a rule must have does not matter.
+fn fields(words: &str) -> Result<PreciseFields> {
+    Ok(PreciseRule::from_words(&format!("{words} id=1 action=none"))?.fields)
+}

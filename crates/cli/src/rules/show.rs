@@ -1,0 +1,311 @@
+//! Showing the rules of a running capture, and what they have counted.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use serde::Serialize;
+use wirelane::control::{self, Client, Position};
+use wirelane::rules::{Policy, SetLine};
+use wirelane::{Hits, PreciseLine, RuleLine, RuleStats};
+
+use super::running::Which;
+use crate::out;
+use crate::table::{Table, amount, printable};
+
+/// Show the rules in force, with the packets that hit each
+#[derive(clap::Args, Debug)]
+pub struct List {
+    /// Show them again at every interval, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+
+    /// Seconds from one time to the next
+    #[arg(long, value_name = "SECONDS", value_parser = super::interval, default_value = "1", requires = "watch")]
+    interval: Duration,
+
+    /// Show precise rules too, each on every device that has it
+    #[arg(long)]
+    precise: bool,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs `list`.
+///
+/// # Errors
+/// What the capture says.
+pub fn list(args: &List) -> Result<()> {
+    let mut client = args.which.connect()?;
+    loop {
+        let stats = client.stats()?;
+        let precise = if args.precise { all_precise(&mut client)? } else { Vec::new() };
+        out::print(if args.which.json {
+            lines(&stats, &precise)?
+        } else {
+            table(&stats, &precise) + &summary(&stats)
+        })?;
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(args.interval);
+        if !args.which.json {
+            out::print("\n")?;
+        }
+    }
+}
+
+fn all_precise(client: &mut Client) -> Result<Vec<PreciseLine>> {
+    let mut all = Vec::new();
+    let mut from = Some(Position::default());
+    while let Some(position) = from {
+        let (lines, next) = client.precise(position)?;
+        all.extend(lines);
+        from = next;
+    }
+    all.sort_by_key(|line| (line.rule.id, line.device));
+    Ok(all)
+}
+
+/// One rule of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    precise: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<&'a str>,
+    #[serde(flatten)]
+    wildcard: Option<&'a RuleLine>,
+    #[serde(flatten)]
+    exact: Option<&'a PreciseLine>,
+}
+
+/// The last object.
+#[derive(Serialize)]
+struct Last<'a> {
+    r#final: bool,
+    version: u64,
+    devices: &'a [String],
+    default: Policy,
+    rules: usize,
+    precise: u64,
+    precise_room: u64,
+    precise_hits: Hits,
+    precise_gone: Hits,
+    rules_gone: Hits,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sets: &'a [SetLine],
+}
+
+impl<'a> Last<'a> {
+    fn of(stats: &'a RuleStats) -> Last<'a> {
+        Last {
+            r#final: true,
+            version: stats.version,
+            devices: &stats.devices,
+            default: stats.default,
+            rules: stats.rules.len(),
+            precise: stats.precise,
+            precise_room: stats.precise_room,
+            precise_hits: stats.precise_hits,
+            precise_gone: stats.precise_gone,
+            rules_gone: stats.rules_gone,
+            sets: &stats.sets,
+        }
+    }
+}
+
+fn lines(stats: &RuleStats, precise: &[PreciseLine]) -> Result<String> {
+    let mut text = String::new();
+    for line in precise {
+        let device = stats.devices.get(line.device).map(String::as_str);
+        let line = Line { precise: true, device, wildcard: None, exact: Some(line) };
+        text += &(serde_json::to_string(&line)? + "\n");
+    }
+    for line in &stats.rules {
+        let line = Line { precise: false, device: None, wildcard: Some(line), exact: None };
+        text += &(serde_json::to_string(&line)? + "\n");
+    }
+    Ok(text + &serde_json::to_string(&Last::of(stats))? + "\n")
+}
+
+/// The rules as people read them.
+fn table(stats: &RuleStats, precise: &[PreciseLine]) -> String {
+    let mut table =
+        Table::new(["RULE", "packets", "bytes", "last hit", "action", "conditions"]).words_from(4);
+    for line in precise {
+        let device = match &stats.devices[..] {
+            [] | [_] => "",
+            all => all.get(line.device).map_or("", String::as_str),
+        };
+        let made = if line.made { " made" } else { "" };
+        let rule = &line.rule;
+        table.row([
+            format!("{} precise{made} {}", rule.id, printable(device)).trim_end().to_owned(),
+            amount(line.hits.packets),
+            amount(line.hits.bytes),
+            ago(&line.hits),
+            rule.action.to_string(),
+            rule.fields.to_string(),
+        ]);
+    }
+    for line in &stats.rules {
+        let rule = &line.rule;
+        let conditions: Vec<String> = rule.conditions.iter().map(ToString::to_string).collect();
+        let conditions = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(", ") };
+        let name = rule.name.as_deref().map(|name| format!(" {}", printable(name))).unwrap_or_default();
+        table.row([
+            format!("{}{name}", rule.id),
+            amount(line.hits.packets),
+            amount(line.hits.bytes),
+            ago(&line.hits),
+            rule.action.to_string(),
+            shortened(&printable(&conditions)),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The rules that were hit most, for the end of a capture.
+pub fn most_hit(stats: &RuleStats) -> String {
+    const MOST: usize = 20;
+    let mut hit = stats.clone();
+    hit.rules.retain(|line| line.hits.packets > 0);
+    hit.rules.sort_by_key(|line| std::cmp::Reverse(line.hits.packets));
+    let more = hit.rules.len().saturating_sub(MOST);
+    hit.rules.truncate(MOST);
+    let more = if more > 0 { format!("and {more} other rules that were hit\n") } else { String::new() };
+    let table = if hit.rules.is_empty() { String::new() } else { table(&hit, &[]) };
+    format!("\n{table}{more}{}", summary(stats))
+}
+
+/// Below the table.
+fn summary(stats: &RuleStats) -> String {
+    let default = match stats.default {
+        Policy::Pass => "pass",
+        Policy::Drop => "drop",
+    };
+    let mut text = format!(
+        "default: {default}; {} wildcard rules; {} precise rules (room for {}), hit by {} packets\n",
+        stats.rules.len(),
+        amount(stats.precise),
+        amount(stats.precise_room),
+        amount(stats.precise_hits.packets),
+    );
+    stats.sets.iter().for_each(|set| text += &(of_set(set) + "\n"));
+    let gone = stats.rules_gone.and(stats.precise_gone);
+    if gone.packets > 0 {
+        text += &format!("rules that are gone were hit by {} packets\n", amount(gone.packets));
+    }
+    let refused: u64 = stats.rules.iter().map(|line| line.refused).sum();
+    if refused > 0 {
+        text += &format!("{} precise rules were not made of packets: there was no room\n", amount(refused));
+    }
+    text
+}
+
+/// A named set in a line.
+pub fn of_set(set: &SetLine) -> String {
+    let (what, plural) = if set.of == "flow" { ("flow", "s") } else { ("address", "es") };
+    let wrong = match (set.confirm, set.in_use) {
+        (_, false) => ", which no rule asks".to_owned(),
+        (true, _) => format!(", {} hash functions, confirmed: no false positives", set.hash_functions),
+        (false, _) => {
+            format!(
+                ", {} hash functions, {:.4}% false positives expected",
+                set.hash_functions,
+                set.false_positives * 100.0
+            )
+        }
+    };
+    format!(
+        "set {}: {} {what}{}, {} KiB in the kernel{wrong}",
+        printable(&set.name),
+        amount(set.entries),
+        if set.entries == 1 { "" } else { plural },
+        amount(set.bytes.div_ceil(1024)),
+    )
+}
+
+/// How long ago the last hit was.
+fn ago(hits: &Hits) -> String {
+    let Some(last) = hits.last_ns else { return "-".into() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    let ago = Duration::from_nanos(u64::try_from(now.saturating_sub(last.into())).unwrap_or(u64::MAX));
+    match ago.as_secs() {
+        0..10 => format!("{:.1} s ago", ago.as_secs_f64()),
+        10..600 => format!("{} s ago", ago.as_secs()),
+        600..172_800 => format!("{} min ago", ago.as_secs() / 60),
+        _ => format!("{} days ago", ago.as_secs() / 86_400),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    const MOST: usize = 60;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 3).chain("...".chars()).collect()
+}
+
+/// Runs `stats`.
+///
+/// # Errors
+/// What the capture says.
+pub fn stats(which: &Which) -> Result<()> {
+    let stats = which.connect()?.stats()?;
+    if which.json {
+        return out::print(serde_json::to_string(&stats)? + "\n");
+    }
+    let hits = stats.rules.iter().map(|line| line.hits).fold(Hits::default(), Hits::and);
+    out::print(format!(
+        "{}wildcard rules were hit {} times ({} bytes)\n",
+        summary(&stats),
+        amount(hits.packets),
+        amount(hits.bytes)
+    ))
+}
+
+/// One capture of `--json`.
+#[derive(Serialize)]
+struct InstanceLine {
+    #[serde(flatten)]
+    status: control::Status,
+    here: bool,
+    socket: std::path::PathBuf,
+}
+
+/// Runs `instances`.
+///
+/// # Errors
+/// Where they cannot be looked for.
+pub fn instances(json: bool) -> Result<()> {
+    #[derive(Serialize)]
+    struct Last {
+        r#final: bool,
+        instances: usize,
+    }
+    let all = control::instances()?;
+    if json {
+        let last = Last { r#final: true, instances: all.len() };
+        let mut text = String::new();
+        for instance in all {
+            let line = InstanceLine { status: instance.status, here: instance.here, socket: instance.path };
+            text += &(serde_json::to_string(&line)? + "\n");
+        }
+        return out::print(text + &serde_json::to_string(&last)? + "\n");
+    }
+    if all.is_empty() {
+        return out::print("there is no capture whose rules you can change\n");
+    }
+    let mut table = Table::new(["CAPTURE", "engine", "devices", "network namespace"]).words_from(1);
+    for instance in all {
+        let status = &instance.status;
+        table.row([
+            format!("{} {}", printable(&status.command), status.pid),
+            status.engine.clone(),
+            printable(&status.devices.join(",")).into_owned(),
+            if instance.here { "this one".into() } else { format!("another ({})", status.namespace) },
+        ]);
+    }
+    out::print(table.to_string())
+}

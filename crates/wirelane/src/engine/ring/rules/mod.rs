@@ -1,0 +1,353 @@
+//! The rules of a group in its instance: two sets with their tables, of which one is in use, the counters of each lane,
+//! and the table of precise rules (`kernel/programs/instance.h`, `kernel/packet/rules.h`).
+//!
+//! ```text
+//!  mod.rs      the maps: made when the group joins; sets written, switched and waited for; counters read
+//!  precise.rs  the table of precise rules
+//!  named.rs    named sets, which are made when they come: maker.rs, the process that may make maps
+//! ```
+//!
+//! A confined process can make no maps, so they are made beforehand, with room for what may come. Sets are written and
+//! counters are read where they are shared with the kernel, without a system call; precise rules are added and removed
+//! by one each.
+
+mod maker;
+mod named;
+mod precise;
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use wirelane_datapath::instance::Group;
+use wirelane_datapath::rules::{
+    Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Precise, PreciseKey, Set,
+};
+
+use self::named::KernelSet;
+pub(crate) use self::named::KernelSets;
+#[cfg(test)]
+pub(crate) use self::named::has;
+use super::group::Token;
+use super::instance::Instance;
+use super::memory::Mapping;
+use crate::in_force::{Draft, Page, Put, RulesRoom, Target, add};
+use crate::{Error, Result};
+
+/// The number of no set: packets are not judged.
+pub(super) const NO_RULES: u32 = 0;
+
+/// The maps of maps in which groups have their rules: of sets two per group, of named
+/// sets eight for each of these, of the others one.
+#[derive(Debug)]
+pub(crate) struct RuleMaps {
+    /// `struct wl_rule_set`.
+    pub(crate) heads: MapHandle,
+    /// `struct wl_rule_node`.
+    pub(crate) nodes: MapHandle,
+    /// `struct wl_rule_class`.
+    pub(crate) classes: MapHandle,
+    /// `struct wl_rule_counts`, by lane and slot.
+    pub(crate) counts: MapHandle,
+    /// `struct wl_precise`.
+    pub(crate) precises: MapHandle,
+    /// Named sets, eight for each set: bloom filters, and tables of entries (`struct wl_member`).
+    pub(crate) blooms: MapHandle,
+    pub(crate) exacts: MapHandle,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct GroupRules {
+    instance: Arc<Instance>,
+    group: usize,
+    device: String,
+    room: RulesRoom,
+    sets: [SetMemory; PER_GROUP],
+    counts: Mapping,
+    counts_map: MapHandle,
+    precise: MapHandle,
+    named: Arc<KernelSets>,
+    /// Named sets by the tests that ask them, of both sets: they are there as long as somebody holds them.
+    asked: Mutex<[Vec<Arc<KernelSet>>; PER_GROUP]>,
+    /// The set that the next one is written to, from 1; the other one may be in use.
+    idle: AtomicU32,
+    /// The last switch was not waited for.
+    unsettled: AtomicBool,
+    /// The group is among those of the instance.
+    joined: Mutex<bool>,
+    /// The place is ours as long as this is.
+    _place: Arc<Token>,
+}
+
+/// One set of a group.
+#[derive(Debug)]
+struct SetMemory {
+    head: (MapHandle, Mapping),
+    nodes: (MapHandle, Mapping),
+    classes: (MapHandle, Mapping),
+}
+
+/// The word of `struct wl_group` that has the place of a steering program in its lower half and the set in the upper.
+fn word_of(group: usize) -> usize {
+    const { assert!(offset_of!(Group, rules) % 8 == 4, "the set's number is the upper half of its word") };
+    group * size_of::<Group>() + offset_of!(Group, rules) - 4
+}
+
+/// The entry of a set in the maps of sets.
+fn key(group: usize, set: u32) -> [u8; 4] {
+    ((group * PER_GROUP) as u32 + set - 1).to_ne_bytes()
+}
+
+/// A map of `count` elements of type `T` that is shared with the kernel, whose number may differ between groups.
+fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping)> {
+    let opts = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
+        map_flags: sys::BPF_F_MMAPABLE | sys::BPF_F_INNER_MAP,
+        ..Default::default()
+    };
+    let bytes = count * size_of::<T>();
+    let map = MapHandle::create(MapType::Array, Some(name), 4, size_of::<T>() as u32, count as u32, &opts)
+        .map_err(|e| {
+            let kib = bytes.div_ceil(1024);
+            Error::bpf(
+                format!("allocating {kib} KiB for {what} (less is needed with a smaller --rules-room)"),
+                e,
+            )
+        })?;
+    let mapping =
+        Mapping::new(map.as_fd(), 0, bytes, true).map_err(|e| Error::kernel(format!("mapping {what}"), e))?;
+    Ok((map, mapping))
+}
+
+impl SetMemory {
+    fn new(room: &RulesRoom) -> Result<SetMemory> {
+        Ok(SetMemory {
+            head: shared::<Set>("wl_rule_head", 1, "a set of rules")?,
+            nodes: shared::<Node>("wl_rule_node", room.nodes.max(1), "the nodes of rules' tables")?,
+            classes: shared::<Class>("wl_rule_class", room.classes.max(1), "the classes of rules' tables")?,
+        })
+    }
+
+    /// Writes a set that nobody is judged by.
+    fn write(&self, set: &FlatSet) {
+        // SAFETY: all three are plain integers without padding, their sizes multiples of 8 (the layout tests of
+        // wirelane-datapath say so).
+        unsafe {
+            self.head.1.write(0, std::slice::from_ref(&*set.set));
+            self.nodes.1.write(0, &set.nodes);
+            self.classes.1.write(0, &set.classes);
+        }
+    }
+}
+
+impl GroupRules {
+    /// Makes the maps of a group that is joining, and puts them where lanes look for them.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn new(
+        instance: &Arc<Instance>,
+        group: usize,
+        device: &str,
+        (room, named): (RulesRoom, Arc<KernelSets>),
+        place: Arc<Token>,
+    ) -> Result<GroupRules> {
+        let slots = instance.lanes * room.slots();
+        let (counts_map, counts) = shared::<Counts>("wl_rule_count", slots, "the counters of rules")?;
+        Ok(GroupRules {
+            instance: Arc::clone(instance),
+            group,
+            device: device.to_owned(),
+            room,
+            sets: [SetMemory::new(&room)?, SetMemory::new(&room)?],
+            counts,
+            counts_map,
+            precise: precise::create(room.precise)?,
+            named,
+            asked: Mutex::default(),
+            idle: AtomicU32::new(1),
+            unsettled: AtomicBool::new(false),
+            joined: Mutex::new(true),
+            _place: place,
+        })
+    }
+
+    /// All entries of maps of maps that are the group's: each map of maps, the key, and what is to be there.
+    pub(super) fn entries(&self) -> Vec<(&MapHandle, [u8; 4], &MapHandle)> {
+        let maps = &self.instance.rules;
+        let own = (self.group as u32).to_ne_bytes();
+        let mut entries = vec![(&maps.counts, own, &self.counts_map), (&maps.precises, own, &self.precise)];
+        for (set, memory) in (1..).zip(&self.sets) {
+            let key = key(self.group, set);
+            entries.push((&maps.heads, key, &memory.head.0));
+            entries.push((&maps.nodes, key, &memory.nodes.0));
+            entries.push((&maps.classes, key, &memory.classes.0));
+        }
+        entries
+    }
+
+    /// Puts named sets where the tests of a set look for them that nobody is judged by, and takes out those that were
+    /// there.
+    fn ask(&self, set: u32, sets: Vec<Arc<KernelSet>>) -> Result<()> {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = &mut asked[set as usize - 1];
+        if *joined {
+            let maps = &self.instance.rules;
+            let first = (self.group * PER_GROUP + set as usize - 1) * MAX_MEMBERS;
+            for test in 0..before.len().max(sets.len()) {
+                let key = ((first + test) as u32).to_ne_bytes();
+                let (old, new) = (before.get(test), sets.get(test));
+                let of = |set: Option<&Arc<KernelSet>>| set.map(Arc::as_ptr);
+                if of(old) == of(new) {
+                    continue;
+                }
+                exchange(&maps.blooms, key, old.is_some(), new.map(|set| &set.bloom))?;
+                let exact = |set: &Arc<KernelSet>| set.exact.is_some();
+                exchange(&maps.exacts, key, old.is_some_and(exact), new.and_then(|set| set.exact.as_ref()))?;
+            }
+        }
+        *before = sets;
+        Ok(())
+    }
+
+    /// The group leaves: what is changed from now on is seen by nobody, and no map is handed to the kernel any more.
+    pub(super) fn leave(&self) {
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// The counters of a slot in one lane.
+    fn line(&self, lane: usize, slot: usize) -> usize {
+        (lane * self.room.slots() + slot) * size_of::<Counts>()
+    }
+}
+
+impl Target for GroupRules {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn room(&self) -> RulesRoom {
+        self.room
+    }
+
+    fn prepare(&self, draft: &Draft) -> Result<()> {
+        let set = draft.compile(&self.device, &self.room)?;
+        let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
+        if self.unsettled.load(Ordering::Relaxed) {
+            self.settle()?;
+        }
+        // Relaxed, here and below: changes are made under the lock of the capture's rules.
+        let idle = self.idle.load(Ordering::Relaxed);
+        self.ask(idle, asked)?;
+        self.sets[idle as usize - 1].write(&set);
+        Ok(())
+    }
+
+    fn switch(&self) {
+        let number = self.idle.load(Ordering::Relaxed);
+        let word = self.instance.groups.word(word_of(self.group));
+        let lower = word.load(Ordering::Relaxed) & u64::from(u32::MAX);
+        // Release: whoever finds the number finds the tables, which were written before. The lane goes from the number
+        // to the tables by addresses that depend on it, which orders its loads.
+        word.store(lower | u64::from(number) << 32, Ordering::Release);
+        self.idle.store(3 - number, Ordering::Relaxed);
+        self.unsettled.store(true, Ordering::Relaxed);
+    }
+
+    fn settle(&self) -> Result<()> {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        if *joined {
+            // Handing over the map that is there changes nothing, but the kernel waits for all programs that are running
+            // now (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
+            let own = (self.group as u32).to_ne_bytes();
+            put_in(&self.instance.rules.counts, own, &self.counts_map)?;
+        }
+        drop(joined);
+        self.unsettled.store(false, Ordering::Relaxed);
+        // What the set before asked takes memory until it goes.
+        self.ask(self.idle.load(Ordering::Relaxed), Vec::new())
+    }
+
+    fn counts(&self, slot: usize) -> Counts {
+        let mut sum = Counts::default();
+        for lane in 0..self.instance.lanes {
+            let start = self.line(lane, slot);
+            // Relaxed: each number stands for itself while packets flow, and is final once no lane writes any more.
+            let read = |offset| self.counts.word(start + offset).load(Ordering::Relaxed);
+            add(
+                &mut sum,
+                &Counts {
+                    packets: read(offset_of!(Counts, packets)),
+                    bytes: read(offset_of!(Counts, bytes)),
+                    first_ns: read(offset_of!(Counts, first_ns)),
+                    last_ns: read(offset_of!(Counts, last_ns)),
+                    inserted: read(offset_of!(Counts, inserted)),
+                    refused: read(offset_of!(Counts, refused)),
+                    ..Counts::default()
+                },
+            );
+        }
+        sum
+    }
+
+    fn clear(&self, slot: usize) {
+        for lane in 0..self.instance.lanes {
+            self.counts.clear(self.line(lane, slot), size_of::<Counts>());
+        }
+    }
+
+    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<Put> {
+        precise::put(&self.precise, key, rule)
+    }
+
+    fn take(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+        precise::take(&self.precise, key)
+    }
+
+    fn get(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+        precise::get(&self.precise, key)
+    }
+
+    fn page(&self, from: Option<u32>) -> Result<Page> {
+        precise::page(&self.precise, from)
+    }
+
+    fn now_ns(&self) -> u64 {
+        crate::clock::monotonic_ns()
+    }
+}
+
+/// Puts a map into a map of maps in the place of what is there, or takes that out.
+fn exchange(maps: &MapHandle, key: [u8; 4], there: bool, map: Option<&OwnedFd>) -> Result<()> {
+    match map {
+        Some(map) => put_in(maps, key, map),
+        None if there => match maps.delete(&key) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::bpf("taking a named set from the capture program", e))
+            }
+            _ => Ok(()),
+        },
+        None => Ok(()),
+    }
+}
+
+/// Puts a map into a map of maps. The kernel waits for running programs.
+pub(super) fn put_in(maps: &MapHandle, key: [u8; 4], map: &impl AsFd) -> Result<()> {
+    maps.update(&key, &map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| Error::bpf("handing tables of rules to the capture program", e))
+}
+
+/// The entries of the maps of maps that a dead owner of the place may have left.
+pub(super) fn places(instance: &Instance, group: usize) -> Vec<(&MapHandle, usize)> {
+    let maps = &instance.rules;
+    let sets = [&maps.heads, &maps.nodes, &maps.classes];
+    let of_sets = (0..PER_GROUP).flat_map(|set| sets.map(|map| (map, group * PER_GROUP + set)));
+    let tests = group * PER_GROUP * MAX_MEMBERS..(group + 1) * PER_GROUP * MAX_MEMBERS;
+    let of_tests = tests.flat_map(|test| [(&maps.blooms, test), (&maps.exacts, test)]);
+    of_sets.chain(of_tests).chain([(&maps.counts, group), (&maps.precises, group)]).collect()
+}

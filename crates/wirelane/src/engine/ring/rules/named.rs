@@ -1,0 +1,131 @@
+//! Named sets in the kernel: bloom filters, and tables of entries beside those that are to be sure.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use libbpf_rs::libbpf_sys as sys;
+use wirelane_datapath::members::Member;
+
+use super::maker::{Maker, Wanted};
+use crate::rules::NamedSet;
+use crate::{Error, Result};
+
+/// A named set, filled: no program looks at it before it is put into a map of maps.
+#[derive(Debug)]
+pub(crate) struct KernelSet {
+    pub(crate) bloom: OwnedFd,
+    /// Of a set that is to be sure.
+    pub(crate) exact: Option<OwnedFd>,
+}
+
+/// The named sets of a capture. They are the same on all of its devices, and through changes of other rules.
+#[derive(Debug)]
+pub(crate) struct KernelSets {
+    maker: Maker,
+    /// Those that may still be there.
+    made: Mutex<Vec<(NamedSet, Weak<KernelSet>)>>,
+}
+
+impl KernelSets {
+    /// For a capture that gives its rights up (`confined`), or keeps them. No map takes more than so many bytes.
+    /// To be called before memory is shared with the kernel.
+    ///
+    /// # Errors
+    /// Where the process that makes maps cannot be started.
+    pub(crate) fn new(confined: bool, most: u64) -> Result<Arc<KernelSets>> {
+        let maker = if confined { Maker::start(most)? } else { Maker::Here };
+        Ok(Arc::new(KernelSets { maker, made: Mutex::default() }))
+    }
+
+    /// The set in the kernel, made and filled where it is not there yet.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn of(&self, set: &NamedSet) -> Result<Arc<KernelSet>> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(_, kernel)| kernel.strong_count() > 0);
+        let same = made.iter().find(|(other, _)| other == set).and_then(|(_, kernel)| kernel.upgrade());
+        if let Some(kernel) = same {
+            return Ok(kernel);
+        }
+        let kernel = Arc::new(self.make(set)?);
+        made.push((set.clone(), Arc::downgrade(&kernel)));
+        Ok(kernel)
+    }
+
+    fn make(&self, set: &NamedSet) -> Result<KernelSet> {
+        let make = |wanted, what: &str, bytes: u64| {
+            self.maker.make(wanted).map_err(|e| {
+                let mib = bytes.div_ceil(1 << 20);
+                let reason = match (e.kind(), e.raw_os_error()) {
+                    (_, Some(libc::ENOMEM)) => "it is too large for memory",
+                    (_, Some(libc::EAGAIN)) => "lists came faster than maps are made; try again in some seconds",
+                    (io::ErrorKind::UnexpectedEof, _) => {
+                        "the process that makes them (wl-sets) is gone, so that only a new capture can have other sets"
+                    }
+                    _ => "the kernel does not make it",
+                };
+                Error::kernel(format!("making {what} of up to {mib} MiB for the set '{}': {reason}", set.name), e)
+            })
+        };
+        let size = set.bloom();
+        let bloom = make(Wanted::Bloom(size), "a bloom filter", size.bytes())?;
+        let exact = set.confirm.then(|| {
+            let entries = u32::try_from(set.entries.count()).unwrap_or(u32::MAX);
+            make(Wanted::Exact(entries), "a table of entries", set.kernel_bytes() - size.bytes())
+        });
+        let kernel = KernelSet { bloom, exact: exact.transpose()? };
+        let filled = set.entries.each(|member| {
+            put(kernel.bloom.as_fd(), None, &member.bytes())?;
+            kernel.exact.as_ref().map_or(Ok(()), |exact| enter(exact.as_fd(), member))
+        });
+        filled.map_err(|e| {
+            let mib = set.kernel_bytes().div_ceil(1 << 20);
+            Error::kernel(format!("filling the set '{}' (up to {mib} MiB)", set.name), e)
+        })?;
+        Ok(kernel)
+    }
+}
+
+/// Puts an entry into a table. Its memory comes from a stock that the kernel fills up in the background, which may be
+/// empty for a moment (kernel/bpf/memalloc.c): so it is waited for, for a tenth of a second.
+fn enter(table: BorrowedFd<'_>, member: &Member) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match put(table, Some(member), &1u32.to_ne_bytes()) {
+            Err(e) if e.raw_os_error() == Some(libc::ENOMEM) && tries < 100 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Puts an entry into a bloom filter, which has no key, or into a table.
+fn put(map: BorrowedFd<'_>, key: Option<&Member>, value: &[u8]) -> io::Result<()> {
+    let key = key.map(Member::bytes);
+    let key = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr().cast());
+    // SAFETY: a live descriptor of a map whose keys are as long as a Member or, where there is none, of size 0, and whose
+    // values are as long as `value`: of a bloom filter Member's bytes, of a table 4. Both are only read.
+    let status =
+        unsafe { sys::bpf_map_update_elem(map.as_raw_fd(), key, value.as_ptr().cast(), sys::BPF_ANY.into()) };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
+}
+
+/// Whether the kernel finds an entry: in a bloom filter, or with a key in a table.
+#[cfg(test)]
+pub(crate) fn has(map: &OwnedFd, key: Option<&Member>, member: &Member) -> io::Result<bool> {
+    let key = key.map(Member::bytes);
+    let key = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr().cast());
+    let mut value = member.bytes();
+    // SAFETY: as in `put`; the value is at least as long as the map's, and may be written.
+    let status = unsafe { sys::bpf_map_lookup_elem(map.as_raw_fd(), key, value.as_mut_ptr().cast()) };
+    match -status {
+        0 => Ok(true),
+        libc::ENOENT => Ok(false),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}

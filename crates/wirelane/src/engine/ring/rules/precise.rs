@@ -1,0 +1,103 @@
+//! The table of precise rules: a hash map of the kernel's, which packets and we change at the same time.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
+use wirelane_datapath::rules::{Precise, PreciseKey};
+
+use crate::in_force::{Page, Put};
+use crate::{Error, Result};
+
+/// Entries of a page. A bucket is never divided, so that this is also the longest that a bucket can be at first.
+const PAGE: usize = 4096;
+
+/// A table for so many rules. Memory is taken as they come.
+pub(super) fn create(room: usize) -> Result<MapHandle> {
+    let opts = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
+        map_flags: sys::BPF_F_NO_PREALLOC,
+        ..Default::default()
+    };
+    let (key, value) = (size_of::<PreciseKey>() as u32, size_of::<Precise>() as u32);
+    MapHandle::create(MapType::Hash, Some("wl_precise"), key, value, room.max(1) as u32, &opts).map_err(|e| {
+        Error::bpf(
+            format!("making a table for {room} precise rules (less is needed with a smaller --rules-room)"),
+            e,
+        )
+    })
+}
+
+/// Its bytes, as the kernel has them.
+fn bytes<T>(of: &T) -> &[u8] {
+    // SAFETY: PreciseKey and Precise, the only types that this is called with, are plain integers without padding (the
+    // layout tests of wirelane-datapath say so), and live as long as the slice.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).cast::<u8>(), size_of::<T>()) }
+}
+
+/// The rule in these bytes.
+fn rule(bytes: &[u8]) -> Option<Precise> {
+    (bytes.len() == size_of::<Precise>()).then(|| {
+        // SAFETY: as long as a Precise, which is plain integers: every pattern of bits is one.
+        unsafe { bytes.as_ptr().cast::<Precise>().read_unaligned() }
+    })
+}
+
+pub(super) fn put(map: &MapHandle, key: &PreciseKey, rule: &Precise) -> Result<Put> {
+    match map.update(bytes(key), bytes(rule), MapFlags::NO_EXIST) {
+        Ok(()) => Ok(Put::Done),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Put::Exists),
+        Err(e) if e.kind() == ErrorKind::TooBig => Ok(Put::Full),
+        Err(e) => Err(Error::bpf("adding a precise rule", e)),
+    }
+}
+
+pub(super) fn take(map: &MapHandle, key: &PreciseKey) -> Result<Option<Precise>> {
+    match map.lookup_and_delete(bytes(key)) {
+        Ok(found) => Ok(found.as_deref().and_then(rule)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::bpf("removing a precise rule", e)),
+    }
+}
+
+pub(super) fn get(map: &MapHandle, key: &PreciseKey) -> Result<Option<Precise>> {
+    let found = map.lookup(bytes(key), MapFlags::ANY);
+    found.map(|found| found.as_deref().and_then(rule)).map_err(|e| Error::bpf("reading a precise rule", e))
+}
+
+/// Some rules, from the beginning or from the position that another page has ended at.
+pub(super) fn page(map: &MapHandle, from: Option<u32>) -> Result<Page> {
+    let mut most = PAGE;
+    loop {
+        let mut keys: Vec<PreciseKey> = vec![PreciseKey::default(); most];
+        let mut values: Vec<Precise> = vec![Precise::default(); most];
+        let (mut count, mut begin, mut end) = (most as u32, from.unwrap_or(0), 0u32);
+        let first = if from.is_some() { (&raw mut begin).cast() } else { std::ptr::null_mut() };
+        // SAFETY: a live descriptor; `begin` and `end` are as long as a position in a hash map (4 bytes), and the vectors
+        // have room for `count` keys and values of the map's sizes.
+        let status = unsafe {
+            sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                first,
+                (&raw mut end).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        match -status {
+            0 | libc::ENOENT => {
+                keys.truncate(count as usize);
+                let rules = keys.into_iter().zip(values).collect();
+                return Ok(Page { rules, next: (status == 0).then_some(end) });
+            }
+            // A bucket with more.
+            libc::ENOSPC if most < 1 << 24 => most *= 4,
+            errno => {
+                let source = std::io::Error::from_raw_os_error(errno);
+                return Err(Error::kernel("reading precise rules", source));
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A set of rules that is to come into force, before it is compiled for a device.
+
+use wirelane_datapath::rules::{FlatSet, rule_flags};
+
+use super::entry;
+use super::room::RulesRoom;
+use super::slots::Slots;
+use crate::Result;
+use crate::rules::{Condition, NamedSet, Room, RuleSet, Shape, Test};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// Its wildcard rules. Precise rules are put into the tables on their own.
+    pub(super) set: RuleSet,
+    /// Shapes that precise rules in force have.
+    pub(super) shapes: Vec<Shape>,
+    pub(super) epoch: u32,
+    pub(super) version: u64,
+    /// The counters of its rules.
+    pub(super) slots: Slots,
+}
+
+impl Draft {
+    /// Compiles it for the packets of a device.
+    ///
+    /// # Errors
+    /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
+    pub(crate) fn compile(&self, device: &str, room: &RulesRoom) -> Result<FlatSet> {
+        let most = Room { nodes: room.nodes, classes: room.classes };
+        let mut flat = self.set.compile(device, &self.shapes, most)?;
+        let set = &mut *flat.set;
+        set.version = self.version as u32;
+        set.slots = room.slots() as u32;
+        for shape in &mut set.shape[..set.shapes as usize] {
+            *shape = entry::in_epoch(*shape, self.epoch);
+        }
+        for rule in &mut set.rule[..set.rules as usize] {
+            rule.slot = self.slots.of(rule.id).unwrap_or(0) as u32;
+            if rule.flags & rule_flags::INSERT != 0 {
+                rule.insert_shape = entry::in_epoch(rule.insert_shape, self.epoch);
+            }
+        }
+        Ok(flat)
+    }
+
+    /// The named sets that its rules ask, by their tests.
+    pub(crate) fn named(&self) -> Vec<&NamedSet> {
+        self.set.named_tests().into_iter().map(|(_, set)| set).collect()
+    }
+
+    /// The devices that its rules name.
+    pub(super) fn devices(&self) -> Vec<&str> {
+        let conditions = self.set.rules.iter().flat_map(|rule| &rule.conditions);
+        let mut names: Vec<&str> = conditions
+            .filter_map(|Condition { test, .. }| match test {
+                Test::Device(names) => Some(names.iter().map(String::as_str)),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Whether a packet can make a precise rule.
+    pub(super) fn inserts(&self) -> bool {
+        self.set.rules.iter().any(|rule| rule.insert.is_some())
+    }
+}

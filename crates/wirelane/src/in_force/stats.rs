@@ -1,0 +1,120 @@
+//! What rules have counted, for people and programs.
+
+use serde::{Deserialize, Serialize};
+use wirelane_datapath::rules::Counts;
+
+use crate::rules::{Policy, PreciseRule, Rule, SetLine};
+
+/// The packets that hit a rule, or several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hits {
+    /// How many.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// When the first of them came, UTC nanoseconds since 1970; `None`: none has.
+    pub first_ns: Option<u64>,
+    /// When the last of them came.
+    pub last_ns: Option<u64>,
+}
+
+impl Hits {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Hits) -> Hits {
+        Hits {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            first_ns: self.first_ns.into_iter().chain(other.first_ns).min(),
+            last_ns: self.last_ns.max(other.last_ns),
+        }
+    }
+}
+
+/// A wildcard rule with what it has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleLine {
+    /// The rule.
+    pub rule: Rule,
+    /// Packets that hit it.
+    pub hits: Hits,
+    /// Precise rules that it has made.
+    pub inserted: u64,
+    /// Precise rules that it could not make: there was no room for more.
+    pub refused: u64,
+}
+
+/// A precise rule with what it has done, on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PreciseLine {
+    /// The device, as in [`RuleStats::devices`].
+    pub device: usize,
+    /// The rule.
+    pub rule: PreciseRule,
+    /// Whether a packet made it: its id is that of the wildcard rule.
+    pub made: bool,
+    /// Seconds since it was made.
+    pub age_s: u64,
+    /// Packets that hit it.
+    pub hits: Hits,
+}
+
+/// Everything that the rules of a capture have counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleStats {
+    /// The number of the set that is in force, from 1. Adding precise rules makes a new one only where none had these
+    /// fields.
+    pub version: u64,
+    /// The devices that packets are judged on.
+    pub devices: Vec<String>,
+    /// What becomes of a packet that no rule decided about.
+    pub default: Policy,
+    /// Wildcard rules, in the order of their ids.
+    pub rules: Vec<RuleLine>,
+    /// Precise rules that are in force, each once for every device that has it.
+    pub precise: u64,
+    /// Packets that hit those.
+    pub precise_hits: Hits,
+    /// Packets that hit precise rules which were removed, or have ended by their age. Without those of a rule that has
+    /// ended and was made anew by a packet before it was removed: that counts from 0.
+    pub precise_gone: Hits,
+    /// Packets that hit wildcard rules which were removed or replaced.
+    pub rules_gone: Hits,
+    /// Room for precise rules, on each device.
+    pub precise_room: u64,
+    /// Named sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<SetLine>,
+}
+
+/// Adds what one lane or worker has counted.
+pub(crate) fn add(sum: &mut Counts, line: &Counts) {
+    sum.packets += line.packets;
+    sum.bytes += line.bytes;
+    sum.inserted += line.inserted;
+    sum.refused += line.refused;
+    if line.first_ns != 0 && (sum.first_ns == 0 || line.first_ns < sum.first_ns) {
+        sum.first_ns = line.first_ns;
+    }
+    sum.last_ns = sum.last_ns.max(line.last_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_add_up_and_a_line_without_hits_has_no_times() {
+        let mut sum = Counts::default();
+        add(&mut sum, &Counts::default());
+        assert_eq!(sum, Counts::default());
+        add(&mut sum, &Counts { packets: 2, bytes: 200, first_ns: 7, last_ns: 9, ..Counts::default() });
+        add(&mut sum, &Counts { packets: 1, bytes: 60, first_ns: 5, last_ns: 5, ..Counts::default() });
+        assert_eq!((sum.packets, sum.bytes, sum.first_ns, sum.last_ns), (3, 260, 5, 9));
+
+        let none = Hits::default();
+        let some = Hits { packets: 1, bytes: 60, first_ns: Some(5), last_ns: Some(5) };
+        assert_eq!(none.and(some), some);
+        assert_eq!(some.and(none).and(none).first_ns, Some(5));
+    }
+}

@@ -1,0 +1,80 @@
+//! What a live capture does about its rules when it starts: they come into force, a socket is made for who changes
+//! them, and once rights are given up a thread serves it.
+
+use std::sync::Arc;
+
+use crate::confine::Confinement;
+use crate::control::{About, Listener, Server};
+use crate::device::sys;
+use crate::guardian::Guardian;
+use crate::in_force::{InForce, RulesRoom, Target, Times};
+use crate::settings::Settings;
+use crate::{Error, Result};
+
+/// Rules that are in force before the first packet is judged, and what is needed to change them.
+pub(crate) struct Ready {
+    in_force: Arc<InForce>,
+    listener: Option<Listener>,
+    about: About,
+}
+
+/// The room that a capture with these settings sets aside for rules on each device; `None` where it has none.
+///
+/// # Errors
+/// [`Error::Rules`] for what is wrong with the rules.
+pub(crate) fn room(settings: &Settings) -> Result<Option<RulesRoom>> {
+    settings.rules.as_ref().map(|rules| settings.rules_room.for_rules(rules)).transpose()
+}
+
+/// Puts the rules of a capture in force on its devices; `None` where it has none. Takes the rights that making a socket
+/// takes.
+///
+/// # Errors
+/// As [`InForce::new`], and where there can be no socket.
+pub(crate) fn start(
+    settings: &Settings,
+    engine: &'static str,
+    targets: Vec<Arc<dyn Target>>,
+    times: Times,
+    guardian: &Arc<Guardian>,
+) -> Result<Option<Ready>> {
+    let Some(rules) = &settings.rules else { return Ok(None) };
+    let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
+    devices.dedup();
+    let namespace = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+        .and_then(|socket| sys::namespace_cookie(&socket))
+        .map_err(|source| Error::kernel("asking for the network namespace", source))?;
+    let in_force = Arc::new(InForce::new(targets, times, rules)?);
+    let listener = match settings.is_managed().then(|| Listener::open(guardian)) {
+        Some(Err(e @ Error::Unsupported { .. })) => {
+            tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
+            None
+        }
+        listener => listener.transpose()?,
+    };
+    let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
+    Ok(Some(Ready { in_force, listener, about: About { engine, command, devices, namespace } }))
+}
+
+/// Gives the capture's rights up, but for what changing rules takes where there are any.
+///
+/// # Errors
+/// As [`Confinement::apply`].
+pub(crate) fn confine(confinement: Option<&Confinement>, ruled: bool) -> Result<()> {
+    match confinement {
+        Some(confinement) if ruled => confinement.clone().changing_rules().apply(),
+        Some(confinement) => confinement.apply(),
+        None => Ok(()),
+    }
+}
+
+impl Ready {
+    /// Starts the thread that serves changes.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`].
+    pub(crate) fn serve(self) -> Result<(Arc<InForce>, Server)> {
+        let server = Server::start(self.listener, Arc::clone(&self.in_force), self.about)?;
+        Ok((self.in_force, server))
+    }
+}

@@ -1,0 +1,250 @@
+//! What is wrong with a rule set, wherever it came from.
+
+use std::collections::HashMap;
+
+use super::compile::clauses;
+use super::named;
+use super::names::shown;
+use super::possible::contradiction;
+use super::precise::{own_shapes, too_many_shapes};
+use super::{Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan};
+use crate::{Error, Result};
+
+/// The most letters of a rule's name.
+const LONGEST_NAME: usize = 64;
+
+/// A rule of a set, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Of `RuleSet::rules`.
+    Wildcard(usize),
+    /// Of `RuleSet::precise`.
+    Precise(usize),
+    /// A named set, of `RuleSet::sets`.
+    Named(usize),
+}
+
+/// What is wrong.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// The rule that it is wrong with; `None`: the set.
+    pub rule: Option<Which>,
+    /// What it is. With `other`, the place of that has to follow.
+    pub reason: String,
+    /// Another rule that it has to do with.
+    pub other: Option<Which>,
+}
+
+impl RuleSet {
+    /// Whether the set can be used. Sets that were read from files can.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] with everything that is wrong, without places.
+    pub fn check(&self) -> Result<()> {
+        let named = |which: Which| match which {
+            Which::Wildcard(index) => format!("rule {}", self.rules[index].id),
+            Which::Precise(index) => format!("precise rule {}", self.precise[index].id),
+            Which::Named(index) => format!("set {}", shown(&self.sets[index].name)),
+        };
+        let mistakes: Vec<Mistake> = self
+            .faults(false)
+            .into_iter()
+            .map(|fault| {
+                let rule = fault.rule.map_or_else(String::new, |rule| format!("{}: ", named(rule)));
+                let other = fault.other.map_or_else(String::new, |other| format!(" by {}", named(other)));
+                let reason = format!("{rule}{}{other}", fault.reason);
+                Mistake { path: Default::default(), line: 0, column: 0, reason }
+            })
+            .collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
+    }
+
+    /// Everything that is wrong with the set; `elsewhere`: it may ask named sets that it has not.
+    pub(super) fn faults(&self, elsewhere: bool) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut of_set = |reason: String| faults.push(Fault { rule: None, reason, other: None });
+        if self.rules.len() > MOST_RULES {
+            of_set(format!("there are {} wildcard rules, more than {MOST_RULES}", self.rules.len()));
+        }
+        let clauses = self.rules.iter().map(clauses::count).fold(0, usize::saturating_add);
+        if clauses > MOST_RULES && self.rules.len() <= MOST_RULES {
+            of_set(format!(
+                "the wildcard rules make {clauses} clauses, more than {MOST_RULES}: each `host` and each `port` doubles \
+                 those of its rule, since it may be the source's or the destination's; write src, dst, src-port or \
+                 dst-port where one side will do"
+            ));
+        }
+        let shapes = own_shapes(self).len();
+        if shapes > wirelane_datapath::rules::MAX_SHAPES {
+            of_set(too_many_shapes(shapes));
+        }
+        self.same(&mut faults);
+        self.named_faults(elsewhere, &mut faults);
+        let tested = named::tests(&self.rules).len() <= wirelane_datapath::rules::MAX_MEMBERS;
+        let mut maker = clauses::Clauses::new(&self.rules);
+        let mut of_rule = |which, reason| faults.push(Fault { rule: Some(which), reason, other: None });
+        for (index, rule) in self.rules.iter().enumerate() {
+            // Rules of too many clauses are not taken apart to see what they ask.
+            let whole = rule.faults(&mut |reason| of_rule(Which::Wildcard(index), reason));
+            if whole && tested && clauses <= MOST_RULES {
+                contradiction(rule, &mut maker)
+                    .into_iter()
+                    .for_each(|reason| of_rule(Which::Wildcard(index), reason));
+            }
+        }
+        for (index, rule) in self.precise.iter().enumerate() {
+            rule.faults(&mut |reason| of_rule(Which::Precise(index), reason));
+        }
+        faults
+    }
+
+    /// Ids that two rules have, and fields that two precise rules have.
+    fn same(&self, faults: &mut Vec<Fault>) {
+        let wildcard = self.rules.iter().enumerate().map(|(index, rule)| (rule.id, Which::Wildcard(index)));
+        let precise = self.precise.iter().enumerate().map(|(index, rule)| (rule.id, Which::Precise(index)));
+        let mut ids = HashMap::with_capacity(self.rules.len() + self.precise.len());
+        for (id, which) in wildcard.chain(precise) {
+            if let Some(other) = ids.insert(id, which) {
+                let reason = format!("id {id} is taken");
+                faults.push(Fault { rule: Some(which), reason, other: Some(other) });
+            }
+        }
+        let mut fields = HashMap::with_capacity(self.precise.len());
+        for (index, rule) in self.precise.iter().enumerate() {
+            // A rule for both ways is the same, whichever way it is written.
+            let exchanged = rule.fields.exchanged();
+            let one = if rule.fields.both_ways && exchanged.key() < rule.fields.key() {
+                exchanged
+            } else {
+                rule.fields
+            };
+            if let Some(other) = fields.insert(one, index) {
+                let (rule, other) = (Some(Which::Precise(index)), Some(Which::Precise(other)));
+                faults.push(Fault { rule, reason: "exactly these packets are taken".to_owned(), other });
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// What is wrong with the rule on its own; says whether nothing is.
+    fn faults(&self, found: &mut dyn FnMut(String)) -> bool {
+        let mut whole = true;
+        let mut fault = |reason: String| {
+            whole = false;
+            found(reason);
+        };
+        if self.name.as_ref().is_some_and(|name| name.chars().count() > LONGEST_NAME) {
+            fault(format!("its name has more than {LONGEST_NAME} letters"));
+        }
+        numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), &mut fault);
+        for condition in &self.conditions {
+            if let Some(reason) = test_fault(&condition.test) {
+                fault(reason);
+            }
+        }
+        if let Some(Insert { shape, .. }) = self.insert {
+            shape_faults(shape, "the rule to insert", &mut fault);
+        }
+        whole
+    }
+}
+
+impl PreciseRule {
+    /// What is wrong with the rule on its own.
+    fn faults(&self, fault: &mut dyn FnMut(String)) {
+        numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), fault);
+        let PreciseFields { src, dst, src_port, dst_port, protocol, vlan, mpls, .. } = self.fields;
+        shape_faults(self.fields.shape(), "it", fault);
+        if let (Some(src), Some(dst)) = (src, dst)
+            && src.is_ipv4() != dst.is_ipv4()
+        {
+            fault(format!("no packet goes from {src} to {dst}: one is IPv4, the other IPv6"));
+        }
+        let ported = src_port.is_some_and(|port| port > 0) || dst_port.is_some_and(|port| port > 0);
+        if let (true, Some(protocol)) = (ported, protocol)
+            && !super::possible::WITH_PORTS.contains(&protocol)
+        {
+            fault(format!("packets of protocol {protocol} have no ports"));
+        }
+        if let Some(super::PreciseVlan::Id(id)) = vlan
+            && id > 4095
+        {
+            fault(format!("no VLAN has the id {id}; they end at 4095"));
+        }
+        if mpls.is_some_and(|label| label > 0xf_ffff) {
+            fault("an MPLS label has 20 bits".to_owned());
+        }
+    }
+}
+
+fn numbers(id: u32, truncate: Option<u32>, one_in: Option<u32>, fault: &mut dyn FnMut(String)) {
+    if id == 0 {
+        fault("ids begin at 1".to_owned());
+    }
+    if truncate == Some(0) {
+        fault("truncate = 0 leaves nothing: action = \"count\" delivers nothing".to_owned());
+    }
+    if one_in == Some(0) {
+        fault("sample = 0 takes nothing: action = \"drop\" does".to_owned());
+    }
+}
+
+fn shape_faults(shape: Shape, what: &str, fault: &mut dyn FnMut(String)) {
+    const SIDES: u32 = Shape::SRC.0 | Shape::DST.0 | Shape::SRC_PORT.0 | Shape::DST_PORT.0;
+    const ALL: u32 = SIDES | Shape::PROTOCOL.0 | Shape::VLAN.0 | Shape::MPLS.0 | Shape::TUNNEL.0;
+    if shape.0 & ALL == 0 {
+        fault(format!("{what} has no field to find a packet by: src, dst, src-port, dst-port and others"));
+    } else if shape.has(Shape::BOTH_WAYS) && shape.0 & SIDES == 0 {
+        fault(format!("{what} is for both ways, and has no field of one side"));
+    }
+    if shape.0 & !(ALL | Shape::BOTH_WAYS.0) != 0 {
+        fault(format!("{what} has fields that there are not (shape {:#x})", shape.0));
+    }
+}
+
+/// What is wrong with a test on its own.
+fn test_fault(test: &Test) -> Option<String> {
+    fn turned<T: PartialOrd>(ranges: &[std::ops::RangeInclusive<T>]) -> Option<String> {
+        let backwards = ranges.iter().any(|range| range.start() > range.end());
+        backwards.then(|| "a range ends before it begins".to_owned())
+    }
+    let (empty, fault) = match test {
+        Test::Src(list) | Test::Dst(list) | Test::Host(list) => (list.is_empty(), None),
+        Test::SrcPort(ranges)
+        | Test::DstPort(ranges)
+        | Test::Port(ranges)
+        | Test::Ethertype(ranges)
+        | Test::Queue(ranges) => (ranges.is_empty(), turned(ranges)),
+        Test::Protocol(ranges) | Test::IcmpType(ranges) => (ranges.is_empty(), turned(ranges)),
+        Test::Length(ranges) => {
+            let beyond = ranges.iter().any(|range| *range.start() > 0xffff);
+            let beyond =
+                beyond.then(|| "no packet is longer than 65535 bytes: longer ones count as that".to_owned());
+            (ranges.is_empty(), turned(ranges).or(beyond))
+        }
+        Test::Dscp(ranges) => {
+            let beyond = ranges.iter().any(|range| *range.end() > 63);
+            let beyond = beyond.then(|| "code points end at 63".to_owned());
+            (ranges.is_empty(), turned(ranges).or(beyond))
+        }
+        Test::Vlan(tags) => {
+            let wrong = |tag: &Vlan| matches!(tag, Vlan::Ids(first, last) if first > last || *last > 4095);
+            let wrong = tags.iter().any(wrong).then(|| "VLAN ids are 0 to 4095, in order".to_owned());
+            (tags.is_empty(), wrong)
+        }
+        Test::TcpFlags(tests) => {
+            let wrong = tests.iter().any(|test| test.mask == 0 || test.set & !test.mask != 0);
+            let wrong = wrong.then(|| "flags are asked for that are not looked at".to_owned());
+            (tests.is_empty(), wrong)
+        }
+        Test::Kind(kinds) => (kinds.is_empty(), None),
+        Test::Device(names)
+        | Test::SrcIn(names)
+        | Test::DstIn(names)
+        | Test::HostIn(names)
+        | Test::FlowIn(names) => (names.is_empty(), None),
+        Test::Direction(_) => (false, None),
+    };
+    if empty { Some("a condition has no value, and no packet has one of none".to_owned()) } else { fault }
+}

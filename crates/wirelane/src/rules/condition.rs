@@ -1,0 +1,130 @@
+//! What a wildcard rule asks of a packet.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Addresses;
+
+/// One condition of a rule: a field has one of some values, or none of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Condition {
+    /// It holds where the test does not: also where the packet has no such field, as in `not port 80` of an ICMP packet.
+    #[serde(default)]
+    pub negated: bool,
+    /// What is asked.
+    pub test: Test,
+}
+
+impl Condition {
+    /// The condition that `test` holds.
+    pub fn is(test: Test) -> Condition {
+        Condition { negated: false, test }
+    }
+
+    /// The condition that `test` does not hold.
+    pub fn is_not(test: Test) -> Condition {
+        Condition { negated: true, test }
+    }
+}
+
+/// A field and the values that are asked for, of which one is enough. Fields of the network and transport header are
+/// those of the headers that the group looks at: the outer ones, or the ones inside of a tunnel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// Source address.
+    Src(Arc<Addresses>),
+    /// Destination address.
+    Dst(Arc<Addresses>),
+    /// Source or destination address.
+    Host(Arc<Addresses>),
+    /// Source port.
+    SrcPort(Vec<RangeInclusive<u16>>),
+    /// Destination port.
+    DstPort(Vec<RangeInclusive<u16>>),
+    /// Source or destination port.
+    Port(Vec<RangeInclusive<u16>>),
+    /// IP protocol of the transport header.
+    Protocol(Vec<RangeInclusive<u8>>),
+    /// EtherType after VLAN tags, MPLS and PPPoE.
+    Ethertype(Vec<RangeInclusive<u16>>),
+    /// What kind of packet it is.
+    Kind(Vec<Kind>),
+    /// Which way it goes.
+    Direction(Way),
+    /// TCP flags.
+    TcpFlags(Vec<TcpTest>),
+    /// Type of an ICMP or ICMPv6 message.
+    IcmpType(Vec<RangeInclusive<u8>>),
+    /// Outermost VLAN tag.
+    Vlan(Vec<Vlan>),
+    /// Differentiated services code point (RFC 2474), 0 to 63.
+    Dscp(Vec<RangeInclusive<u8>>),
+    /// Bytes that the packet had on the wire. A packet of 65,535 bytes and more counts as one of 65,535.
+    Length(Vec<RangeInclusive<u32>>),
+    /// RX queue.
+    Queue(Vec<RangeInclusive<u16>>),
+    /// Name of the device.
+    Device(Vec<String>),
+    /// Source address, in a named set ([`super::NamedSet`]).
+    SrcIn(Vec<String>),
+    /// Destination address, in a named set.
+    DstIn(Vec<String>),
+    /// Source or destination address, in a named set.
+    HostIn(Vec<String>),
+    /// Addresses, ports and protocol, either way round, in a named set.
+    FlowIn(Vec<String>),
+}
+
+/// What kind of packet it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// ARP.
+    Arp,
+    /// A fragment of a datagram, the first one included.
+    Fragment,
+    /// The first fragment of a datagram.
+    FirstFragment,
+    /// A fragment that is not the first.
+    LaterFragment,
+    /// There is a tunnel in it whose inside was parsed.
+    Tunnel,
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// It was received.
+    Rx,
+    /// It is on its way out.
+    Tx,
+}
+
+/// A test of TCP flags: those of `mask` are looked at, and exactly `set` of them must be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TcpTest {
+    /// Flags that must be set, as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+    pub set: u8,
+    /// Flags that are looked at.
+    pub mask: u8,
+}
+
+/// A test of the outermost VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vlan {
+    /// There is none.
+    Untagged,
+    /// Its VLAN id is in this range, ends included; 0 is a priority tag.
+    Ids(u16, u16),
+}

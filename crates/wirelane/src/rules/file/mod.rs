@@ -1,0 +1,326 @@
+//! Reads rule files.
+//!
+//! ```text
+//!  text -> node.rs: TOML, or words, as a tree with places -.-> lists.rs   addresses: written out, in files, in CSV (table.rs)
+//!                                                           |-> rule.rs    [[rule]]
+//!                                                           |-> sets.rs    [[sets]], also from files
+//!                                                           `-> precise.rs [[precise]], also from CSV
+//!                                                                 `-> values.rs: numbers, ranges, names, flags
+//! ```
+//!
+//! All files are read before anything is made of them, so that a list may be used in any of them. A mistake does not end
+//! the reading: it goes to the list of mistakes (`place.rs`), and what had it is left out. There are rules only where
+//! there are no mistakes.
+
+mod files;
+mod lists;
+mod node;
+mod place;
+mod precise;
+mod rule;
+mod sets;
+mod table;
+mod values;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::files::{Folder, LARGEST_RULES};
+use self::node::{Entry, Node, Value};
+use self::place::{Lines, Mistakes, Place};
+use super::check::Which;
+use super::names::{nearest, shown};
+use super::{Addresses, Policy, PreciseRule, Rule, RuleSet};
+use crate::{Error, Result};
+
+/// The most rule files that are read for one.
+const MOST_FILES: usize = 256;
+
+/// What a rule file has at its top.
+const TOP: &[&str] = &["default", "include", "lists", "rule", "precise", "sets"];
+
+impl RuleSet {
+    /// Reads a rule file, with the files that it names.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] with every mistake in these files.
+    pub fn read(path: impl AsRef<Path>) -> Result<RuleSet> {
+        let mut reader = Reader::default();
+        reader.load(path.as_ref().to_owned(), None);
+        reader.finish()
+    }
+
+    /// Reads the text of a rule file. It cannot name other files.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] with every mistake in it.
+    ///
+    /// ```
+    /// # use wirelane::rules::{Action, RuleSet};
+    /// let set = RuleSet::parse(
+    ///     r#"
+    ///     default = "drop"
+    ///
+    ///     [[rule]]
+    ///     id = 10
+    ///     host = ["192.0.2.0/24", "2001:db8::/32"]
+    ///     not.port = 22
+    ///     action = "pass"
+    ///     "#,
+    /// )?;
+    /// assert_eq!(set.rules[0].action, Action::Pass);
+    /// # Ok::<(), wirelane::Error>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<RuleSet> {
+        let mut reader = Reader::default();
+        let place = reader.mistakes.file(PathBuf::new());
+        reader.take(place, text.to_owned(), Folder::Nowhere);
+        reader.finish()
+    }
+}
+
+impl Rule {
+    /// Reads a rule from words, as in `id=7 host=192.0.2.0/24 not.port=22,80 action=drop`: the fields of `[[rule]]`, with
+    /// commas between alternatives.
+    ///
+    /// # Errors
+    /// [`Error::Rules`], with line 1 and the columns of the mistakes.
+    pub fn from_words(words: &str) -> Result<Rule> {
+        let set = of_words(words, |reader, document, node| reader.rule(document, node))?;
+        one(set.rules)
+    }
+}
+
+impl PreciseRule {
+    /// Reads a rule from words, as in `id=7 src=192.0.2.1 dst=198.51.100.2 protocol=udp action=drop idle=60`: the fields
+    /// of `[[precise]]`.
+    ///
+    /// # Errors
+    /// [`Error::Rules`], with line 1 and the columns of the mistakes.
+    pub fn from_words(words: &str) -> Result<PreciseRule> {
+        let set = of_words(words, |reader, document, node| reader.precise(document, node))?;
+        one(set.precise)
+    }
+}
+
+/// The set of the one rule that `read` makes of words.
+fn of_words(words: &str, read: impl Fn(&mut Reader, &Document, &Node)) -> Result<RuleSet> {
+    let mut reader = Reader { sets_elsewhere: true, ..Reader::default() };
+    let place = reader.mistakes.file(PathBuf::new());
+    let lines = Lines::new(place.file, words.to_owned());
+    match Node::of_words(words) {
+        Ok(node) => read(&mut reader, &Document { lines, folder: Folder::Nowhere }, &node),
+        Err((at, reason)) => reader.mistakes.add(lines.place(at), reason),
+    }
+    reader.finish()
+}
+
+fn one<T>(mut rules: Vec<T>) -> Result<T> {
+    // A reader that found no mistake has made a rule of the words.
+    rules.pop().ok_or(Error::Rules { mistakes: Vec::new() })
+}
+
+/// A text that has been read.
+struct Document {
+    lines: Lines<'static>,
+    /// Where the files are that it names.
+    folder: Folder,
+}
+
+impl Document {
+    fn place(&self, node: &Node) -> Place {
+        self.lines.place(node.span.start)
+    }
+}
+
+/// The rules, and what is needed to make them.
+#[derive(Default)]
+struct Reader {
+    set: RuleSet,
+    /// Where each rule of `set` stands.
+    rules_at: Vec<Place>,
+    precise_at: Vec<Place>,
+    sets_at: Vec<Place>,
+    /// The names of sets that have mistakes.
+    faulty_sets: Vec<String>,
+    /// The rules are for a capture that has sets of its own.
+    sets_elsewhere: bool,
+    default_at: Option<Place>,
+    /// By name; `None`: it has mistakes.
+    lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
+    /// Lists that are named by their files.
+    file_lists: HashMap<PathBuf, Arc<Addresses>>,
+    documents: Vec<(Document, Node)>,
+    /// Rule files that are being read, the outermost first, as the file system knows them.
+    open: Vec<PathBuf>,
+    /// All that were read. One that is named twice is read once.
+    loaded: HashSet<PathBuf>,
+    mistakes: Mistakes,
+}
+
+impl Reader {
+    /// Reads a rule file, which another includes at a place of it, or nobody.
+    fn load(&mut self, path: PathBuf, included: Option<Place>) {
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let circle = self.open.contains(&canonical);
+        if !circle && !self.loaded.insert(canonical.clone()) {
+            return;
+        }
+        let file = self.mistakes.file(path.clone());
+        let text = if circle {
+            Err("includes itself".to_owned())
+        } else if self.loaded.len() > MOST_FILES {
+            Err(format!("is one file too many: {MOST_FILES} can be read"))
+        } else {
+            files::read(&path, LARGEST_RULES)
+        };
+        match (text, included) {
+            (Ok(text), _) => {
+                self.open.push(canonical);
+                self.take(file, text, Folder::of(&path));
+                self.open.pop();
+            }
+            (Err(reason), None) => self.mistakes.add(file, reason),
+            (Err(reason), Some(place)) => {
+                self.mistakes.add(place, format!("{} {reason}", files::name(&path)));
+            }
+        }
+    }
+
+    /// Takes the text of a rule file in, and reads what it includes.
+    fn take(&mut self, file: Place, text: String, folder: Folder) {
+        let (node, faults) = Node::of_toml(&text);
+        let document = Document { lines: Lines::new(file.file, text), folder };
+        for (at, reason) in faults {
+            self.mistakes.add_unreadable(document.lines.place(at), reason);
+        }
+        if let Some(Entry { node, .. }) = node.entry("include") {
+            for element in node.elements() {
+                let path = values::text(element).and_then(|name| document.folder.file(name));
+                let place = document.place(element);
+                if let Some(path) = self.mistakes.take(place, path) {
+                    self.load(path, Some(place));
+                }
+            }
+        }
+        self.documents.push((document, node));
+    }
+
+    /// Makes rules of everything that was read.
+    fn finish(mut self) -> Result<RuleSet> {
+        let documents = std::mem::take(&mut self.documents);
+        for (document, node) in &documents {
+            if let Some(Entry { node, .. }) = node.entry("lists") {
+                self.lists(document, node);
+            }
+        }
+        for (document, node) in &documents {
+            self.top(document, node);
+        }
+        self.check();
+        if !self.mistakes.none() {
+            return Err(Error::Rules { mistakes: self.mistakes.finish() });
+        }
+        self.set.rules.sort_by_key(|rule| rule.id);
+        Ok(self.set)
+    }
+
+    /// The fields of a file, less those that were read before.
+    fn top(&mut self, document: &Document, node: &Node) {
+        for Entry { key, at, node } in node.entries() {
+            match key.as_str() {
+                "include" | "lists" => {}
+                "default" => self.policy(document, node),
+                "rule" => self.tables(document, key, node, Reader::rule),
+                "precise" => self.tables(document, key, node, Reader::precise),
+                "sets" => self.tables(document, key, node, Reader::named_set),
+                // A header that cannot be read leaves its fields here.
+                _ => {
+                    let reason = unknown(key, TOP);
+                    self.mistakes.add_if_readable(document.lines.place(*at), reason);
+                }
+            }
+        }
+    }
+
+    /// A field that there is not.
+    fn unknown(&mut self, document: &Document, key: &str, at: usize, known: &[&str]) {
+        self.mistakes.add(document.lines.place(at), unknown(key, known));
+    }
+
+    fn policy(&mut self, document: &Document, node: &Node) {
+        let place = document.place(node);
+        let policy = values::word(node, &[("pass", Policy::Pass), ("drop", Policy::Drop)]);
+        let Some(policy) = self.mistakes.take(place, policy) else { return };
+        match self.default_at {
+            Some(first) if policy != self.set.default => {
+                let first = self.mistakes.name(first);
+                self.mistakes
+                    .add(place, format!("{first} says otherwise: one file says what the default is"));
+            }
+            _ => {
+                self.set.default = policy;
+                self.default_at = Some(place);
+            }
+        }
+    }
+
+    /// Each table of an array of tables: `[[rule]]`.
+    fn tables(
+        &mut self,
+        document: &Document,
+        key: &str,
+        node: &Node,
+        read: impl Fn(&mut Reader, &Document, &Node),
+    ) {
+        for element in node.elements() {
+            match element.value {
+                Value::Table(_) if matches!(node.value, Value::List(_)) => read(self, document, element),
+                _ => {
+                    let place = document.place(element);
+                    self.mistakes.add(place, format!("this is {}: write [[{key}]]", element.kind()));
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the rules as they are, found by what checks sets that come from no file too.
+    fn check(&mut self) {
+        // Those that rules ask, of which it is not known what they are, are found when they have been mended.
+        let elsewhere = self.sets_elsewhere || !self.faulty_sets.is_empty();
+        for fault in self.set.faults(elsewhere) {
+            let (place, other) = match fault.rule {
+                None => (Place { file: 0, line: 0, column: 0 }, None),
+                Some(which) => (self.at(which), fault.other.map(|other| self.at(other))),
+            };
+            let reason = match other {
+                Some(other) => {
+                    let what =
+                        if matches!(fault.rule, Some(Which::Named(_))) { "at" } else { "by the rule at" };
+                    format!("{} {what} {}", fault.reason, self.mistakes.name(other))
+                }
+                None => fault.reason,
+            };
+            self.mistakes.add(place, reason);
+        }
+    }
+
+    /// Where a rule of the set stands.
+    fn at(&self, which: Which) -> Place {
+        match which {
+            Which::Wildcard(index) => self.rules_at[index],
+            Which::Precise(index) => self.precise_at[index],
+            Which::Named(index) => self.sets_at[index],
+        }
+    }
+}
+
+/// That there is no such field, and what may be meant.
+fn unknown(key: &str, known: &[&str]) -> String {
+    let hint = match nearest(key, known) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    format!("unknown field '{}'; {hint}", shown(key))
+}

@@ -1,0 +1,252 @@
+//! Why a rule set says what it says of a packet.
+
+use std::fmt;
+
+use serde::Serialize;
+use wirelane_datapath::rules::{judged_flags, verdict};
+
+use super::{Reference, Seen, Watch};
+use crate::rules::named;
+use crate::rules::names::shown;
+use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
+
+/// What a rule set says of a packet, and why. Its text form has a line for each rule.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The packet's fields, as rules see them.
+    pub packet: String,
+    /// How many precise rules there are.
+    pub precise_rules: usize,
+    /// Each rule in the order in which it is asked: of the precise ones only that which is hit.
+    pub findings: Vec<Finding>,
+    /// What becomes of the packet; not [`Action::None`].
+    pub action: Action,
+    /// The rule that its record names: the one whose action it is, else the first that was hit. 0: none.
+    pub rule_id: u32,
+    /// The action is the set's default.
+    pub by_default: bool,
+    /// At most so many bytes of it are delivered.
+    pub truncate: Option<u32>,
+    /// What its record is tagged with.
+    pub tag: Option<u32>,
+    /// It hits more rules than are looked at; those behind were not asked.
+    pub more: bool,
+    /// The tests of named sets that rules ask, and whether they hold: exactly, where the kernel's may take what is in
+    /// none for an entry.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<SetTest>,
+}
+
+/// A test of a named set.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SetTest {
+    /// What is asked: `src-in`, `dst-in`, `host-in` or `flow-in`.
+    pub field: &'static str,
+    /// The set's name.
+    pub set: String,
+    /// Whether the packet's is in it.
+    pub holds: bool,
+}
+
+/// What one rule has to do with the packet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The rule.
+    pub id: u32,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// It is a precise rule.
+    pub precise: bool,
+    /// Whether it is hit.
+    pub found: Found,
+    /// Its conditions, each with what the packet has: of a rule that is not hit those that do not hold.
+    pub why: Vec<String>,
+    /// What it does with the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub does: Option<String>,
+}
+
+/// Whether a rule is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// It is.
+    Hit,
+    /// It is not.
+    Missed,
+    /// An earlier rule ended the search.
+    NotAsked,
+}
+
+impl RuleSet {
+    /// What the set says of a packet that comes now, and why. The set has to be one that can be used
+    /// ([`RuleSet::check`]). Nothing is counted, and no precise rule is made.
+    pub fn explain(&self, seen: &Seen<'_>) -> Explanation {
+        let seen = &Seen { sets: &self.sets, ..*seen };
+        let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
+        let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
+        let action = match judged.verdict as u8 {
+            verdict::PASS => Action::Pass,
+            verdict::DROP => Action::Drop,
+            verdict::ABSORB => Action::Count,
+            _ => Action::None,
+        };
+        Explanation {
+            packet: seen.words(),
+            precise_rules: self.precise.len(),
+            action,
+            rule_id: judged.rule_id,
+            by_default: !watch.decided,
+            truncate: Some(judged.truncate).filter(|bytes| *bytes > 0),
+            tag: (judged.flags & judged_flags::TAGGED != 0).then_some(judged.tag),
+            more: judged.flags & judged_flags::MORE != 0,
+            sets: self.set_tests(seen),
+            findings: watch.findings,
+        }
+    }
+}
+
+impl RuleSet {
+    fn set_tests(&self, seen: &Seen<'_>) -> Vec<SetTest> {
+        let tests = self.named_tests().into_iter().map(|(what, set)| {
+            let names = vec![set.name.clone()];
+            let test = named::test_of(what, names);
+            let holds = seen.satisfies(&Condition::is(test));
+            SetTest { field: named::field_of(what), set: set.name.clone(), holds }
+        });
+        tests.collect()
+    }
+}
+
+struct Explainer<'p, 'q> {
+    seen: &'p Seen<'q>,
+    findings: Vec<Finding>,
+    /// A rule has said what becomes of the packet.
+    decided: bool,
+}
+
+impl Watch for Explainer<'_, '_> {
+    fn precise(&mut self, rule: &PreciseRule, exchanged: bool, chosen: bool) {
+        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        if exchanged {
+            does.push_str(", in the other direction");
+        }
+        self.decided |= rule.action != Action::None || !chosen;
+        self.findings.push(Finding {
+            id: rule.id,
+            name: None,
+            precise: true,
+            found: Found::Hit,
+            why: vec![rule.fields.to_string()],
+            does: Some(does),
+        });
+    }
+
+    fn hit(&mut self, rule: &Rule, chosen: bool) {
+        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        if chosen {
+            let mut also = |what: Option<String>| {
+                if let Some(what) = what {
+                    does.push_str(", ");
+                    does.push_str(&what);
+                }
+            };
+            also(rule.truncate.map(|bytes| format!("truncated to {bytes} bytes")));
+            also(rule.tag.map(|tag| format!("tagged {tag}")));
+            let inserted =
+                rule.insert.map(|insert| self.seen.fields(insert.shape).map(|fields| (insert, fields)));
+            also(inserted.map(|inserted| match inserted {
+                Some((insert, fields)) => format!("makes a precise rule: {fields}: {}", insert.action),
+                None => "makes no precise rule, as the packet lacks a field of it".to_owned(),
+            }));
+        }
+        self.decided |= rule.action != Action::None || !chosen;
+        let why = rule.conditions.iter().map(|condition| why(self.seen, condition)).collect();
+        self.wildcard(rule, Found::Hit, why, Some(does));
+    }
+
+    fn missed(&mut self, rule: &Rule) {
+        let failed = rule.conditions.iter().filter(|condition| !self.seen.satisfies(condition));
+        let failed = failed.map(|condition| why(self.seen, condition)).collect();
+        self.wildcard(rule, Found::Missed, failed, None);
+    }
+
+    fn unasked(&mut self, rule: &Rule) {
+        self.wildcard(rule, Found::NotAsked, Vec::new(), None);
+    }
+}
+
+impl Explainer<'_, '_> {
+    fn wildcard(&mut self, rule: &Rule, found: Found, why: Vec<String>, does: Option<String>) {
+        let (id, name) = (rule.id, rule.name.clone());
+        self.findings.push(Finding { id, name, precise: false, found, why, does });
+    }
+}
+
+/// What a rule does with a packet that hits it.
+fn does(action: Action, then: Then, sample: Option<Sample>, chosen: bool) -> String {
+    match sample {
+        Some(sample) if !chosen => return format!("drop, as the sample of {sample} does not have it"),
+        _ => {}
+    }
+    let sampled = sample.map_or_else(String::new, |sample| format!(", as the sample of {sample} has it"));
+    match then {
+        Then::Stop => format!("{action}{sampled}"),
+        Then::Continue => format!("{action}{sampled}, then continue"),
+    }
+}
+
+/// Why a condition holds, or does not.
+fn why(seen: &Seen<'_>, condition: &Condition) -> String {
+    match seen.has(&condition.test) {
+        Some(value) => format!("{condition}: the packet has {}", shown(&value)),
+        None => format!("{condition}: the packet has none"),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "packet: {}", self.packet)?;
+        if self.precise_rules > 0 && !self.findings.iter().any(|finding| finding.precise) {
+            writeln!(f, "precise rules: none of {} is hit", self.precise_rules)?;
+        }
+        if !self.sets.is_empty() {
+            let test = |test: &SetTest| {
+                format!("{} = {}: {}", test.field, test.set, if test.holds { "yes" } else { "no" })
+            };
+            writeln!(f, "sets: {}", self.sets.iter().map(test).collect::<Vec<_>>().join("; "))?;
+        }
+        for finding in &self.findings {
+            let kind = if finding.precise { "precise rule" } else { "rule" };
+            write!(f, "{kind} {}", finding.id)?;
+            if let Some(name) = &finding.name {
+                write!(f, " ({})", shown(name))?;
+            }
+            let why = finding.why.join("; ");
+            match (finding.found, &finding.does) {
+                (Found::NotAsked, _) => writeln!(f, ": not asked")?,
+                (Found::Missed, _) => writeln!(f, ": not hit: {why}")?,
+                (Found::Hit, does) => {
+                    write!(f, ": hit: {}", does.as_deref().unwrap_or_default())?;
+                    if why.is_empty() { writeln!(f)? } else { writeln!(f, " ({why})")? }
+                }
+            }
+        }
+        write!(f, "=> {}", self.action)?;
+        match (self.by_default, self.rule_id) {
+            (true, _) => write!(f, ", by default")?,
+            (false, id) => write!(f, ", by rule {id}")?,
+        }
+        if let Some(bytes) = self.truncate {
+            write!(f, ", truncated to {bytes} bytes")?;
+        }
+        if let Some(tag) = self.tag {
+            write!(f, ", tagged {tag}")?;
+        }
+        if self.more {
+            write!(f, "; it hits more rules than are looked at")?;
+        }
+        Ok(())
+    }
+}

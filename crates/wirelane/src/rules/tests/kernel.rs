@@ -1,0 +1,280 @@
+//! Compiled sets in the kernel: `kernel/programs/rules_probe.bpf.c`, which has the capture programs' judge, driven by
+//! BPF_PROG_TEST_RUN with packets of the corpus, against the reference.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
+use wirelane_datapath::layout::{LinkType, Parsed};
+use wirelane_datapath::native;
+use wirelane_datapath::rules::{
+    Counts, Facts, FlatSet, Judged, Precise, PreciseKey, Set, judged_flags, rule_flags,
+};
+use wirelane_datapath::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
+
+use super::generator::{self, Values};
+use crate::engine::ring::rules::KernelSets;
+use crate::linktype;
+use crate::rules::{Reference, Room, RuleSet};
+use crate::testing::Dice;
+use crate::testing::packets::captures;
+
+/// BPF_PROG_TEST_RUN refuses XDP packets that are shorter (the kernel's ETH_HLEN).
+const SHORTEST: usize = 14;
+/// What is longer is in several buffers, of which the parser sees the first.
+const LONGEST: usize = 3400;
+/// Room of the probe's tables.
+const ROOM: Room = Room { nodes: 20_000, classes: 8192 };
+/// The time of the first packet.
+const START_NS: u64 = 1_000_000_000_000;
+
+/// The bytes of a struct, field by field.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn u8(&mut self, value: u8) -> &mut Bytes {
+        self.0.push(value);
+        self
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Bytes {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
+    fn u32s(&mut self, values: &[u32]) -> &mut Bytes {
+        self.0.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
+        self
+    }
+
+    fn u64s(&mut self, values: &[u64]) -> &mut Bytes {
+        self.0.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
+        self
+    }
+
+    fn of_set(set: &Set) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        bytes.u32s(&[
+            set.version,
+            set.clauses,
+            set.rules,
+            set.default_verdict,
+            set.used,
+            set.shapes,
+            set.slots,
+            0,
+        ]);
+        for dim in &set.dims {
+            bytes.u32s(&[dim.root, dim.root6, dim.absent, 0]);
+        }
+        bytes.u32s(&set.shape);
+        for rule in &set.rule_of {
+            bytes.u16(*rule);
+        }
+        for rule in &set.rule {
+            bytes.u32s(&[rule.id, rule.slot]).u8(rule.verdict).u8(rule.flags).u16(rule.last_clause);
+            bytes.u32s(&[rule.truncate, rule.sample, rule.tag]);
+            bytes.u32s(&[rule.insert_shape, rule.insert_idle_s, rule.insert_hard_s]);
+            bytes.u8(rule.insert_verdict).u8(rule.insert_flags);
+            bytes.0.extend([0; 26]);
+        }
+        bytes.0.extend(set.member);
+        assert_eq!(bytes.0.len(), size_of::<Set>());
+        bytes.0
+    }
+
+    fn of_key(key: &PreciseKey) -> Vec<u8> {
+        let mut bytes = Bytes(Vec::new());
+        bytes.0.extend(key.src);
+        bytes.0.extend(key.dst);
+        bytes.u16(key.src_port).u16(key.dst_port).u16(key.vlan).u8(key.proto).u8(key.l3);
+        bytes.u32s(&[key.mpls, key.tunnel, key.shape]);
+        assert_eq!(bytes.0.len(), size_of::<PreciseKey>());
+        bytes.0
+    }
+
+    fn of_entry(entry: &Precise) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        bytes.u64s(&[entry.packets, entry.bytes, entry.first_ns, entry.last_ns, entry.made_ns]);
+        bytes.u32s(&[entry.id]).u8(entry.verdict).u8(entry.flags).u16(0);
+        bytes.u32s(&[entry.truncate, entry.sample, entry.tag, entry.idle_s, entry.hard_s, 0]);
+        assert_eq!(bytes.0.len(), size_of::<Precise>());
+        bytes.0
+    }
+
+    fn of_counts(counts: &Counts) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        bytes.u64s(&[counts.packets, counts.bytes, counts.first_ns, counts.last_ns]);
+        bytes.u64s(&[counts.inserted, counts.refused, 0, 0]);
+        bytes.0
+    }
+}
+
+pub(super) struct Probe(RulesProbeSkel<'static>);
+
+impl Probe {
+    /// Loads the program, or says that `what` is left out.
+    pub(super) fn load(what: &str) -> Option<Probe> {
+        if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
+            println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
+            return None;
+        }
+        // The object outlives the skeleton; one per test, so it may as well live as long as the process.
+        let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open =
+            RulesProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
+        let sizes = [
+            (&mut open.maps.probe_nodes, ROOM.nodes),
+            (&mut open.maps.probe_classes, ROOM.classes),
+            (&mut open.maps.probe_precises, 1000),
+        ];
+        for (map, entries) in sizes {
+            map.set_max_entries(entries as u32).expect("a size that maps can have");
+        }
+        match open.load() {
+            Ok(skel) => Some(Probe(skel)),
+            Err(error) => panic!(
+                "the kernel did not load rules_probe.bpf.c: {error}. This test needs root (CAP_BPF, CAP_NET_ADMIN, \
+                 CAP_PERFMON); set WIRELANE_UNPRIVILEGED=1 to leave it out."
+            ),
+        }
+    }
+
+    /// From now on, packets are judged by this set, whose rules have done nothing yet.
+    pub(super) fn use_set(&self, rules: &RuleSet, flat: &FlatSet, precise: &[(PreciseKey, Precise)]) {
+        let maps = &self.0.maps;
+        let kernel = KernelSets::new(false, u64::MAX).expect("nothing is started");
+        for (test, (_, set)) in rules.named_tests().into_iter().enumerate() {
+            let set = kernel.of(set).expect("the set fits");
+            let place = |map: &OwnedFd| map.as_raw_fd().to_ne_bytes();
+            let test = (test as u32).to_ne_bytes();
+            maps.probe_blooms.update(&test, &place(&set.bloom), MapFlags::ANY).expect("the map is writable");
+            if let Some(exact) = &set.exact {
+                maps.probe_exacts.update(&test, &place(exact), MapFlags::ANY).expect("the map is writable");
+            }
+        }
+        let number = |at: usize| (at as u32).to_ne_bytes();
+        for (at, node) in flat.nodes.iter().enumerate() {
+            let value = std::mem::take(&mut Bytes::default().u32s(&node.next).0);
+            maps.probe_nodes.update(&number(at), &value, MapFlags::ANY).expect("the map is writable");
+        }
+        for (at, class) in flat.classes.iter().enumerate() {
+            let mut value = Bytes::default();
+            value.u64s(&[class.summary, class.home]).u64s(&class.words).u64s(&[0; 6]);
+            maps.probe_classes.update(&number(at), &value.0, MapFlags::ANY).expect("the map is writable");
+        }
+        let set = Bytes::of_set(&flat.set);
+        maps.probe_set.update(&number(0), &set, MapFlags::ANY).expect("the map is writable");
+        for slot in 0..flat.set.rules {
+            let none = [0; size_of::<Counts>()];
+            maps.probe_counts.update(&slot.to_ne_bytes(), &none, MapFlags::ANY).expect("the map is writable");
+        }
+        for key in maps.probe_precises.keys().collect::<Vec<_>>() {
+            maps.probe_precises.delete(&key).expect("an entry can be deleted");
+        }
+        for (key, value) in precise {
+            let (key, value) = (Bytes::of_key(key), Bytes::of_entry(value));
+            maps.probe_precises.update(&key, &value, MapFlags::ANY).expect("the map is writable");
+        }
+    }
+
+    /// What the kernel decides of a packet.
+    pub(super) fn judge(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Judged {
+        let map = &self.0.maps.probe_lane;
+        // What was parsed, what is decided, the facts, what the judge keeps, and at the end what the run is told.
+        let mut lane = Bytes(vec![0; size_of::<Parsed>() + size_of::<Judged>()]);
+        lane.u64s(&[facts.now_ns]).u32s(&[facts.wire_len, facts.queue, facts.egress, facts.seed]);
+        lane.0.resize(map.value_size() as usize - 8, 0xa5);
+        lane.u32s(&[inner.into(), link as u32]);
+        map.update(&0u32.to_ne_bytes(), &lane.0, MapFlags::ANY).expect("the map is writable");
+        let input = ProgramInput { data_in: Some(data), ..Default::default() };
+        let output = self.0.progs.wl_rules_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
+        let lane = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).expect("the map is readable");
+        let lane = lane.expect("an array has all its entries");
+        let word = |at: usize| {
+            let at = size_of::<Parsed>() + 4 * at;
+            u32::from_ne_bytes(lane[at..at + 4].try_into().expect("four bytes"))
+        };
+        let judged = Judged {
+            verdict: word(0),
+            rule_id: word(1),
+            truncate: word(2),
+            tag: word(3),
+            flags: word(4),
+            hits: word(5),
+        };
+        assert_eq!(output.return_value, judged.verdict, "the probe returns the verdict");
+        judged
+    }
+
+    /// The kernel has counted the same, and made the same rules.
+    fn has_counted(&self, reference: &Reference<'_>) {
+        let maps = &self.0.maps;
+        for (slot, expected) in reference.counts().iter().enumerate() {
+            let ours = maps.probe_counts.lookup(&(slot as u32).to_ne_bytes(), MapFlags::ANY);
+            let ours = ours.expect("the map is readable").expect("an array has all its entries");
+            assert_eq!(ours, Bytes::of_counts(expected), "slot {slot}: {expected:?}");
+        }
+        for entry in reference.precise() {
+            let (key, mut value) = entry.rule.entry(entry.made_ns);
+            value.flags |= if entry.made { rule_flags::MADE } else { 0 };
+            let counts = entry.counts;
+            (value.packets, value.bytes) = (counts.packets, counts.bytes);
+            (value.first_ns, value.last_ns) = (counts.first_ns, counts.last_ns);
+            let ours = maps.probe_precises.lookup(&Bytes::of_key(&key), MapFlags::ANY);
+            assert_eq!(ours.expect("the map is readable"), Some(Bytes::of_entry(&value)), "{entry:?}");
+        }
+        assert_eq!(maps.probe_precises.keys().count(), reference.precise().len());
+    }
+}
+
+#[test]
+fn the_kernel_decides_what_the_conditions_say() {
+    const WHAT: &str = "the_kernel_decides_what_the_conditions_say";
+    let Some(captures) = captures(WHAT, 60) else { return };
+    let Some(probe) = Probe::load(WHAT) else { return };
+    let packets: Vec<(LinkType, Vec<u8>, u32)> = captures
+        .into_iter()
+        .flat_map(|capture| capture.packets)
+        .filter(|packet| (SHORTEST..=LONGEST).contains(&packet.data.len()))
+        .map(|packet| (linktype::from_number(packet.link), packet.data, packet.wire_len))
+        .collect();
+    let mut dice = Dice(8);
+    let (mut hits, mut precise, mut made) = (0, 0, 0);
+    for turn in 0..60 {
+        let mut values = Values::none();
+        values.tcp_flags.push(0x10);
+        while values.addresses.len() < 40 {
+            let (link, data, wire_len) = dice.pick(&packets);
+            values.take(&native::parse(*link, data, true), *wire_len);
+        }
+        let rules = if turn % 20 == 0 { 200 } else { dice.below(40) };
+        let set = generator::set(&mut dice, &values, rules);
+        let flat = set.compile("eth0", &[], ROOM).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
+        let entries: Vec<_> = set.precise.iter().map(|rule| rule.entry(START_NS)).collect();
+        probe.use_set(&set, &flat, &entries);
+        let mut reference = Reference::new(&set, START_NS);
+        let mut now_ns = START_NS;
+        for _ in 0..150 {
+            let (link, data, wire_len) = dice.pick(&packets);
+            now_ns += dice.next() % 500_000_000;
+            let facts = Facts { wire_len: *wire_len, ..generator::facts(&mut dice, &values, now_ns) };
+            let inner = dice.once_in(2);
+            let parsed = native::parse(*link, data, true);
+            let expected = reference.judge(&parsed, inner, &facts, "eth0");
+            let mut ours = probe.judge(*link, data, inner, &facts);
+            if ours.flags & judged_flags::TAGGED == 0 {
+                ours.tag = 0;
+            }
+            assert_eq!(ours, expected, "inner {inner}, {facts:?}: {parsed:#?} and {set:#?}");
+            hits += expected.hits;
+        }
+        probe.has_counted(&reference);
+        precise += reference.precise().iter().map(|entry| entry.counts.packets).sum::<u64>();
+        made += reference.precise().iter().filter(|entry| entry.made).count();
+    }
+    println!("{hits} hits, {precise} of precise rules, {made} made");
+    assert!(hits > 3000 && precise > 100 && made > 100);
+}

@@ -1,0 +1,52 @@
+//! Rule files, and what their rules decide.
+//!
+//! ```text
+//! file          what rule files mean
+//! mistakes      what is wrong with them, and where
+//! others        files that they name: other rule files, lists, CSV
+//! hostile       texts that nobody would write
+//! possible      rules that no packet can hit
+//! judge         compiled sets against the reference, over made-up packets and the corpus
+//! kernel        the same in the kernel
+//! tables        how large compiled sets are, and what is refused
+//! explain       why
+//! sets          named sets: as they are written, what is wrong with them, and what they answer
+//! million       a million entries in the kernel
+//! generator     makes sets and packets
+//! ```
+
+mod explain;
+mod file;
+mod generator;
+mod hostile;
+mod judge;
+mod kernel;
+mod million;
+mod mistakes;
+mod others;
+mod possible;
+mod sets;
+mod tables;
+
+use super::{Mistake, RuleSet};
+use crate::Error;
+
+/// The mistakes of a text, each as `line:column: reason`.
+fn mistakes(text: &str) -> Vec<String> {
+    match RuleSet::parse(text) {
+        Ok(set) => panic!("no mistake in {text}: {set:?}"),
+        Err(error) => listed(error),
+    }
+}
+
+fn listed(error: Error) -> Vec<String> {
+    let Error::Rules { mistakes } = error else { panic!("another error: {error}") };
+    assert!(!mistakes.is_empty());
+    let line = |mistake: &Mistake| format!("{}:{}: {}", mistake.line, mistake.column, mistake.reason);
+    mistakes.iter().map(line).collect()
+}
+
+/// A set that is right.
+fn set(text: &str) -> RuleSet {
+    RuleSet::parse(text).unwrap_or_else(|error| panic!("{error}\nin {text}"))
+}

@@ -1,0 +1,104 @@
+//! Rule files: any text is a set or has mistakes with places in it; any set compiles, to tables no larger than was said,
+//! and decides about any packet what its conditions say.
+//!
+//! Input: the length of the text (two bytes), the text, which is also taken as words, the packet.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wirelane::Error;
+use wirelane::rules::{PreciseRule, Reference, Room, Rule, RuleSet, Seen};
+use wirelane_datapath::judge::{Inserted, PreciseTable, judge};
+use wirelane_datapath::layout::LinkType;
+use wirelane_datapath::native;
+use wirelane_datapath::rules::{Facts, LiveCounts, Precise, PreciseKey, judged_flags};
+
+/// Precise rules, one after the other.
+struct Table(Vec<(PreciseKey, Precise)>);
+
+impl PreciseTable for Table {
+    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+        self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+        self.0.retain(|(known, _)| known != key);
+        self.0.push((*key, *value));
+        Inserted::Yes
+    }
+}
+
+/// The mistakes have places in the text, and are said in one line each.
+fn told(text: &str, error: &Error) {
+    let Error::Rules { mistakes } = error else { panic!("not the text's fault: {error}") };
+    assert!(!mistakes.is_empty());
+    for mistake in mistakes {
+        let line = text.split('\n').nth(mistake.line.saturating_sub(1)).expect("a line of the text");
+        assert!(mistake.column <= line.chars().count() + 1, "{mistake:?}");
+        assert!(!mistake.reason.is_empty() && !mistake.to_string().contains(char::is_control), "{mistake:?}");
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [low, high, rest @ ..] = data else { return };
+    let (text, packet) = rest.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(rest.len()));
+    // Of its own size, so that ASan sees a read behind its end.
+    let packet: Box<[u8]> = packet.into();
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    if let Err(error) = Rule::from_words(text) {
+        told(text, &error);
+    }
+    if let Ok(rule) = PreciseRule::from_words(text).map_err(|error| told(text, &error)) {
+        let set = RuleSet { precise: vec![rule], ..RuleSet::default() };
+        set.check().expect("what was read can be used");
+    }
+    let set = match RuleSet::parse(text) {
+        Ok(set) => set,
+        Err(error) => return told(text, &error),
+    };
+    let room = set.room().expect("what was read can be used");
+    let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("what was read compiles");
+    assert!(flat.nodes.len() <= room.nodes && flat.classes.len() <= room.classes);
+
+    let counts: Vec<LiveCounts> = set.rules.iter().map(|_| LiveCounts::default()).collect();
+    let mut table = Table(set.precise.iter().map(|rule| rule.entry(0)).collect());
+    let mut reference = Reference::new(&set, 0);
+    for (turn, link) in [LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet].into_iter().enumerate() {
+        let parsed = native::parse(link, &packet, true);
+        let facts = Facts {
+            now_ns: 1_000_000_000 * turn as u64,
+            wire_len: packet.len() as u32,
+            queue: turn as u32,
+            egress: turn as u32 & 1,
+            seed: 7,
+        };
+        for inner in [false, true] {
+            let ours = judge(&flat, &counts, &mut table, &parsed, inner, &facts);
+            let expected = reference.judge(&parsed, inner, &facts, "eth0");
+            let decided = |judged: wirelane_datapath::rules::Judged| {
+                let tagged = judged.flags & judged_flags::TAGGED != 0;
+                (
+                    judged.verdict,
+                    judged.rule_id,
+                    judged.truncate,
+                    judged.flags,
+                    judged.hits,
+                    tagged.then_some(judged.tag),
+                )
+            };
+            assert_eq!(decided(ours), decided(expected), "{set:?}, {parsed:?}");
+            assert!(
+                !set.explain(&Seen {
+                    parsed: &parsed,
+                    inner,
+                    facts: &facts,
+                    device: "eth0",
+                    sets: &set.sets
+                })
+                .to_string()
+                .is_empty()
+            );
+        }
+    }
+    let ours = counts.iter().map(LiveCounts::read);
+    assert!(ours.eq(reference.counts().iter().copied()), "{set:?}");
+});

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the rules of a group say of a packet: rules.h over the maps of an instance. */
+#ifndef WL_JUDGE_H
+#define WL_JUDGE_H
+
+#include "hook.h"
+#include "maps.h"
+#include "rules.h"
+
+static __always_inline __u32 wl_target_group(__u32 target)
+{
+	return target % WL_RULE_TARGET_SET;
+}
+
+/* Its place in the maps that have a map for each set. */
+static __always_inline __u32 wl_target_set(__u32 target)
+{
+	return wl_target_group(target) * WL_RULE_SETS + target / WL_RULE_TARGET_SET;
+}
+
+static __always_inline struct wl_rule_work *wl_rules_lane(__u32 lane_key, struct wl_parsed **parsed)
+{
+	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+
+	if (!lane)
+		return 0;
+	*parsed = &lane->parsed;
+	return &lane->rules;
+}
+
+static __always_inline struct wl_rule_set *wl_rules_set(__u32 target)
+{
+	__u32 key = wl_target_set(target), first = 0;
+	void *head = bpf_map_lookup_elem(&wl_rule_heads, &key);
+
+	return head ? bpf_map_lookup_elem(head, &first) : 0;
+}
+
+static __always_inline void *wl_rules_nodes(__u32 target)
+{
+	__u32 key = wl_target_set(target);
+
+	return bpf_map_lookup_elem(&wl_rule_nodes, &key);
+}
+
+static __always_inline void *wl_rules_classes(__u32 target)
+{
+	__u32 key = wl_target_set(target);
+
+	return bpf_map_lookup_elem(&wl_rule_classes, &key);
+}
+
+static __always_inline void *wl_rules_counts(__u32 target)
+{
+	__u32 key = wl_target_group(target);
+
+	return bpf_map_lookup_elem(&wl_rule_counts, &key);
+}
+
+static __always_inline void *wl_rules_precises(__u32 target)
+{
+	__u32 key = wl_target_group(target);
+
+	return bpf_map_lookup_elem(&wl_precises, &key);
+}
+
+/* A test's place in the maps that have a map for each test of each set. */
+static __always_inline __u32 wl_target_test(__u32 target, __u32 test)
+{
+	return wl_target_set(target) * WL_RULE_MEMBERS + test % WL_RULE_MEMBERS;
+}
+
+static __always_inline void *wl_rules_blooms(__u32 target, __u32 test)
+{
+	__u32 key = wl_target_test(target, test);
+
+	return bpf_map_lookup_elem(&wl_blooms, &key);
+}
+
+static __always_inline void *wl_rules_exacts(__u32 target, __u32 test)
+{
+	__u32 key = wl_target_test(target, test);
+
+	return bpf_map_lookup_elem(&wl_exacts, &key);
+}
+
+/*
+ * The verdict of a group's rules, whose number is `target`; what goes into the record is in *packet. Needs no
+ * context, so that all hooks share it. WL_VERDICT_NONE: the set is not there, which cannot be.
+ */
+__noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 inner)
+{
+	struct wl_parsed *parsed;
+	struct wl_rule_work *work;
+	__u32 verdict;
+
+	if (!packet)
+		return WL_VERDICT_NONE;
+	work = wl_rules_lane(packet->lane, &parsed);
+	if (!work)
+		return WL_VERDICT_NONE;
+	work->facts.now_ns = packet->ts_ns;
+	work->facts.wire_len = packet->wire_len;
+	work->facts.queue = packet->queue;
+	work->facts.egress = !!(packet->flags & WL_REC_EGRESS);
+	work->facts.seed = wl_config.seed;
+	verdict = wl_rules_judge(packet->lane, target, inner);
+	packet->rule_id = work->judged.rule_id;
+	packet->truncate = work->judged.truncate;
+	packet->tagged = work->judged.flags & WL_JUDGED_TAGGED;
+	packet->tag = work->judged.tag;
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,172 @@
+//! Named sets in the kernel: asked on each hook by a capture without rights, and replaced under traffic without a gap.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+use serde_json::Value;
+use wirelane::send::Traffic;
+use wirelane_tests::Child;
+
+use super::{Bench, LIMIT, LabOptions, field, spread_by_hash};
+use crate::{Guest, Lab, require_root};
+
+/// Packets to 256 addresses, in turn: 16 of each.
+const PACKETS: u64 = 4096;
+const EACH: u64 = PACKETS / 256;
+const HOSTS: &str = "--flows 256 --size 100";
+
+/// The k-th address that packets go to.
+fn host(k: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from(Traffic::default().dst) + k)
+}
+
+/// A file in which packets to some hosts are dropped, those of some flows are counted, and the others pass.
+fn rules(folder: &Path, name: &str, hosts: (u32, u32), flows: (u32, u32), rest: &str) -> String {
+    let Traffic { src, src_port, dst_port, .. } = Traffic::default();
+    let mut list = String::from("2001:db8::1 # another family\n");
+    for k in hosts.0..hosts.1 {
+        let _ = writeln!(list, "{}", host(k));
+    }
+    let mut calls = String::new();
+    for k in flows.0..flows.1 {
+        // The other way round.
+        let _ = writeln!(
+            calls,
+            "udp {} {}",
+            SocketAddrV4::new(host(k), dst_port),
+            SocketAddrV4::new(src, src_port)
+        );
+    }
+    std::fs::write(folder.join(format!("{name}.txt")), list).unwrap();
+    std::fs::write(folder.join(format!("{name}-calls.txt")), calls).unwrap();
+    let text = format!(
+        r#"
+        [[sets]]
+        name = "threats"
+        entries = "@{name}.txt"
+        false-positives = 0.000001
+        {rest}
+
+        [[sets]]
+        name = "calls"
+        of = "flow"
+        entries = "@{name}-calls.txt"
+        confirm = true
+
+        [[rule]]
+        id = 1
+        host-in = "threats"
+        action = "drop"
+
+        [[rule]]
+        id = 2
+        flow-in = "calls"
+        not.src-in = "threats"
+        action = "count"
+        "#
+    );
+    let path = folder.join(format!("{name}.toml"));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn ask(bench: &dyn Bench, child: &Child, words: &[&str]) -> Value {
+    let pid = child.pid().to_string();
+    let finished =
+        bench.wirelane(&[&["rules"], words, &["--pid", &pid, "--json"]].concat()).finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
+    finished.last_json().unwrap()
+}
+
+fn decide(bench: &(dyn Bench + Sync), hook: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let first = rules(folder.path(), "first", (0, 64), (60, 96), "");
+    let second = rules(folder.path(), "second", (32, 128), (0, 200), "confirm = true");
+    let device = bench.device().to_owned();
+    let words = ["count", "-i", &device, "--hook", hook, "--json", "--interval", "0.2", "--rules", &first];
+    let mut child = bench.wirelane(&words);
+    child.wait_ready(LIMIT).unwrap();
+    let mut seen = 0;
+    let mut all_of = |child: &mut Child, packets: u64| {
+        while seen < packets {
+            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
+            seen +=
+                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
+        }
+    };
+    bench.send_with(PACKETS, "socket", HOSTS);
+    all_of(&mut child, PACKETS);
+    let stats = ask(bench, &child, &["stats"]);
+    let hits = |stats: &Value| [0, 1].map(|at| field(&stats["rules"][at]["hits"], "packets") / EACH);
+    assert_eq!(hits(&stats), [64, 32], "{stats}");
+    assert_eq!(
+        (field(&stats["sets"][0], "entries"), field(&stats["sets"][1], "entries")),
+        (65, 36),
+        "{stats}"
+    );
+
+    // Other lists: the rules stay as they were, and go on counting.
+    ask(bench, &child, &["load", &second]);
+    bench.send_with(PACKETS, "socket", HOSTS);
+    all_of(&mut child, 2 * PACKETS);
+    assert_eq!(hits(&ask(bench, &child, &["stats"])), [64 + 96, 32 + 104]);
+    // A set that is in force can be asked by another rule.
+    ask(bench, &child, &["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
+    let pid = child.pid().to_string();
+    let words = ["rules", "add", "id=4", "dst-in=threads", "action=drop", "--pid", &pid];
+    let finished = bench.wirelane(&words).finish(LIMIT).unwrap();
+    assert!(
+        !finished.status.success() && finished.stderr.contains("there is no set 'threads'"),
+        "{}",
+        finished.stderr
+    );
+
+    // Under traffic: whatever the list is, all that is sent is in it.
+    let whole = [
+        rules(folder.path(), "all", (0, 256), (0, 1), ""),
+        rules(folder.path(), "more", (0, 300), (0, 1), "confirm = true"),
+    ];
+    ask(bench, &child, &["load", &whole[0]]);
+    let before = ask(bench, &child, &["stats"]);
+    let packets = 4 * PACKETS;
+    let loads = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| bench.send_with(packets, "socket", HOSTS));
+        let mut loads = 0;
+        while !sending.is_finished() {
+            loads += 1;
+            ask(bench, &child, &["load", &whole[loads % 2]]);
+        }
+        assert_eq!(sending.join().unwrap(), packets);
+        loads
+    });
+    all_of(&mut child, 2 * PACKETS + packets);
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    println!("{hook}: {loads} lists under traffic");
+    let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
+    assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");
+    assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS + packets, 0), "{last}");
+    assert_eq!(field(&last, "filtered"), (64 + 96) * EACH + packets, "{last}");
+    assert_eq!(field(&last, "absorbed"), (32 + 104) * EACH, "{last}");
+}
+
+#[test]
+fn named_sets_decide_on_veth() {
+    if !require_root("named_sets_decide_on_veth") {
+        return;
+    }
+    for hook in ["native", "generic", "tc"] {
+        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
+        spread_by_hash(&lab, 2);
+        decide(&lab, hook);
+    }
+}
+
+#[test]
+fn named_sets_decide_on_virtio_net() {
+    let Some(guest) = Guest::find("named_sets_decide_on_virtio_net") else { return };
+    // The others are as on veth.
+    decide(&guest, "native");
+}

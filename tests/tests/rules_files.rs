@@ -1,0 +1,172 @@
+//! Rules on capture files, and the commands that need no capture: `rules check` and `rules explain`. No root.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use wirelane_tests::recordings::{write_header, write_packet};
+use wirelane_tests::wirelane_binary;
+
+fn wirelane(words: &[&str]) -> Output {
+    Command::new(wirelane_binary().unwrap()).args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The last object of a command that went well.
+fn last(words: &[&str]) -> Value {
+    let output = wirelane(words);
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap()
+}
+
+fn file(folder: &Path, name: &str, content: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// When captures begin.
+const START_NS: u64 = 1_700_000_000_000_000_000;
+
+/// A capture of so many UDP packets of 100 bytes, a millisecond apart.
+fn captured(folder: &Path, packets: u64) -> String {
+    let path = folder.join("capture.pcap");
+    let mut output = Vec::new();
+    write_header(&mut output).unwrap();
+    for number in 0..packets {
+        // From 192.0.2.1, port 4660, to 198.51.100.1, port 53.
+        let mut packet = vec![0x02; 12];
+        packet.extend([0x08, 0x00, 0x45, 0, 0, 86, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1]);
+        packet.extend([0x12, 0x34, 0, 53, 0, 66, 0, 0]);
+        packet.resize(100, number as u8);
+        write_packet(&mut output, START_NS + number * 1_000_000, &packet).unwrap();
+    }
+    fs::write(&path, output).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_file_is_counted_by_rules() {
+    const PACKETS: u64 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let capture = captured(folder.path(), PACKETS);
+    for (rules, expected) in [
+        ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"drop\"\n", (PACKETS, 0, 0)),
+        ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"count\"\n", (0, PACKETS, 0)),
+        ("default = \"drop\"\n[[rule]]\nid = 1\nprotocol = \"tcp\"\naction = \"pass\"\n", (PACKETS, 0, 0)),
+        ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"none\"\n", (0, 0, PACKETS)),
+    ] {
+        let rules = file(folder.path(), "rules.toml", rules);
+        let last = last(&["count", "-r", &capture, "--json", "--rules", &rules]);
+        let column = |name: &str| last[name].as_u64().unwrap();
+        let (filtered, absorbed, analysed) = expected;
+        assert_eq!(
+            (column("filtered"), column("absorbed"), column("analysed")),
+            (filtered, absorbed, analysed)
+        );
+        assert_eq!((column("seen"), column("delivered"), column("in_flight")), (PACKETS, analysed, 0));
+        let line = &last["rule_stats"]["rules"][0];
+        let hit = if last["rule_stats"]["default"] == "drop" { 0 } else { PACKETS };
+        assert_eq!(line["hits"]["packets"].as_u64().unwrap(), hit);
+        if hit > 0 {
+            assert_eq!(line["hits"]["bytes"], hit * 100);
+            assert_eq!(line["hits"]["first_ns"], START_NS);
+            assert_eq!(line["hits"]["last_ns"], START_NS + (PACKETS - 1) * 1_000_000);
+        }
+    }
+}
+
+/// A rule that packets make, by the time of packets: the first of every second passes.
+#[test]
+fn packets_of_a_file_make_rules_that_age() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = captured(folder.path(), 5000);
+    let rules = "[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"pass\"\n\
+                 insert = { fields = [\"protocol\"], action = \"drop\", hard = 1 }\n";
+    let rules = file(folder.path(), "rules.toml", rules);
+    let last = last(&["count", "-r", &capture, "--json", "--rules", &rules]);
+    assert_eq!((last["analysed"].as_u64(), last["filtered"].as_u64()), (Some(5), Some(4995)));
+    assert_eq!(last["rule_stats"]["rules"][0]["inserted"], 5);
+}
+
+/// What is recorded by rules is there, cut to what they say.
+#[test]
+fn a_file_is_recorded_by_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = captured(folder.path(), 100);
+    let out = folder.path().join("out.pcapng");
+    let rules = "[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"pass\"\ntruncate = 70\ntag = 3\n";
+    let rules = file(folder.path(), "rules.toml", rules);
+    let words = ["record", "-r", &capture, "-w", out.to_str().unwrap(), "--json", "--rules", &rules];
+    let last = last(&words);
+    assert_eq!(last["analysed"], 100);
+    let mut records = 0;
+    let mut source = wirelane::FileSource::open(&out, wirelane::FileOptions::default()).unwrap();
+    while let Some(batch) = source.next_batch(std::time::Duration::ZERO).unwrap() {
+        for record in batch {
+            assert_eq!((record.data().len(), record.wire_len()), (70, 100));
+            records += 1;
+        }
+    }
+    assert_eq!(records, 100);
+}
+
+#[test]
+fn check_says_what_a_file_has_and_every_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = file(folder.path(), "good.toml", "[[rule]]\nid = 1\nport = 80\naction = \"drop\"\n");
+    let output = wirelane(&["rules", "check", &good]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("1 wildcard rules, 0 precise rules"), "{}", text(&output.stdout));
+    assert_eq!(last(&["rules", "check", &good, "--json"])["rules"], 1);
+    let bad =
+        "[[rule]]\nid = 1\nprot = 80\naction = \"drop\"\n[[rule]]\nid = 1\nport = 99999\naction = \"dorp\"\n";
+    let bad = file(folder.path(), "bad.toml", bad);
+    let output = wirelane(&["rules", "check", &bad]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for place in ["bad.toml:3:1", "bad.toml:7:8", "bad.toml:8:10"] {
+        assert!(said.contains(place), "{place} in {said}");
+    }
+    // The same where a capture is to be started by it: before anything is done.
+    let capture = captured(folder.path(), 1);
+    let output = wirelane(&["count", "-r", &capture, "--rules", &bad]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    let output = wirelane(&["count", "-r", &capture, "--rules-room", "rules=0"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn explain_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "[[rule]]\nid = 1\nname = \"web\"\nport = 80\naction = \"drop\"\n\
+                 [[rule]]\nid = 2\nprotocol = \"udp\"\naction = \"count\"\n\
+                 [[rule]]\nid = 3\naction = \"pass\"\n";
+    let rules = file(folder.path(), "rules.toml", rules);
+    let capture = captured(folder.path(), 3);
+    let output = wirelane(&["rules", "explain", &rules, &capture, "--number", "2"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in
+        ["rule 1 (web): not hit: port = 80", "rule 2: hit: count", "rule 3: not asked", "=> count, by rule 2"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    // The same packet in hex digits.
+    let bytes = fs::read(&capture).unwrap();
+    let hex: String = bytes[24 + 16..24 + 16 + 100].iter().map(|byte| format!("{byte:02x}")).collect();
+    let explained = last(&["rules", "explain", &rules, &hex, "--json"]);
+    assert_eq!((&explained["action"], &explained["rule_id"]), (&"count".into(), &2.into()));
+    for (words, reason) in [
+        (["rules", "explain", &rules, &capture, "--number", "9"], "3 packets, and no number 9"),
+        (["rules", "explain", &rules, "/no/such/file", "--number", "1"], "neither a capture file nor"),
+    ] {
+        let output = wirelane(&words);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+}
