@@ -9,7 +9,7 @@
 //! B the generator runs on, and what the device's queue of 256 frames cannot hold is dropped before the hook.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -169,15 +169,15 @@ impl Bed {
     }
 
     /// Gives the session of a process that was started here its nice value too: with autogroups (sched(7)), that of
-    /// the process counts within its session only. Waits until the process has its own session.
+    /// the process counts within its session only. Waits until the session has its autogroup.
     ///
     /// # Errors
-    /// Where it has ended, or the value is refused.
+    /// Where it gets none, or the value is refused.
     pub fn favour(&self, pid: u32) -> Result<()> {
-        let path = format!("/proc/{pid}/autogroup");
-        if !process::has_own_session(pid, Duration::from_secs(5))? || !Path::new(&path).exists() {
+        if !process::has_own_autogroup(pid, Duration::from_secs(5))? {
             return Ok(());
         }
+        let path = format!("/proc/{pid}/autogroup");
         fs::write(&path, self.cores.nice.to_string()).with_context(|| path)
     }
 

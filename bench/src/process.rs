@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// CPU time that all threads of a process have used, from the scheduler's own count in nanoseconds
 /// (Documentation/scheduler/sched-stats.rst in the kernel tree).
@@ -23,22 +23,36 @@ pub fn run_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Waits until a process leads a session of its own; false where it does not in time, or has ended.
+/// Waits until a process that calls setsid(2) has the autogroup of its new session (sched(7)); false where the kernel
+/// has no autogroups, or the process has ended. The kernel gives it a moment after the session, and refuses to weigh
+/// what is in no autogroup.
 ///
 /// # Errors
-/// Where the kernel's answer cannot be read.
-pub fn has_own_session(pid: u32, timeout: Duration) -> Result<bool> {
+/// Where it still has ours when the time is over.
+pub fn has_own_autogroup(pid: u32, timeout: Duration) -> Result<bool> {
+    let name = |process: &str| {
+        let text = fs::read_to_string(format!("/proc/{process}/autogroup")).ok()?;
+        Some(text.split_whitespace().next().unwrap_or_default().to_owned())
+    };
     let end = Instant::now() + timeout;
     while Instant::now() < end {
-        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Ok(false) };
-        // Field 6 of proc_pid_stat(5), four behind the name, which may hold blanks.
-        let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(3));
-        if session.context("/proc/PID/stat is odd")? == pid.to_string() {
+        let (Some(ours), Some(its)) = (name("self"), name(&pid.to_string())) else { return Ok(false) };
+        if !its.is_empty() && its != ours {
             return Ok(true);
+        }
+        if state(pid).is_none_or(|state| state == 'Z') {
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(false)
+    bail!("process {pid} has no autogroup of its own within {timeout:?}")
+}
+
+/// A process's state by proc_pid_stat(5): `R`, `S`, `Z` and so on; none where it has ended and been waited for.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold blanks.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Waits until a process has an AF_PACKET socket that receives, seen from its own network namespace.
@@ -130,6 +144,8 @@ pub fn load_average() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -148,6 +164,26 @@ mod tests {
         assert!(is_running_socket("00000000c64b8c9f 3      3    0003   2     1 0      0      38261"));
         assert!(!is_running_socket("00000000c64b8c9f 3      3    0003   2     0 0      0      38261"));
         assert!(!is_running_socket("00000000c64b8c9f 3      3    0000   0     1 0      0      38261"));
+    }
+
+    #[test]
+    fn an_autogroup_comes_with_a_session_of_its_own() {
+        let start = |words: &[&str]| Command::new(words[0]).args(&words[1..]).spawn().unwrap();
+        if !fs::exists("/proc/self/autogroup").unwrap() {
+            return;
+        }
+        let (mut own, mut ours) = (start(&["setsid", "sleep", "60"]), start(&["sleep", "60"]));
+        assert!(has_own_autogroup(own.id(), Duration::from_secs(20)).unwrap());
+        assert!(has_own_autogroup(ours.id(), Duration::from_millis(50)).is_err());
+        for child in [&mut own, &mut ours] {
+            child.kill().unwrap();
+        }
+        // Ended, waited for or not.
+        assert!(!has_own_autogroup(ours.id(), Duration::from_secs(20)).unwrap());
+        for child in [&mut own, &mut ours] {
+            child.wait().unwrap();
+        }
+        assert!(!has_own_autogroup(own.id(), Duration::from_secs(20)).unwrap());
     }
 
     #[test]
