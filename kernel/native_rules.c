@@ -22,6 +22,15 @@ struct wl_rule_env {
 	/* The named sets of the tests. */
 	const void *members;
 	int (*has)(const void *members, __u32 test, const struct wl_member *key);
+	/* The automata that search payloads. */
+	const struct wl_search_page *pages;
+	const struct wl_search_outputs *outputs;
+	__u32 page_count;
+	__u32 outputs_count;
+	/* The packet, as far as it was captured. */
+	const __u8 *data;
+	__u32 length;
+	__u32 pad2;
 };
 
 #include "packet/judge.h"
@@ -88,6 +97,40 @@ static __always_inline int wl_precise_insert(const struct wl_rule_env *env, cons
 	return env->insert(env->precises, key, value, there);
 }
 
+static __always_inline const struct wl_search_page *wl_search_page(const struct wl_rule_env *env, __u32 at)
+{
+	return at < env->page_count ? &env->pages[at] : NULL;
+}
+
+static __always_inline const struct wl_search_outputs *wl_search_outputs_of(const struct wl_rule_env *env,
+									    __u32 at)
+{
+	return at < env->outputs_count ? &env->outputs[at] : NULL;
+}
+
+static __always_inline void wl_search_ended(const struct wl_rule_env *env, struct wl_rule_work *work,
+					    __u32 state, __u32 end)
+{
+	wl_search_note(env, work, state, end);
+}
+
+static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule_set *set,
+			     const struct wl_parsed *parsed, const struct wl_ip *chosen,
+			     struct wl_rule_work *work)
+{
+	struct wl_search *search = &work->search;
+
+	wl_search_begin(set, parsed, chosen, work);
+	while (search->left) {
+		search->length = search->left < WL_SEARCH_BLOCK ? search->left : WL_SEARCH_BLOCK;
+		memcpy(search->block, env->data + search->from, search->length);
+		wl_search_walk(env, work, 0);
+		wl_search_walk(env, work, 1);
+		wl_search_next(work);
+	}
+	wl_search_count(set->search_slot < env->count_count ? &env->counts[set->search_slot] : NULL, work);
+}
+
 void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,
 		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
 		     struct wl_judged *judged);
@@ -98,11 +141,17 @@ void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *se
 		     struct wl_judged *judged)
 {
 	const struct wl_ip *chosen = wl_choose(parsed, inner);
-	struct wl_rule_work work = {.facts = *facts};
+	struct wl_rule_work work;
 
+	work.facts = *facts;
+	work.search.captured = env->length;
 	wl_rules_begin(&work);
 	if (wl_rules_precise(env, set, parsed, chosen, &work))
 		wl_rules_wildcard(env, set, parsed, chosen, &work);
+	if (work.search.phase == WL_SEARCH_ASKED) {
+		wl_native_search(env, set, parsed, chosen, &work);
+		wl_rules_wildcard(env, set, parsed, chosen, &work);
+	}
 	wl_rules_end(set, &work);
 	*judged = work.judged;
 }

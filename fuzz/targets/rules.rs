@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use wirelane::Error;
-use wirelane::rules::{PreciseRule, Reference, Room, Rule, RuleSet, Seen};
-use wirelane_datapath::judge::{Inserted, PreciseTable, judge};
+use wirelane::rules::{PreciseRule, Reference, Room, Rule, RuleSet};
+use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, LiveCounts, Precise, PreciseKey, judged_flags};
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("what was read compiles");
     assert!(flat.nodes.len() <= room.nodes && flat.classes.len() <= room.classes);
 
-    let counts: Vec<LiveCounts> = set.rules.iter().map(|_| LiveCounts::default()).collect();
+    let counts: Vec<LiveCounts> = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
     let mut table = Table(set.precise.iter().map(|rule| rule.entry(0)).collect());
     let mut reference = Reference::new(&set, 0);
     for (turn, link) in [LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet].into_iter().enumerate() {
@@ -72,8 +72,9 @@ fuzz_target!(|data: &[u8]| {
             seed: 7,
         };
         for inner in [false, true] {
-            let ours = judge(&flat, &counts, &mut table, &parsed, inner, &facts);
-            let expected = reference.judge(&parsed, inner, &facts, "eth0");
+            let packet = Packet { parsed: &parsed, data: &packet, inner };
+            let ours = judge(&flat, &counts, &mut table, packet, &facts);
+            let expected = reference.judge(packet, &facts, "eth0");
             let decided = |judged: wirelane_datapath::rules::Judged| {
                 let tagged = judged.flags & judged_flags::TAGGED != 0;
                 (
@@ -82,23 +83,14 @@ fuzz_target!(|data: &[u8]| {
                     judged.truncate,
                     judged.flags,
                     judged.hits,
+                    judged.pattern,
                     tagged.then_some(judged.tag),
                 )
             };
             assert_eq!(decided(ours), decided(expected), "{set:?}, {parsed:?}");
-            assert!(
-                !set.explain(&Seen {
-                    parsed: &parsed,
-                    inner,
-                    facts: &facts,
-                    device: "eth0",
-                    sets: &set.sets
-                })
-                .to_string()
-                .is_empty()
-            );
+            assert!(!set.explain(packet, &facts, "eth0").to_string().is_empty());
         }
     }
     let ours = counts.iter().map(LiveCounts::read);
-    assert!(ours.eq(reference.counts().iter().copied()), "{set:?}");
+    assert!(ours.eq(reference.counts().iter().copied().chain([reference.searched()])), "{set:?}");
 });

@@ -168,7 +168,7 @@ static __always_inline int wl_rule_at_home(struct wl_rule_work *work)
 #define WL_RULE_SELDOM		 WL_DIM_KIND
 #define WL_RULE_SOME_SELDOM(set) (wl_rule_fresh((set)->used) >> WL_RULE_SELDOM)
 
-/* Finds the classes of a packet. 0: no clause accepts it. */
+/* Finds the classes of a packet, but for its payload. 0: no clause accepts it. */
 static __always_inline int wl_rules_classify(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					     const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					     struct wl_rule_work *work)
@@ -265,11 +265,35 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 	return wl_rule_at_home(work);
 }
 
-/* The clauses of one word that accept the packet. */
+/*
+ * Of clauses of one word that accept the packet but for its payload, those that do altogether. Where the
+ * first of them asks about the payload, and it has not been searched: none, and it is to be searched.
+ */
+static __always_inline __u64 wl_rule_payload(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					     struct wl_rule_work *work, __u32 word, __u64 bits)
+{
+	int done = wl_rule_fresh(work->search.phase) == WL_SEARCH_DONE;
+	const struct wl_rule_class *class =
+	    wl_rules_class(env, done ? work->of[WL_DIM_PAYLOAD] : set->dims[WL_DIM_PAYLOAD].absent);
+	__u64 of;
+
+	if (!class)
+		return 0;
+	of = class->words[word & (WL_RULE_WORDS - 1)];
+	if (wl_rule_fresh(work->search.phase) == WL_SEARCH_DONE)
+		return bits & of;
+	if (!(bits & -bits & of))
+		return bits;
+	wl_rule_fresh(work->search.phase) = WL_SEARCH_ASKED;
+	return 0;
+}
+
+/* The clauses of one word that accept the packet, from work->from on; the first of them for certain. */
 static __always_inline __u64 wl_rule_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
-					  const struct wl_rule_work *work, __u32 word)
+					  struct wl_rule_work *work, __u32 word)
 {
 	const struct wl_rule_class *class = wl_rules_class(env, 0);
+	__u32 from = wl_rule_fresh(work->from);
 	__u64 bits;
 	__u32 i;
 
@@ -279,13 +303,17 @@ static __always_inline __u64 wl_rule_word(const struct wl_rule_env *env, const s
 	for (i = 0; i < WL_RULE_DIMS_USED; i++) {
 		if (i == WL_RULE_SELDOM && !WL_RULE_SOME_SELDOM(set))
 			break;
-		if (!WL_RULE_USED(set, i))
+		if (i == WL_DIM_PAYLOAD || !WL_RULE_USED(set, i))
 			continue;
 		class = wl_rules_class(env, work->of[i]);
 		if (!class)
 			return 0;
 		bits &= class->words[word & (WL_RULE_WORDS - 1)];
 	}
+	if (word == from >> 6)
+		bits &= ~0ULL << (from & 63);
+	if (bits && WL_RULE_USED(set, WL_DIM_PAYLOAD))
+		bits = wl_rule_payload(env, set, work, word, bits);
 	return bits;
 }
 

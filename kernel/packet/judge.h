@@ -7,6 +7,9 @@
  *	wl_rules_begin(work)
  *	if (wl_rules_precise(...))	precise rules; not 0: wildcard rules come next
  *		wl_rules_wildcard(...)	finds the rules that are hit, and calls wl_rules_act() for each
+ *	if work->search.phase is WL_SEARCH_ASKED then
+ *		wl_search_begin(...)	and the rest of search.h; after wl_search_count()
+ *		wl_rules_wildcard(...)	goes on from where it was
  *	wl_rules_end(set, work)
  *
  * Whoever includes this file first defines what classify.h needs, and:
@@ -26,6 +29,7 @@
 
 #include "packet/classify.h"
 #include "packet/members.h"
+#include "packet/search.h"
 
 /* What wl_precise_insert() returns. */
 #define WL_INSERTED    0
@@ -272,7 +276,10 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 /* Each turn of the walk finds a hit or is done with a word; the hit too many is found, too. */
 #define WL_RULE_TURNS (WL_RULE_WORDS + WL_RULE_HITS + 1)
 
-/* Goes through the wildcard rules that accept the packet, in order, until one says stop. */
+/*
+ * Goes through the wildcard rules that accept the packet, in order, until one says stop, or one asks about a
+ * payload that has not been searched.
+ */
 static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					      const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					      struct wl_rule_work *work)
@@ -282,18 +289,22 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 	const struct wl_rule *rule;
 	__u64 live, bits;
 
-	if (!wl_rules_classify(env, set, parsed, chosen, work))
-		return;
-	wl_rule_fresh(work->from) = 0;
+	if (wl_rule_fresh(work->search.phase) == WL_SEARCH_DONE) {
+		from = wl_rule_step(env, set->dims[WL_DIM_PAYLOAD].root, work->search.held);
+		work->of[WL_DIM_PAYLOAD] = from ^ WL_RULE_LEAF;
+	} else {
+		if (!wl_rules_classify(env, set, parsed, chosen, work))
+			return;
+		wl_rule_fresh(work->from) = 0;
+	}
 	for (turn = 0; turn < WL_RULE_TURNS; turn++) {
 		live = wl_rule_fresh(work->live);
 		if (!live)
 			return;
 		word = wl_lowest_bit(live);
 		bits = wl_rules_word(env, set, work, word);
-		from = wl_rule_fresh(work->from);
-		if (word == from >> 6)
-			bits &= ~0ULL << (from & 63);
+		if (wl_rule_fresh(work->search.phase) == WL_SEARCH_ASKED)
+			return;
 		if (!bits) {
 			wl_rule_fresh(work->live) = live & (live - 1);
 			continue;
@@ -319,10 +330,11 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 	}
 }
 
-/* The caller has filled work->facts. */
+/* The caller has filled work->facts and work->search.captured. */
 static __always_inline void wl_rules_begin(struct wl_rule_work *work)
 {
 	__builtin_memset(&work->judged, 0, sizeof(work->judged));
+	wl_rule_fresh(work->search.phase) = WL_SEARCH_UNASKED;
 }
 
 /* work->judged is the result then. */

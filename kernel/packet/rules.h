@@ -36,6 +36,12 @@
  *  - no verdict by then: the set's default.
  *  The rule that is named is the one whose verdict holds, else the first that was hit, else 0.
  *
+ * One dimension is met last, and seldom: the payload (WL_DIM_PAYLOAD), which has to be searched for patterns
+ * first (search.h). Its classes do not choose the words that are looked at, and it is no clause's home. Only
+ * where the first clause that is left asks about it (the class wl_rule_field.absent has all that do) is the
+ * packet searched, once; then its class is ANDed to the others. So a packet is not searched that a rule before
+ * has decided about, or that no such rule would fit anyway.
+ *
  * Rust mirrors the structs in crates/datapath/src/rules.rs; a test holds the two together.
  */
 #ifndef WL_PACKET_RULES_H
@@ -50,6 +56,7 @@
 #define WL_RULE_LEAF	 0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	 2	     /* of a group, of which one is in use */
 #define WL_RULE_MEMBERS	 8	     /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
+#define WL_RULE_PATTERNS 8	     /* names of patterns, the same way: bits of WL_DIM_PAYLOAD */
 #define WL_RULE_NO_VLAN	 0x1000	     /* the VLAN of a packet without a tag */
 #define WL_RULE_NO_LIMIT 0	     /* wl_rule.truncate, wl_precise.truncate: the packet is not truncated */
 
@@ -72,7 +79,8 @@ enum wl_rule_dim {
 	WL_DIM_ETHERTYPE = 11,	/* 2 bytes: wl_parsed.eth_type; absent where that is 0 */
 	WL_DIM_ICMP_TYPE = 12,	/* 1 byte; absent without WL_IP_ICMP */
 	WL_DIM_SETS = 13,	/* 1 byte: bit per test of wl_rule_set.member that holds; never absent */
-	WL_RULE_DIMS_USED = 14, /* those behind are room for more */
+	WL_DIM_PAYLOAD = 14,	/* 1 byte: bit per name of which a pattern was found; never absent */
+	WL_RULE_DIMS_USED = 15, /* those behind are room for more */
 	WL_RULE_DIMS = 16,
 };
 
@@ -115,6 +123,39 @@ struct wl_rule_node {
 	__u32 next[256];
 };
 
+#define WL_SEARCH_BYTES	  16384 /* of a payload that are searched, at most */
+#define WL_SEARCH_BLOCK	  128	/* bytes that are searched in one go */
+#define WL_SEARCH_OUTPUTS 1024	/* ends of patterns that are looked at in one packet, at most */
+#define WL_SEARCH_AT_ONCE 128	/* patterns that end at one place, at most */
+#define WL_SEARCH_FOUND	  4	/* ids of patterns in a record */
+#define WL_SEARCH_PAGE	  64	/* states, and outputs, in one element of a map */
+#define WL_SEARCH_HIT	  0x80000000u /* of wl_search_node.next: patterns end in that state */
+#define WL_SEARCH_NONE	  0xffffffffu /* wl_rule_set.search_root: there are no such patterns */
+
+/* A state of the automaton that searches a payload for patterns. */
+struct wl_search_node {
+	__u32 next[256]; /* the next state, by byte, and WL_SEARCH_HIT */
+	__u32 first;	 /* of its outputs */
+	__u32 count;
+};
+
+/* States that lie near each other are asked for together: most steps stay within a page. */
+struct wl_search_page {
+	struct wl_search_node node[WL_SEARCH_PAGE];
+};
+
+/* A pattern that ends in a state. It counts only where it ends within these bytes of the payload. */
+struct wl_search_output {
+	__u32 id;   /* from 1 on */
+	__u32 from; /* it ends behind so many bytes, or more */
+	__u32 last; /* or less */
+	__u32 bits; /* of WL_DIM_PAYLOAD */
+};
+
+struct wl_search_outputs {
+	struct wl_search_output output[WL_SEARCH_PAGE];
+};
+
 /* The clauses that a value of one dimension satisfies. Class 0 has all clauses of its set. */
 struct wl_rule_class {
 	__u64 summary; /* bit w: words[w] is not 0. Beside the first words, which small sets make do with */
@@ -130,6 +171,7 @@ enum wl_rule_verdict {
 	WL_VERDICT_PASS = 1,   /* delivered */
 	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
 	WL_VERDICT_ABSORB = 3, /* counted by the rule, and no more: `absorbed` in the ledger */
+	WL_VERDICT_SEARCH = 4, /* nothing yet: the payload has to be searched first (never the last word) */
 };
 
 /* wl_rule.flags and wl_precise.flags */
@@ -161,7 +203,8 @@ struct wl_rule {
 struct wl_rule_field {
 	__u32 root;   /* a node, or WL_RULE_LEAF and a class */
 	__u32 root6;  /* WL_DIM_SRC and WL_DIM_DST: of IPv6 addresses */
-	__u32 absent; /* the class (without WL_RULE_LEAF) of packets that lack the field */
+	__u32 absent; /* the class (without WL_RULE_LEAF) of packets that lack the field; WL_DIM_PAYLOAD: of
+			 the clauses that ask about it */
 	__u32 pad;
 };
 
@@ -185,12 +228,16 @@ struct wl_rule_set {
 	__u32 used;   /* bit per dimension that some clause asks about; the others are not looked at */
 	__u32 shapes; /* of precise rules, in `shape` */
 	__u32 slots;  /* counters of each lane, of which a rule's slot is one */
-	__u32 pad;
+	__u32 search_slot; /* of them: what searching has done (wl_search_count()) */
 	struct wl_rule_field dims[WL_RULE_DIMS];
 	__u32 shape[WL_RULE_SHAPES]; /* WL_SHAPE_*, in the order in which they are looked for */
 	__u16 rule_of[WL_RULES_MAX]; /* clause -> index into rule[] */
 	struct wl_rule rule[WL_RULES_MAX];
 	__u8 member[WL_RULE_MEMBERS]; /* WL_MEMBER_*; 0 behind the last test */
+	__u32 search_root[2]; /* the state in which a search begins: for bytes as they are, and for letters of
+				 either case */
+	__u32 search_reach;   /* no pattern counts that ends behind so many bytes */
+	__u32 pad;
 };
 
 /*
@@ -251,6 +298,8 @@ struct wl_precise {
 /* wl_judged.flags */
 #define WL_JUDGED_TAGGED 0x1 /* `tag` is valid */
 #define WL_JUDGED_MORE	 0x2 /* there were more hits than WL_RULE_HITS: the rules behind were not looked at */
+#define WL_JUDGED_HALF	 0x4 /* not all of the payload was searched that should have been */
+#define WL_JUDGED_FOUND	 0x8 /* more patterns were found than there are in `pattern` */
 
 /* What was decided. */
 struct wl_judged {
@@ -260,6 +309,7 @@ struct wl_judged {
 	__u32 tag;
 	__u32 flags; /* WL_JUDGED_* */
 	__u32 hits;  /* wildcard rules */
+	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, as they were found; 0 behind the last */
 };
 
 /* What a packet is judged by beside what was parsed. */
@@ -269,6 +319,25 @@ struct wl_rule_facts {
 	__u32 queue;
 	__u32 egress; /* not 0: the packet is leaving the device */
 	__u32 seed;   /* of the flow hash */
+};
+
+/* wl_search.phase */
+#define WL_SEARCH_UNASKED 0
+#define WL_SEARCH_ASKED	  1 /* judging goes on once the payload has been searched */
+#define WL_SEARCH_DONE	  2
+
+/* Where a payload is searched. */
+struct wl_search {
+	__u32 phase;
+	__u32 captured; /* bytes of the packet that there are; the caller's */
+	__u32 from;	/* the packet's byte at which the next block begins */
+	__u32 left;	/* bytes from there on that are still to be searched */
+	__u32 at;	/* bytes of the payload that have been */
+	__u32 length;	/* of the block */
+	__u32 held;	/* the byte of WL_DIM_PAYLOAD */
+	__u32 outputs;	/* that were looked at */
+	__u32 state[2]; /* by wl_rule_set.search_root */
+	__u8 block[WL_SEARCH_BLOCK];
 };
 
 /*
@@ -291,11 +360,12 @@ struct wl_rule_work {
 	__u32 target;	   /* the group and its set */
 	__u32 makes;
 	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
-	__u32 of[14];		  /* by dimension: the class that was found, where the dimension is used */
-	__u64 bits;		  /* clauses of the word at hand that accept the packet */
+	__u32 of[15];		  /* by dimension: the class that was found, where the dimension is used */
 	__u32 lane;
+	__u64 bits; /* clauses of the word at hand that accept the packet */
 	__u32 held; /* the byte of WL_DIM_SETS */
 	struct wl_member member;
+	struct wl_search search;
 };
 
 #endif

@@ -6,6 +6,11 @@
 #include "hook.h"
 #include "maps.h"
 #include "rules.h"
+#include "search.h"
+
+/* Bits of what wl_rules_of() is asked. */
+#define WL_RULES_INNER	  0x1 /* headers inside a tunnel count */
+#define WL_RULES_SEARCHED 0x2 /* the payload has been searched */
 
 static __always_inline __u32 wl_target_group(__u32 target)
 {
@@ -84,11 +89,41 @@ static __always_inline void *wl_rules_exacts(__u32 target, __u32 test)
 	return bpf_map_lookup_elem(&wl_exacts, &key);
 }
 
+static __always_inline void *wl_rules_pages(__u32 target)
+{
+	__u32 key = wl_target_set(target);
+
+	return bpf_map_lookup_elem(&wl_search_pages, &key);
+}
+
+static __always_inline void *wl_rules_outputs(__u32 target)
+{
+	__u32 key = wl_target_set(target);
+
+	return bpf_map_lookup_elem(&wl_search_outputs, &key);
+}
+
+/* Searches the lane's payload. For global functions see wl_copy_xdp(). */
+__noinline int wl_search_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
+{
+	if (packet)
+		wl_search_payload(ctx, WL_HOOK_XDP, packet->lane, target, packet->vlan);
+	return 0;
+}
+
+__noinline int wl_search_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
+{
+	if (packet)
+		wl_search_payload(ctx, WL_HOOK_SKB, packet->lane, target, packet->vlan);
+	return 0;
+}
+
 /*
  * The verdict of a group's rules, whose number is `target`; what goes into the record is in *packet. Needs no
- * context, so that all hooks share it. WL_VERDICT_NONE: the set is not there, which cannot be.
+ * context, so that all hooks share it: WL_VERDICT_SEARCH has the caller search the payload, and call this
+ * again. WL_VERDICT_NONE: the set is not there, which cannot be.
  */
-__noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 inner)
+__noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 {
 	struct wl_parsed *parsed;
 	struct wl_rule_work *work;
@@ -104,11 +139,14 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 inner)
 	work->facts.queue = packet->queue;
 	work->facts.egress = !!(packet->flags & WL_REC_EGRESS);
 	work->facts.seed = wl_config.seed;
-	verdict = wl_rules_judge(packet->lane, target, inner);
+	work->search.captured = packet->wire_len;
+	verdict = wl_rules_judge(packet->lane, target, how & WL_RULES_INNER, how & WL_RULES_SEARCHED);
 	packet->rule_id = work->judged.rule_id;
 	packet->truncate = work->judged.truncate;
 	packet->tagged = work->judged.flags & WL_JUDGED_TAGGED;
 	packet->tag = work->judged.tag;
+	packet->found = wl_rule_fresh(work->judged.pattern[0]) ? sizeof(struct wl_found) : 0;
+	packet->half = wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF ? WL_REC_HALF_SEARCHED : 0;
 	return verdict;
 }
 

@@ -6,27 +6,9 @@
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "hook.h"
+#include "fetch.h"
 #include "instance.h"
 #include "packet/cursor.h"
-
-/* `most`, a constant, is how many bytes there is room for. */
-static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len,
-					 __u32 most)
-{
-	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
-	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
-	 */
-	barrier_var(len);
-	if (len > most)
-		return -1;
-	barrier_var(len);
-	if ((__s32)len < 1)
-		return -1;
-	if (hook == WL_HOOK_XDP)
-		return bpf_xdp_load_bytes(ctx, offset, to, len);
-	return bpf_skb_load_bytes(ctx, offset, to, len);
-}
 
 /* A packet of one to two times as many bytes is copied as its first and its last so many; they may overlap.
  */

@@ -170,6 +170,37 @@ struct {
 	__array(values, struct wl_exact_map);
 } wl_exacts SEC(".maps");
 
+/* The automata that search payloads, which differ in size too. They are filled before they are put here. */
+struct wl_search_page_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_search_page));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_search_page_map);
+} wl_search_pages SEC(".maps");
+
+struct wl_search_output_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_search_outputs));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
+	__type(key, __u32);
+	__array(values, struct wl_search_output_map);
+} wl_search_outputs SEC(".maps");
+
 /* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
 struct wl_data_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -74,6 +74,35 @@ static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
 	return (struct wl_tail *)(room + at);
 }
 
+/* The same of the patterns that were found. */
+static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
+{
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_found))
+		return 0;
+	return (struct wl_found *)(room + at);
+}
+
+/* Writes them. */
+__noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
+{
+	struct wl_parsed *parsed;
+	struct wl_rule_work *work;
+	__u32 lane, i;
+
+	if (!packet || !found)
+		return 0;
+	lane = packet->lane;
+	work = wl_rules_lane(lane, &parsed);
+	if (!work)
+		return 0;
+	for (i = 0; i < WL_SEARCH_FOUND; i++)
+		found->id[i] = work->judged.pattern[i];
+	if (work->judged.flags & WL_JUDGED_FOUND)
+		found->id[WL_SEARCH_FOUND - 1] |= WL_FOUND_MORE;
+	return 0;
+}
+
 /* Copies the packet into the ring of one worker of group g. */
 static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 					    const struct wl_parsed *parsed, __u32 g, __u32 worker)
@@ -109,7 +138,8 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 
 	room = wl_ring_reserve(ring, data, ring_index, group->segments,
-			       size + packet->vlan * WL_PUT_BACK + packet->tagged * sizeof(struct wl_tail));
+			       size + packet->vlan * WL_PUT_BACK + packet->tagged * sizeof(struct wl_tail) +
+				   packet->found);
 	if (!room) {
 		ring->lost++;
 		return WL_LOST;
@@ -125,6 +155,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	wl_fill_record(record, parsed, chosen, hash);
 	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
+	record->flags |= packet->half;
 	if (cap_len < packet->wire_len)
 		record->flags |= WL_REC_SNAPPED;
 	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
@@ -141,6 +172,15 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			tail->pad = 0;
 			record->flags |= WL_REC_TAGGED;
 			size += sizeof(*tail);
+		}
+	}
+	if (packet->found) {
+		struct wl_found *found = wl_found_at(room, size);
+
+		if (found) {
+			wl_put_found((struct wl_packet *)packet, found);
+			record->flags |= WL_REC_FOUND;
+			size += sizeof(*found);
 		}
 	}
 	ring->delivered++;
@@ -228,19 +268,29 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
  * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *taken says whether
  * the group takes it from the host stack.
  */
-static __always_inline bool wl_rules_pass(struct wl_packet *packet, struct wl_group *group,
-					  struct wl_tally *tally, __u32 g, bool *taken)
+static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					  struct wl_group *group, struct wl_tally *tally, __u32 g,
+					  bool *taken)
 {
 	/* Once: its owner may change it meanwhile. */
-	__u32 rules = *(volatile __u32 *)&group->rules, verdict;
+	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
 
 	packet->rule_id = 0;
 	packet->truncate = 0;
 	packet->tagged = 0;
+	packet->found = 0;
+	packet->half = 0;
 	if (!rules)
 		return true;
-	verdict = wl_rules_of(packet, g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET,
-			      !!(group->flags & WL_GROUP_INNER));
+	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
+	verdict = wl_rules_of(packet, target, group->flags & WL_GROUP_INNER ? WL_RULES_INNER : 0);
+	if (verdict == WL_VERDICT_SEARCH) {
+		if (hook == WL_HOOK_XDP)
+			wl_search_xdp(ctx, packet, target);
+		else
+			wl_search_skb(ctx, packet, target);
+		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
+	}
 	if (verdict == WL_VERDICT_PASS)
 		return true;
 	tally->seen++;
@@ -286,7 +336,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			return false;
 		}
 	}
-	if (!wl_rules_pass(packet, group, tally, g, &taken))
+	if (!wl_rules_pass(ctx, hook, packet, group, tally, g, &taken))
 		return taken;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);

@@ -9,6 +9,7 @@
  *	wl_rules_set(target), wl_rules_nodes(target), wl_rules_classes(target), wl_rules_counts(target),
  *	wl_rules_precises(target): the set, and maps; NULL where there are none
  *	wl_rules_blooms(target, test), wl_rules_exacts(target, test): the named set of a test, the same way
+ *	wl_rules_pages(target), wl_rules_outputs(target): the automata that search payloads, the same way
  *
  * The parts are global functions, which the verifier walks once each, whatever they are given. Linux 6.1
  * takes no key out of memory that such a function was given: hence some look-ups are made twice.
@@ -31,6 +32,8 @@ static __always_inline void *wl_rules_counts(__u32 target);
 static __always_inline void *wl_rules_precises(__u32 target);
 static __always_inline void *wl_rules_blooms(__u32 target, __u32 test);
 static __always_inline void *wl_rules_exacts(__u32 target, __u32 test);
+static __always_inline void *wl_rules_pages(__u32 target);
+static __always_inline void *wl_rules_outputs(__u32 target);
 
 /* The maps that a part uses. */
 struct wl_rule_env {
@@ -39,7 +42,10 @@ struct wl_rule_env {
 	void *counts;
 	void *precises;
 	void *bloom; /* of the test at hand */
+	void *pages;
+	void *outputs;
 	__u32 target;
+	__u32 lane;
 };
 
 #include "packet/judge.h"
@@ -248,11 +254,33 @@ __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *w
 	return 0;
 }
 
+/* The lane's payload is to be searched. */
+__noinline int wl_rules_search(struct wl_rule_set *set, struct wl_parsed *parsed, struct wl_rule_work *work)
+{
+	if (set && parsed && work)
+		wl_search_begin(set, parsed, wl_rule_headers(work, parsed), work);
+	return 0;
+}
+
+/* It has been. */
+__noinline int wl_rules_searched(struct wl_rule_set *set, struct wl_rule_work *work, __u32 target)
+{
+	void *counts = wl_rules_counts(target);
+	__u32 key;
+
+	if (!set || !work || !counts)
+		return 0;
+	key = wl_rule_fresh(work->first_count) + set->search_slot;
+	wl_search_count(bpf_map_lookup_elem(counts, &key), work);
+	return 0;
+}
+
 /*
  * Judges the lane's packet: work->facts is what is known of it, work->judged the result. `inner`: by the
- * headers inside a tunnel, where there is one. The verdict; 0 where there is no such set.
+ * headers inside a tunnel, where there is one. The verdict; 0 where there is no such set. WL_VERDICT_SEARCH:
+ * whoever has the packet calls wl_search_payload(), and this again with `searched`.
  */
-static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner)
+static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner, int searched)
 {
 	struct wl_rule_set *set = wl_rules_set(target);
 	struct wl_parsed *parsed;
@@ -260,15 +288,24 @@ static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner)
 
 	if (!set || !work)
 		return WL_VERDICT_NONE;
-	work->target = target;
-	work->lane = lane;
-	work->first_count = lane * set->slots;
-	wl_rule_fresh(work->makes) = 0;
-	wl_rules_choose(work, parsed, inner);
-	wl_rules_begin(work);
-	if (!set->shapes || wl_rules_by_key(set, lane, target))
-		if (set->clauses)
-			wl_rules_by_class(set, parsed, work, target);
+	if (searched) {
+		wl_rules_searched(set, work, target);
+		wl_rules_by_class(set, parsed, work, target);
+	} else {
+		work->target = target;
+		work->lane = lane;
+		work->first_count = lane * set->slots;
+		wl_rule_fresh(work->makes) = 0;
+		wl_rules_choose(work, parsed, inner);
+		wl_rules_begin(work);
+		if (!set->shapes || wl_rules_by_key(set, lane, target))
+			if (set->clauses)
+				wl_rules_by_class(set, parsed, work, target);
+		if (wl_rule_fresh(work->search.phase) == WL_SEARCH_ASKED) {
+			wl_rules_search(set, parsed, work);
+			return WL_VERDICT_SEARCH;
+		}
+	}
 	if (wl_rule_fresh(work->makes))
 		wl_rules_make_all(set, work, lane, target);
 	wl_rules_end(set, work);

@@ -8,6 +8,7 @@
 
 #include "packet/parse.h"
 #include "rules.h"
+#include "search.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -79,6 +80,20 @@ struct {
 	__array(values, struct probe_exact_map);
 } probe_exacts SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_search_page);
+} probe_pages SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_search_outputs);
+} probe_outputs SEC(".maps");
+
 /* What the next run is to do, and where it works. */
 struct probe_lane {
 	struct wl_parsed parsed;
@@ -102,11 +117,17 @@ __noinline int wl_probe_parse(struct xdp_md *ctx, struct wl_parsed *parsed, __u3
 	return 0;
 }
 
-__noinline int wl_probe_judge(__u32 lane_key)
+__noinline int wl_probe_judge(__u32 lane_key, __u32 searched)
 {
 	struct probe_lane *lane = bpf_map_lookup_elem(&probe_lane, &lane_key);
 
-	return lane ? wl_rules_judge(lane_key, 0, lane->inner) : 0;
+	return lane ? wl_rules_judge(lane_key, 0, lane->inner, searched) : 0;
+}
+
+__noinline int wl_probe_search(struct xdp_md *ctx, __u32 lane_key)
+{
+	wl_search_payload(ctx, WL_HOOK_XDP, lane_key, 0, 0);
+	return 0;
 }
 
 static __always_inline struct wl_rule_work *wl_rules_lane(__u32 lane_key, struct wl_parsed **parsed)
@@ -160,17 +181,34 @@ static __always_inline void *wl_rules_exacts(__u32 target, __u32 test)
 	return bpf_map_lookup_elem(&probe_exacts, &test);
 }
 
+static __always_inline void *wl_rules_pages(__u32 target)
+{
+	wl_keep(target);
+	return &probe_pages;
+}
+
+static __always_inline void *wl_rules_outputs(__u32 target)
+{
+	wl_keep(target);
+	return &probe_outputs;
+}
+
 SEC("xdp.frags")
 int wl_rules_probe(struct xdp_md *ctx)
 {
 	struct probe_lane *lane;
-	__u32 key = 0;
+	__u32 key = 0, verdict;
 
 	lane = bpf_map_lookup_elem(&probe_lane, &key);
 	if (!lane)
 		return XDP_ABORTED;
 	wl_probe_parse(ctx, &lane->parsed, lane->link);
-	return wl_probe_judge(key);
+	lane->work.search.captured = bpf_xdp_get_buff_len(ctx);
+	verdict = wl_probe_judge(key, 0);
+	if (verdict != WL_VERDICT_SEARCH)
+		return verdict;
+	wl_probe_search(ctx, key);
+	return wl_probe_judge(key, 1);
 }
 
 /* The same without the judge, to subtract what the rest of a test run costs. */

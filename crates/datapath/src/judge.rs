@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use crate::layout::Parsed;
 use crate::members::{Member, Members};
 use crate::rules::{Class, Facts, FlatSet, Judged, LiveCounts, Node, Precise, PreciseKey, Set};
+use crate::search::{Outputs, Page};
 
 /// A table of precise rules, as the judge uses it.
 pub trait PreciseTable {
@@ -60,6 +61,13 @@ struct Env {
     insert: unsafe extern "C" fn(*mut c_void, *const PreciseKey, *const Precise, c_int) -> c_int,
     members: *const c_void,
     has: unsafe extern "C" fn(*const c_void, u32, *const Member) -> c_int,
+    pages: *const Page,
+    outputs: *const Outputs,
+    page_count: u32,
+    outputs_count: u32,
+    data: *const u8,
+    length: u32,
+    pad2: u32,
 }
 
 unsafe extern "C" {
@@ -109,7 +117,18 @@ unsafe extern "C" fn has(members: *const c_void, test: u32, member: *const Membe
     members.has(test as usize, member).into()
 }
 
-/// Judges a packet by a rule set, as the kernel does. `inner`: by the headers inside a tunnel, where there is one.
+/// A packet that is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'p> {
+    /// What the parser has found.
+    pub parsed: &'p Parsed,
+    /// Its bytes, as far as they were captured: a payload is searched in them.
+    pub data: &'p [u8],
+    /// The headers inside a tunnel count, where there is one.
+    pub inner: bool,
+}
+
+/// Judges a packet by a rule set, as the kernel does.
 /// `counts` has the wildcard rules' counters by [`crate::rules::Rule::slot`]; rules whose slot is beyond are not
 /// counted. (`wl_rules_judge()`, `kernel/packet/judge.h`)
 ///
@@ -118,10 +137,10 @@ pub fn judge(
     rules: &FlatSet,
     counts: &[LiveCounts],
     precise: &mut dyn PreciseTable,
-    parsed: &Parsed,
-    inner: bool,
+    packet: Packet<'_>,
     facts: &Facts,
 ) -> Judged {
+    let Packet { parsed, data, inner } = packet;
     let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let mut table = Table(precise);
     let env = Env {
@@ -137,6 +156,13 @@ pub fn judge(
         insert,
         members: (&raw const rules.members).cast(),
         has,
+        pages: rules.search.pages.as_ptr(),
+        outputs: rules.search.output_pages.as_ptr(),
+        page_count: length(rules.search.pages.len()),
+        outputs_count: length(rules.search.output_pages.len()),
+        data: data.as_ptr(),
+        length: length(data.len()),
+        pad2: 0,
     };
     let mut judged = Judged::default();
     // SAFETY: all pointers are those of references and slices that outlive the call, with the slices' lengths beside

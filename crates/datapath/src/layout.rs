@@ -166,6 +166,17 @@ pub struct Tail {
     pub pad: u32,
 }
 
+/// What follows that of a record with [`flags::FOUND`] (`struct wl_found`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Found {
+    /// Ids of patterns, as they were found; 0 behind the last. The last has [`FOUND_MORE`] if more were.
+    pub id: [u32; 4],
+}
+
+/// In the last of [`Found::id`]: more patterns were found (`WL_FOUND_MORE`).
+pub const FOUND_MORE: u32 = 0x8000_0000;
+
 /// Bytes of a [`RecordHeader`] in a ring.
 pub const RECORD_HEADER: usize = size_of::<RecordHeader>();
 
@@ -256,4 +267,9 @@ pub mod flags {
     pub const BATCH_CLOCK: u16 = 0x1000;
     /// A tag follows the captured bytes and their padding: a [`super::Tail`] (records only).
     pub const TAGGED: u16 = 0x2000;
+    /// Patterns were found in the payload: a [`super::Found`] follows the tag, or what the tag would follow (records
+    /// only).
+    pub const FOUND: u16 = 0x4000;
+    /// Not all of the payload was searched that should have been (records only).
+    pub const HALF_SEARCHED: u16 = 0x8000;
 }

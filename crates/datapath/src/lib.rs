@@ -7,6 +7,7 @@
 //! * [`members`]: named sets, which rules ask.
 //! * [`native`]: the packet functions, compiled natively.
 //! * [`rules`]: compiled rules.
+//! * [`search`]: the automata that search payloads for patterns.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod instance;
@@ -15,4 +16,5 @@ pub mod layout;
 pub mod members;
 pub mod native;
 pub mod rules;
+pub mod search;
 pub mod skel;

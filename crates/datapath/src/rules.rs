@@ -3,9 +3,11 @@
 //! As in [`crate::layout`], the C header is the source and a test compares the two.
 
 use std::alloc::Layout;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::members::Members;
+use crate::search::{self, Search};
 
 /// Most wildcard rules of a set, and most of its clauses (`WL_RULES_MAX`).
 pub const MAX_RULES: usize = 4096;
@@ -24,9 +26,11 @@ pub const NO_VLAN: u16 = 0x1000;
 /// Dimensions that there is room for (`WL_RULE_DIMS`).
 pub const DIMS: usize = 16;
 /// Dimensions that there are (`WL_RULE_DIMS_USED`).
-pub const DIMS_USED: usize = 14;
+pub const DIMS_USED: usize = 15;
 /// Tests of named sets, in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = 8;
+/// Names of patterns that one set of rules asks for (`WL_RULE_PATTERNS`).
+pub const MAX_PATTERNS: usize = 8;
 
 /// Dimensions: fields of a packet that rules ask about (`enum wl_rule_dim`, which says what each takes).
 pub mod dim {
@@ -58,6 +62,9 @@ pub mod dim {
     pub const ICMP_TYPE: usize = 12;
     /// Tests of named sets that hold, a bit each ([`super::Set::member`]): 1 byte, never absent.
     pub const SETS: usize = 13;
+    /// Names of patterns of which one was found, a bit each: 1 byte, never absent. The payload is searched only where
+    /// that decides something.
+    pub const PAYLOAD: usize = 14;
 }
 
 /// The byte of dimension [`dim::KIND`].
@@ -184,7 +191,8 @@ pub struct Field {
     pub root: u32,
     /// The same for IPv6, in [`dim::SRC`] and [`dim::DST`].
     pub root6: u32,
-    /// The class (without [`LEAF`]) of packets that lack the field.
+    /// The class (without [`LEAF`]) of packets that lack the field; of [`dim::PAYLOAD`]: of the clauses that ask about
+    /// it.
     pub absent: u32,
     #[doc(hidden)]
     pub pad: u32,
@@ -230,8 +238,9 @@ pub struct Set {
     pub shapes: u32,
     /// Counters of each lane, of which a rule's slot is one.
     pub slots: u32,
-    #[doc(hidden)]
-    pub pad: u32,
+    /// Of them: what searching payloads has done. Its [`Counts::inserted`] are packets in which a pattern was found, its
+    /// [`Counts::refused`] those of which not all was searched.
+    pub search_slot: u32,
     /// Where each dimension's walk begins.
     pub dims: [Field; DIMS],
     /// Shapes of precise rules, in the order in which they are looked for. See [`shape`].
@@ -242,6 +251,12 @@ pub struct Set {
     pub rule: [Rule; MAX_RULES],
     /// Tests of named sets, see [`crate::members::of`]; 0 behind the last one.
     pub member: [u8; MAX_MEMBERS],
+    /// Where the automata begin ([`crate::search::Search::roots`]).
+    pub search_root: [u32; 2],
+    /// No pattern counts that ends behind so many bytes of the payload.
+    pub search_reach: u32,
+    #[doc(hidden)]
+    pub pad: u32,
 }
 
 impl Set {
@@ -258,6 +273,8 @@ impl Set {
         // for which zeros are a valid value.
         let mut set = unsafe { Box::from_raw(memory) };
         set.default_verdict = verdict::PASS.into();
+        set.search_slot = u32::MAX;
+        set.search_root = [search::NONE; 2];
         set
     }
 }
@@ -273,6 +290,8 @@ pub struct FlatSet {
     pub classes: Vec<Class>,
     /// What its tests of named sets are answered by where they are asked natively.
     pub members: Members,
+    /// What payloads are searched by.
+    pub search: Arc<Search>,
 }
 
 impl FlatSet {
@@ -283,6 +302,7 @@ impl FlatSet {
             nodes: Vec::new(),
             classes: vec![Class::EMPTY],
             members: Members::default(),
+            search: Arc::new(Search::none()),
         }
     }
 }
@@ -406,6 +426,10 @@ pub mod judged_flags {
     pub const TAGGED: u32 = 0x1;
     /// There were more hits than [`super::MAX_HITS`]: the rules behind were not looked at.
     pub const MORE: u32 = 0x2;
+    /// Not all of the payload was searched that should have been.
+    pub const HALF: u32 = 0x4;
+    /// More patterns were found than there are in `pattern`.
+    pub const FOUND: u32 = 0x8;
 }
 
 /// What was decided of a packet (`struct wl_judged`).
@@ -424,6 +448,8 @@ pub struct Judged {
     pub flags: u32,
     /// Wildcard rules that were hit.
     pub hits: u32,
+    /// Ids of patterns, as they were found; 0 behind the last.
+    pub pattern: [u32; search::FOUND],
 }
 
 /// What a packet is judged by beside what was parsed (`struct wl_rule_facts`).

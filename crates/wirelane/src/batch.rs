@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, Tail, flags, record_kind};
+use wirelane_datapath::layout::{
+    FOUND_MORE, Found, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
+};
 use wirelane_datapath::rules::{Judged, judged_flags};
 
 use crate::record::Record;
@@ -38,8 +40,55 @@ enum Records<'a> {
 pub(crate) struct Slot {
     header: RecordHeader,
     data: NonNull<u8>,
-    /// Valid with [`flags::TAGGED`].
+    said: Said,
+}
+
+/// What rules have said of a packet, beside the number of one: what stands behind its bytes in a ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    /// [`flags::TAGGED`], [`flags::FOUND`], [`flags::HALF_SEARCHED`].
+    pub(crate) flags: u16,
     tag: u32,
+    /// As they are in a [`Found`].
+    found: FoundBytes,
+}
+
+/// The bytes of a [`Found`].
+pub(crate) type FoundBytes = [u8; size_of::<Found>()];
+
+impl Said {
+    /// What was decided.
+    pub(crate) fn of(judged: &Judged) -> Said {
+        let flag = |there: bool, flag: u16| if there { flag } else { 0 };
+        let is = |flag: u32| judged.flags & flag != 0;
+        let flags = flag(is(judged_flags::TAGGED), flags::TAGGED)
+            | flag(judged.pattern[0] != 0, flags::FOUND)
+            | flag(is(judged_flags::HALF), flags::HALF_SEARCHED);
+        let mut found = FoundBytes::default();
+        for (place, id) in found.chunks_exact_mut(4).zip(judged.pattern) {
+            place.copy_from_slice(&id.to_ne_bytes());
+        }
+        if let (true, Some(last)) = (is(judged_flags::FOUND), judged.pattern.last()) {
+            let place = size_of::<Found>() - size_of::<u32>();
+            found[place..].copy_from_slice(&(last | FOUND_MORE).to_ne_bytes());
+        }
+        Said { flags, tag: judged.tag, found }
+    }
+
+    /// Writes the end of a packed record, which has a place for it.
+    pub(crate) fn write(&self, end: &mut [u8]) {
+        let tail = said_size(self.flags & flags::TAGGED);
+        let (tail, behind) = end.split_at_mut(tail.min(end.len()));
+        tail.fill(0);
+        if let Some(tag) = tail.first_chunk_mut() {
+            *tag = self.tag.to_ne_bytes();
+        }
+        if self.flags & flags::FOUND != 0
+            && let Some(found) = behind.first_chunk_mut()
+        {
+            *found = self.found;
+        }
+    }
 }
 
 // SAFETY: plain integers, and a pointer to memory that belongs to no thread; who made the slot has argued that it
@@ -53,16 +102,14 @@ impl Slot {
     /// The bytes stay valid and are not written to for as long as the slot can be in a batch: until the source
     /// that owns it throws it away.
     pub(crate) unsafe fn new(header: RecordHeader, data: NonNull<u8>) -> Slot {
-        Slot { header, data, tag: 0 }
+        Slot { header, data, said: Said::default() }
     }
 
-    /// The same with what rules have said of the packet: the rule, and a tag if there is one.
+    /// The same with what rules have said of the packet.
     pub(crate) fn judged(mut self, judged: &Judged) -> Slot {
         self.header.rule_id = judged.rule_id;
-        if judged.flags & judged_flags::TAGGED != 0 {
-            self.header.flags |= flags::TAGGED;
-            self.tag = judged.tag;
-        }
+        self.said = Said::of(judged);
+        self.header.flags |= self.said.flags;
         self
     }
 }
@@ -92,15 +139,29 @@ impl Progress {
     }
 }
 
-/// Bytes that a record with this many captured bytes takes in a ring: header, data, padding to 8, and a tag behind that
-/// if there is one.
-pub(crate) const fn record_size(cap_len: usize, tagged: bool) -> usize {
-    ((RECORD_HEADER + cap_len + 7) & !7) + if tagged { size_of::<Tail>() } else { 0 }
+/// Bytes that a record with this many captured bytes takes in a ring, up to what rules have said of it: header, data,
+/// padding to 8.
+pub(crate) const fn body_size(cap_len: usize) -> usize {
+    (RECORD_HEADER + cap_len + 7) & !7
 }
 
-/// The tag in the last bytes of a packed record.
-fn tag_of(tail: &[u8]) -> Option<u32> {
-    tail.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
+/// Bytes of what rules have said of a record with these flags.
+pub(crate) const fn said_size(of: u16) -> usize {
+    let tail = if of & flags::TAGGED != 0 { size_of::<Tail>() } else { 0 };
+    tail + if of & flags::FOUND != 0 { size_of::<Found>() } else { 0 }
+}
+
+/// The tag and the patterns behind the bytes of a packed record; `None`: they are not whole.
+#[cold]
+fn said_of(of: u16, mut end: &[u8]) -> Option<(Option<u32>, Option<&FoundBytes>)> {
+    let mut tag = None;
+    if of & flags::TAGGED != 0 {
+        let (tail, behind) = end.split_at_checked(size_of::<Tail>())?;
+        tag = tail.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        end = behind;
+    }
+    let found = if of & flags::FOUND != 0 { Some(end.first_chunk()?) } else { None };
+    Some((tag, found))
 }
 
 impl<'a> Batch<'a> {
@@ -158,8 +219,10 @@ impl<'a> Iterator for Batch<'a> {
                 // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
                 let data =
                     unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
-                let tag = (slot.header.flags & flags::TAGGED != 0).then_some(slot.tag);
-                return Some(Record::new(&slot.header, data, self.device).tagged(tag));
+                let has = |flag: u16| slot.header.flags & flag != 0;
+                let tag = has(flags::TAGGED).then_some(slot.said.tag);
+                let found = has(flags::FOUND).then_some(&slot.said.found);
+                return Some(Record::new(&slot.header, data, self.device).said(tag, found));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -173,17 +236,16 @@ impl<'a> Iterator for Batch<'a> {
             return None;
         }
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
-        let tagged = header.flags & flags::TAGGED != 0;
-        let size = record_size(data.len(), tagged);
-        let mut tag = None;
-        if tagged {
-            tag = bytes.get(start + size - size_of::<Tail>()..).and_then(tag_of);
-            if tag.is_none() {
-                return self.damaged();
-            }
+        let mut size = body_size(data.len());
+        let (mut tag, mut found) = (None, None);
+        if header.flags & (flags::TAGGED | flags::FOUND) != 0 {
+            let said = bytes.get(start + size..).and_then(|end| said_of(header.flags, end));
+            let Some(said) = said else { return self.damaged() };
+            (tag, found) = said;
+            size += said_size(header.flags);
         }
         self.progress.yielded.set(start + size);
         self.tally.count(header.queue, header.wire_len);
-        Some(Record::new(header, data, self.device).tagged(tag))
+        Some(Record::new(header, data, self.device).said(tag, found))
     }
 }

@@ -88,7 +88,9 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
-pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom};
+pub use in_force::{
+    Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
+};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;

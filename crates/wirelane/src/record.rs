@@ -1,7 +1,8 @@
 //! A record, as an application sees it.
 
-use wirelane_datapath::layout::{LinkType, NO_OFFSET, RecordHeader, flags};
+use wirelane_datapath::layout::{FOUND_MORE, LinkType, NO_OFFSET, RecordHeader, flags};
 
+use crate::batch::FoundBytes;
 use crate::settings::Clock;
 
 /// One record of a batch: a header and the bytes behind it, both read in place.
@@ -14,18 +15,25 @@ pub struct Record<'a> {
     data: &'a [u8],
     device: u16,
     tag: Option<u32>,
+    found: Option<&'a FoundBytes>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device, tag: None }
+        Record { header, data, device, tag: None, found: None }
     }
 
-    /// It with a tag that rules have given it.
-    pub(crate) fn tagged(mut self, tag: Option<u32>) -> Record<'a> {
-        self.tag = tag;
+    /// It with what rules have said of it: a tag, and patterns that are in its payload.
+    pub(crate) fn said(mut self, tag: Option<u32>, found: Option<&'a FoundBytes>) -> Record<'a> {
+        (self.tag, self.found) = (tag, found);
         self
+    }
+
+    /// The numbers in its [`wirelane_datapath::layout::Found`].
+    fn found(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let words = self.found.into_iter().flat_map(|found| found.chunks_exact(4));
+        words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
     }
 
     /// The rule that let the packet pass, or if none did, the first that it hit; `None`: it hit none. See
@@ -37,6 +45,23 @@ impl<'a> Record<'a> {
     /// The tag that a rule has given it.
     pub fn tag(&self) -> Option<u32> {
         self.tag
+    }
+
+    /// The ids of patterns that were found in its payload, as they were: up to four of them. It is searched only where a
+    /// rule asks for patterns that everything else fits ([`crate::rules::Patterns`]).
+    pub fn patterns(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.found().map(|id| id & !FOUND_MORE).take_while(|id| *id != 0)
+    }
+
+    /// Whether more patterns are in its payload than [`Record::patterns`] has.
+    pub fn has_more_patterns(&self) -> bool {
+        self.found().any(|id| id & FOUND_MORE != 0)
+    }
+
+    /// Whether not all of its payload was searched that should have been: it is longer than what is searched, has too
+    /// many patterns in it, or was cut before.
+    pub fn is_half_searched(&self) -> bool {
+        self.header.flags & flags::HALF_SEARCHED != 0
     }
 
     /// The header with every field that the kernel side filled in.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::Changed;
-use wirelane::rules::{RuleSet, SetLine};
+use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 use self::running::Which;
 pub use self::show::most_hit;
@@ -143,6 +143,9 @@ struct Checked {
     /// Named sets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sets: Vec<SetLine>,
+    /// Patterns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    patterns: Vec<PatternLine>,
 }
 
 fn check(file: &std::path::Path, json: bool) -> Result<()> {
@@ -155,13 +158,16 @@ fn check(file: &std::path::Path, json: bool) -> Result<()> {
         classes: room.classes,
         table_bytes: room.bytes(),
         sets: rules.set_lines(),
+        patterns: rules.pattern_lines(),
     };
     if json {
         return out::print(serde_json::to_string(&checked)? + "\n");
     }
-    let sets: String = checked.sets.iter().map(|set| show::of_set(set) + "\n").collect();
+    let sets = checked.sets.iter().map(show::of_set);
+    let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
+    let lines: String = lines.map(|line| line + "\n").collect();
     out::print(format!(
-        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{sets}",
+        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{lines}",
         crate::table::printable(&file.display().to_string()),
         checked.rules,
         checked.precise,

@@ -115,6 +115,11 @@ pub fn add(args: &Add) -> Result<()> {
                     "named sets come with all rules at once: use 'wirelane rules load', or add the rules without [[sets]]"
                 );
             }
+            if !set.patterns.is_empty() {
+                bail!(
+                    "patterns come with all rules at once: use 'wirelane rules load', or add the rules without [[patterns]]"
+                );
+            }
             set
         }
         None => {

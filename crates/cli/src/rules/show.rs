@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::control::{self, Client, Position};
-use wirelane::rules::{Policy, SetLine};
-use wirelane::{Hits, PreciseLine, RuleLine, RuleStats};
+use wirelane::rules::{PatternLine, Policy, SetLine};
+use wirelane::{Hits, PreciseLine, RuleLine, RuleStats, Searches};
 
 use super::running::Which;
 use crate::out;
@@ -94,6 +94,9 @@ struct Last<'a> {
     rules_gone: Hits,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sets: &'a [SetLine],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    patterns: &'a [PatternLine],
+    searches: Searches,
 }
 
 impl<'a> Last<'a> {
@@ -110,6 +113,8 @@ impl<'a> Last<'a> {
             precise_gone: stats.precise_gone,
             rules_gone: stats.rules_gone,
             sets: &stats.sets,
+            patterns: &stats.patterns,
+            searches: stats.searches,
         }
     }
 }
@@ -192,6 +197,17 @@ fn summary(stats: &RuleStats) -> String {
         amount(stats.precise_hits.packets),
     );
     stats.sets.iter().for_each(|set| text += &(of_set(set) + "\n"));
+    stats.patterns.iter().for_each(|patterns| text += &(of_patterns(patterns) + "\n"));
+    let Searches { packets, bytes, found, half } = stats.searches;
+    if packets > 0 {
+        text += &format!(
+            "payloads searched: {} packets, {} bytes; patterns found in {}; not searched to the end: {}\n",
+            amount(packets),
+            amount(bytes),
+            amount(found),
+            amount(half),
+        );
+    }
     let gone = stats.rules_gone.and(stats.precise_gone);
     if gone.packets > 0 {
         text += &format!("rules that are gone were hit by {} packets\n", amount(gone.packets));
@@ -223,6 +239,18 @@ pub fn of_set(set: &SetLine) -> String {
         amount(set.entries),
         if set.entries == 1 { "" } else { plural },
         amount(set.bytes.div_ceil(1024)),
+    )
+}
+
+/// Patterns of a name in a line.
+pub fn of_patterns(patterns: &PatternLine) -> String {
+    format!(
+        "patterns {}: {}, {} states, {} KiB{}",
+        printable(&patterns.name),
+        amount(patterns.patterns),
+        amount(patterns.states),
+        amount(patterns.bytes.div_ceil(1024)),
+        if patterns.in_use { "" } else { ", which no rule asks for" },
     )
 }
 

@@ -6,9 +6,9 @@ use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
-use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
+use wirelane_datapath::layout::{FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
 use wirelane_datapath::native::{self, Field, constants, layout};
-use wirelane_datapath::{members, rules};
+use wirelane_datapath::{members, rules, search};
 
 macro_rules! mirror {
     ($fields:ident, $c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
@@ -96,6 +96,7 @@ fn rust_and_c_agree_on_every_field() {
         }
     );
     mirror!(rust, "wl_tail", Tail { tag, pad });
+    mirror!(rust, "wl_found", Found { id });
     mirror!(
         rust,
         "wl_instance",
@@ -171,14 +172,21 @@ fn rust_and_c_agree_on_every_field() {
             used,
             shapes,
             slots,
-            pad,
+            search_slot,
             dims,
             shape,
             rule_of,
             rule,
-            member
+            member,
+            search_root,
+            search_reach,
+            pad
         }
     );
+    mirror!(rust, "wl_search_node", search::Node { next, first, count });
+    mirror!(rust, "wl_search_page", search::Page { node });
+    mirror!(rust, "wl_search_output", search::Output { id, from, last, bits });
+    mirror!(rust, "wl_search_outputs", search::Outputs { output });
     mirror!(rust, "wl_member", members::Member { first, second, first_port, second_port, proto, l3, pad });
     mirror!(
         rust,
@@ -211,7 +219,7 @@ fn rust_and_c_agree_on_every_field() {
             pad2
         }
     );
-    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits });
+    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits, pattern });
     mirror!(rust, "wl_rule_facts", rules::Facts { now_ns, wire_len, queue, egress, seed });
     mirror!(
         rust,
@@ -345,7 +353,18 @@ fn rust_and_c_agree_on_constants() {
         ("WL_DIM_ETHERTYPE", rules::dim::ETHERTYPE as u64),
         ("WL_DIM_ICMP_TYPE", rules::dim::ICMP_TYPE as u64),
         ("WL_DIM_SETS", rules::dim::SETS as u64),
+        ("WL_DIM_PAYLOAD", rules::dim::PAYLOAD as u64),
         ("WL_RULE_MEMBERS", rules::MAX_MEMBERS as u64),
+        ("WL_RULE_PATTERNS", rules::MAX_PATTERNS as u64),
+        ("WL_SEARCH_BYTES", search::MAX_BYTES as u64),
+        ("WL_SEARCH_BLOCK", search::BLOCK as u64),
+        ("WL_SEARCH_OUTPUTS", search::MAX_OUTPUTS as u64),
+        ("WL_SEARCH_AT_ONCE", search::AT_ONCE as u64),
+        ("WL_SEARCH_FOUND", search::FOUND as u64),
+        ("WL_SEARCH_PAGE", search::PAGE as u64),
+        ("WL_SEARCH_HIT", search::HIT.into()),
+        ("WL_SEARCH_NONE", search::NONE.into()),
+        ("WL_FOUND_MORE", FOUND_MORE.into()),
         ("WL_MEMBER_SRC", members::of::SRC.into()),
         ("WL_MEMBER_DST", members::of::DST.into()),
         ("WL_MEMBER_FLOW", members::of::FLOW.into()),
@@ -379,6 +398,8 @@ fn rust_and_c_agree_on_constants() {
         ("WL_SHAPE_BOTH", rules::shape::BOTH.into()),
         ("WL_JUDGED_TAGGED", rules::judged_flags::TAGGED.into()),
         ("WL_JUDGED_MORE", rules::judged_flags::MORE.into()),
+        ("WL_JUDGED_HALF", rules::judged_flags::HALF.into()),
+        ("WL_JUDGED_FOUND", rules::judged_flags::FOUND.into()),
         ("sizeof(struct wl_segment)", instance::ELEMENT as u64),
     ];
     assert_eq!(rust.as_slice(), constants(), "left: Rust, right: C");

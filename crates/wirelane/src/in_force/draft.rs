@@ -1,6 +1,9 @@
 //! A set of rules that is to come into force, before it is compiled for a device.
 
+use std::sync::Arc;
+
 use wirelane_datapath::rules::{FlatSet, rule_flags};
+use wirelane_datapath::search::Search;
 
 use super::entry;
 use super::room::RulesRoom;
@@ -19,6 +22,8 @@ pub(crate) struct Draft {
     pub(super) version: u64,
     /// The counters of its rules.
     pub(super) slots: Slots,
+    /// What payloads are searched by, so that it is made once for all devices.
+    pub(super) _search: Arc<Search>,
 }
 
 impl Draft {
@@ -32,6 +37,7 @@ impl Draft {
         let set = &mut *flat.set;
         set.version = self.version as u32;
         set.slots = room.slots() as u32;
+        set.search_slot = room.search_slot() as u32;
         for shape in &mut set.shape[..set.shapes as usize] {
             *shape = entry::in_epoch(*shape, self.epoch);
         }

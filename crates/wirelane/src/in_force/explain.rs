@@ -1,10 +1,11 @@
 //! Why rules say what they say of a packet that somebody has.
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::native;
 use wirelane_datapath::rules::Facts;
 
 use crate::LinkType;
-use crate::rules::{Explanation, RuleSet, Seen};
+use crate::rules::{Explanation, RuleSet};
 
 /// A packet, and where it would come from.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +38,6 @@ impl PacketToExplain<'_> {
             egress: self.egress.into(),
             seed: 0,
         };
-        rules.explain(&Seen {
-            parsed: &parsed,
-            inner: self.inner,
-            facts: &facts,
-            device: self.device,
-            sets: &rules.sets,
-        })
+        rules.explain(Packet { parsed: &parsed, data: self.data, inner: self.inner }, &facts, self.device)
     }
 }

@@ -42,9 +42,9 @@ pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
 pub use self::room::RulesRoom;
 use self::slots::Slots;
 pub(crate) use self::stats::add;
-pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats};
+pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats, Searches};
 pub(crate) use self::target::{Page, Put, Target};
-use crate::rules::{self, Mistake, NamedSet, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
+use crate::rules::{self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
 use crate::{Error, Result};
 
 /// How the times of packets relate to UTC.
@@ -89,6 +89,8 @@ struct State {
     version: u64,
     /// Named sets, also those that no rule asks so far.
     sets: Vec<NamedSet>,
+    /// Patterns, the same way.
+    patterns: Vec<Patterns>,
     /// There are rules that end by themselves, or may be.
     ages: bool,
     /// Ids of precise rules that were not made by packets, and how many devices have them.
@@ -138,7 +140,8 @@ impl InForce {
     /// As [`InForce::replace`]; an id that is taken is a mistake.
     pub(crate) fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
         let mut state = self.lock();
-        let new = RuleSet { default: Policy::Pass, rules, precise, sets: state.sets.clone() };
+        let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
+        let new = RuleSet { default: Policy::Pass, rules, precise, sets, patterns };
         new.check()?;
         let RuleSet { rules, precise, .. } = &new;
         let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
@@ -211,6 +214,7 @@ impl InForce {
         let mut set = state.set(rules);
         if all {
             set.sets.clear();
+            set.patterns.clear();
         }
         let shapes = rules::shapes(&set, &[])?;
         let draft = self.draft(&state, &set, shapes, epoch)?;
@@ -239,7 +243,7 @@ impl InForce {
                 ),
             });
         }
-        named::fit(set, &state.set(state.rules().cloned().collect()), self.set_room())?;
+        let search = named::fit(set, &state.set(state.rules().cloned().collect()), self.set_room())?;
         // There are twice as many slots, which is always enough.
         let next = state.slots.next(rules, 2 * room);
         let (slots, fresh) = next.ok_or_else(|| refused("more rules than counters".to_owned()))?;
@@ -248,8 +252,9 @@ impl InForce {
             rules: rules.clone(),
             precise: Vec::new(),
             sets: set.sets.clone(),
+            patterns: set.patterns.clone(),
         };
-        Ok((Draft { set, shapes, epoch, version: state.version + 1, slots }, fresh))
+        Ok((Draft { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
     }
 
     /// Packets are judged by this set on return, and by no other. After an error nothing has changed.
@@ -277,6 +282,7 @@ impl InForce {
         }
         state.default = draft.set.default;
         state.sets = draft.set.sets;
+        state.patterns = draft.set.patterns;
         state.slots = draft.slots;
         state.shapes = draft.shapes;
         state.epoch = draft.epoch;
@@ -291,7 +297,16 @@ impl InForce {
         sum
     }
 
-    /// MiB for named sets in the kernel.
+    /// What searching payloads has done, on all devices.
+    fn searched(&self) -> Counts {
+        let mut sum = Counts::default();
+        for target in &self.targets {
+            add(&mut sum, &target.counts(target.room().search_slot()));
+        }
+        sum
+    }
+
+    /// MiB for named sets and patterns in the kernel.
     fn set_room(&self) -> usize {
         self.targets.iter().map(|target| target.room().sets).min().unwrap_or(usize::MAX)
     }
@@ -306,9 +321,10 @@ impl State {
         Changed { version: self.version, rules: self.rules().count(), added, removed }
     }
 
-    /// These wildcard rules with the default and the named sets in force.
+    /// These wildcard rules with the default, the named sets and the patterns in force.
     fn set(&self, rules: Vec<Rule>) -> RuleSet {
-        RuleSet { default: self.default, rules, precise: Vec::new(), sets: self.sets.clone() }
+        let (sets, patterns) = (self.sets.clone(), self.patterns.clone());
+        RuleSet { default: self.default, rules, precise: Vec::new(), sets, patterns }
     }
 
     /// The wildcard rules in force.

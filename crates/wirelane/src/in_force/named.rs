@@ -1,42 +1,66 @@
-//! Whether there is memory for named sets.
+//! Whether there is memory for named sets and patterns.
+
+use std::sync::Arc;
+
+use wirelane_datapath::search::Search;
 
 use crate::rules::{NamedSet, RuleSet};
 use crate::{Error, Result};
 
-/// Refuses sets that take more than so many MiB in the kernel, together with those in force that go only when they have
-/// come.
+/// Refuses sets and patterns that take more than so many MiB in the kernel, together with those in force that go only
+/// when they have come. Gives what payloads are searched by, which is made once as long as somebody has it.
 ///
 /// # Errors
 /// [`Error::BadOption`], which says how much they need.
-pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<()> {
+pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<Arc<Search>> {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let sum = |sets: &[&NamedSet]| sets.iter().map(|set| set.kernel_bytes()).fold(0, u64::saturating_add);
     let wanted: Vec<&NamedSet> = new.sets_in_use().collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
+    let made = search(new, room);
+    let bytes_of = |made: &std::result::Result<Arc<Search>, u64>| match made {
+        Ok(search) => search.bytes() as u64,
+        Err(bytes) => *bytes,
+    };
+    let patterns = bytes_of(&made);
     // One that stays as it is is there once.
     let leaving: Vec<&NamedSet> = old.sets_in_use().filter(|set| !wanted.contains(set)).collect();
-    let needed = sum(&wanted).saturating_add(sum(&leaving));
-    if mib(needed) <= room as u64 {
-        return Ok(());
+    let same = new.patterns_in_use() == old.patterns_in_use();
+    let before = if same { 0 } else { bytes_of(&search(old, room)) };
+    let wanted_bytes = sum(&wanted).saturating_add(patterns);
+    let leaving = sum(&leaving).saturating_add(before);
+    let needed = wanted_bytes.saturating_add(leaving);
+    if let Ok(made) = made
+        && (wanted_bytes == 0 || mib(needed) <= room as u64)
+    {
+        return Ok(made);
     }
-    let each: Vec<String> =
+    let mut each: Vec<String> =
         wanted.iter().map(|set| format!("{} {} MiB", set.name, mib(set.kernel_bytes()))).collect();
-    let beside = match sum(&leaving) {
+    if patterns > 0 {
+        each.push(format!("patterns {} MiB", mib(patterns)));
+    }
+    let beside = match leaving {
         0 => String::new(),
         bytes => format!(" beside {} MiB of those in force, which go only then", mib(bytes)),
     };
     Err(Error::BadOption {
         option: "--rules-room",
         reason: format!(
-            "the named sets are too large for memory: they need {} MiB ({}){beside}, and there is room for {room}: start the \
-             capture with --rules-room sets={}, or ask for more false positives, or for no confirmation",
-            mib(sum(&wanted)),
+            "the named sets and patterns are too large for memory: they need {} MiB ({}){beside}, and there is room for \
+             {room}: start the capture with --rules-room sets={}, or ask for more false positives, for no confirmation, or \
+             for fewer patterns",
+            mib(wanted_bytes),
             each.join(", "),
             mib(needed)
         ),
     })
+}
+
+/// What payloads are searched by. Where its states alone take more than there is room for it is not made, and it is only
+/// said how many bytes they take.
+fn search(rules: &RuleSet, room: usize) -> std::result::Result<Arc<Search>, u64> {
+    let least = rules.search_bytes();
+    if least > (room as u64).saturating_mul(1 << 20) { Err(least) } else { Ok(rules.search()) }
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub struct RulesRoom {
     pub nodes: usize,
     /// Classes of look-up tables, 1,152 bytes each.
     pub classes: usize,
-    /// MiB of the kernel's memory for named sets ([`crate::rules::NamedSet`]), those in force and those that are to
-    /// replace them. It is taken when it is needed. What is 0 is a quarter of the machine's memory.
+    /// MiB of the kernel's memory for named sets ([`crate::rules::NamedSet`]) and patterns ([`crate::rules::Patterns`]),
+    /// those in force and those that are to replace them. It is taken when it is needed. What is 0 is a quarter of the machine's memory.
     pub sets: usize,
 }
 
@@ -87,8 +87,14 @@ impl RulesRoom {
         (self.sets as u64) << 20
     }
 
-    /// Counters of one lane: twice as many as there are rules, so that a new set has counters of its own beside the old.
+    /// Counters of one lane: twice as many as there are rules, so that a new set has counters of its own beside the old,
+    /// and one for searching payloads.
     pub(crate) fn slots(&self) -> usize {
+        2 * self.rules + 1
+    }
+
+    /// The one for searching payloads.
+    pub(crate) fn search_slot(&self) -> usize {
         2 * self.rules
     }
 }

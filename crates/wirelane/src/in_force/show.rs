@@ -2,7 +2,7 @@
 
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
-use super::stats::{Hits, PreciseLine, RuleLine, RuleStats, add};
+use super::stats::{Hits, PreciseLine, RuleLine, RuleStats, Searches, add};
 use super::target::Target;
 use super::{InForce, Times, entry};
 use crate::Result;
@@ -24,6 +24,7 @@ impl InForce {
                 let hits = hits(&counts, offset);
                 RuleLine { rule: rule.clone(), hits, inserted: counts.inserted, refused: counts.refused }
             });
+            let in_force = state.set(state.rules().cloned().collect());
             RuleStats {
                 version: state.version,
                 devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
@@ -35,7 +36,9 @@ impl InForce {
                 rules_gone: hits(&state.rules_gone, offset),
                 precise_room: self.targets.iter().map(|target| target.room().precise).min().unwrap_or(0)
                     as u64,
-                sets: state.set(state.rules().cloned().collect()).set_lines(),
+                sets: in_force.set_lines(),
+                patterns: in_force.pattern_lines(),
+                searches: searches(&self.searched()),
             }
         };
         // Without the lock: a million of them take a while.
@@ -114,6 +117,12 @@ pub(super) fn counts_of(value: &Precise) -> Counts {
         last_ns: value.last_ns,
         ..Counts::default()
     }
+}
+
+/// What searching has counted, by its own names.
+fn searches(counts: &Counts) -> Searches {
+    let Counts { packets, bytes, inserted, refused, .. } = *counts;
+    Searches { packets, bytes, found: inserted, half: refused }
 }
 
 /// The same for people, with times in UTC.

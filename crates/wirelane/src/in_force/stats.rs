@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use wirelane_datapath::rules::Counts;
 
-use crate::rules::{Policy, PreciseRule, Rule, SetLine};
+use crate::rules::{PatternLine, Policy, PreciseRule, Rule, SetLine};
 
 /// The packets that hit a rule, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,25 @@ pub struct RuleStats {
     /// Named sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetLine>,
+    /// Patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<PatternLine>,
+    /// What searching payloads for them has done since the capture began.
+    #[serde(default)]
+    pub searches: Searches,
+}
+
+/// Packets whose payload was searched for patterns, also those that rules have dropped then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Searches {
+    /// How many.
+    pub packets: u64,
+    /// Bytes that were searched.
+    pub bytes: u64,
+    /// Packets in which a pattern was found.
+    pub found: u64,
+    /// Packets of which not all was searched: longer than what is, with too many patterns in them, or cut before.
+    pub half: u64,
 }
 
 /// Adds what one lane or worker has counted.

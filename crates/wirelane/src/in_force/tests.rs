@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, Judged};
@@ -39,7 +40,7 @@ fn judge(judge: &mut Judge, device: &str, from: [u8; 4], now_ns: u64) -> Judged 
     let parsed = native::parse(LinkType::Ethernet, &data, true);
     let facts = Facts { now_ns, wire_len: data.len() as u32, ..Facts::default() };
     let set = judge.begin(device).unwrap();
-    let judged = judge.judge(&set, &parsed, false, &facts);
+    let judged = judge.judge(&set, Packet { parsed: &parsed, data: &data, inner: false }, &facts);
     judge.end();
     judged
 }

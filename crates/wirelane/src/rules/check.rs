@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::compile::clauses;
 use super::named;
 use super::names::shown;
+use super::patterns;
 use super::possible::contradiction;
 use super::precise::{own_shapes, too_many_shapes};
 use super::{Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan};
@@ -22,6 +23,8 @@ pub(super) enum Which {
     Precise(usize),
     /// A named set, of `RuleSet::sets`.
     Named(usize),
+    /// Patterns, of `RuleSet::patterns`.
+    Patterns(usize),
 }
 
 /// What is wrong.
@@ -45,6 +48,7 @@ impl RuleSet {
             Which::Wildcard(index) => format!("rule {}", self.rules[index].id),
             Which::Precise(index) => format!("precise rule {}", self.precise[index].id),
             Which::Named(index) => format!("set {}", shown(&self.sets[index].name)),
+            Which::Patterns(index) => format!("patterns {}", shown(&self.patterns[index].name)),
         };
         let mistakes: Vec<Mistake> = self
             .faults(false)
@@ -80,7 +84,9 @@ impl RuleSet {
         }
         self.same(&mut faults);
         self.named_faults(elsewhere, &mut faults);
-        let tested = named::tests(&self.rules).len() <= wirelane_datapath::rules::MAX_MEMBERS;
+        self.pattern_faults(elsewhere, &mut faults);
+        let tested = named::tests(&self.rules).len() <= wirelane_datapath::rules::MAX_MEMBERS
+            && patterns::names(&self.rules).len() <= wirelane_datapath::rules::MAX_PATTERNS;
         let mut maker = clauses::Clauses::new(&self.rules);
         let mut of_rule = |which, reason| faults.push(Fault { rule: Some(which), reason, other: None });
         for (index, rule) in self.rules.iter().enumerate() {
@@ -243,7 +249,8 @@ fn test_fault(test: &Test) -> Option<String> {
         | Test::SrcIn(names)
         | Test::DstIn(names)
         | Test::HostIn(names)
-        | Test::FlowIn(names) => (names.is_empty(), None),
+        | Test::FlowIn(names)
+        | Test::Payload(names) => (names.is_empty(), None),
         Test::Direction(_) => (false, None),
     };
     if empty { Some("a condition has no value, and no packet has one of none".to_owned()) } else { fault }

@@ -77,6 +77,8 @@ pub enum Test {
     HostIn(Vec<String>),
     /// Addresses, ports and protocol, either way round, in a named set.
     FlowIn(Vec<String>),
+    /// One of the patterns of these names is in the payload ([`super::Patterns`]).
+    Payload(Vec<String>),
 }
 
 /// What kind of packet it is.

@@ -23,6 +23,7 @@ mod file;
 mod mistake;
 mod named;
 mod names;
+mod patterns;
 mod possible;
 mod precise;
 mod reference;
@@ -39,9 +40,10 @@ pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub(crate) use self::named::exact_bytes;
 pub use self::named::{Entries, Flows, NamedSet, SetLine};
+pub use self::patterns::{Pattern, PatternLine, Patterns};
 pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
-pub use self::reference::{Explanation, Finding, Found, PreciseEntry, Reference, Seen, SetTest};
+pub use self::reference::{Explanation, Finding, Found, FoundPattern, PreciseEntry, Reference, SetTest};
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,
 /// unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its clauses.
@@ -65,6 +67,9 @@ pub struct RuleSet {
     /// Sets that rules ask by their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NamedSet>,
+    /// Patterns that payloads are searched for, which rules ask for by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<Patterns>,
 }
 
 /// What becomes of a packet that no rule decided about.

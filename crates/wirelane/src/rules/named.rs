@@ -374,15 +374,24 @@ impl RuleSet {
     }
 }
 
+/// Whether rules can ask a set, or for patterns, by this name.
+///
+/// # Errors
+/// Why they cannot.
+pub(super) fn may_be_named(name: &str) -> Result<(), String> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(allowed) {
+        let name = shown(name);
+        return Err(format!("'{name}' cannot name a set: up to {LONGEST_NAME} letters, digits, - and _ can"));
+    }
+    Ok(())
+}
+
 impl NamedSet {
     /// What is wrong with the set on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
-        let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-        if self.name.is_empty() || self.name.len() > LONGEST_NAME || !self.name.chars().all(allowed) {
-            fault(format!(
-                "'{}' cannot name a set: up to {LONGEST_NAME} letters, digits, - and _ can",
-                shown(&self.name)
-            ));
+        if let Err(reason) = may_be_named(&self.name) {
+            fault(reason);
         }
         match self.entries.count() {
             0 => fault(format!("the set '{}' is empty: nothing is in it", shown(&self.name))),

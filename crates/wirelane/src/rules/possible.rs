@@ -99,7 +99,7 @@ fn satisfies(sort: Sort, dim: usize, demand: &Demand) -> bool {
         dim::TCP_FLAGS => (one_of(&[TCP]), true),
         dim::ICMP_TYPE => (one_of(&ICMPS), true),
         dim::ETHERTYPE => (true, true),
-        // VLAN, LENGTH, QUEUE and SETS: every packet has one.
+        // VLAN, LENGTH, QUEUE, SETS and PAYLOAD: every packet has one.
         _ => (true, false),
     };
     can_have && !demand.values().is_empty() || can_lack && demand.absent

@@ -44,6 +44,7 @@ impl Test {
             Test::DstIn(_) => "dst-in",
             Test::HostIn(_) => "host-in",
             Test::FlowIn(_) => "flow-in",
+            Test::Payload(_) => "payload",
         }
     }
 
@@ -73,7 +74,8 @@ impl Test {
             | Test::SrcIn(names)
             | Test::DstIn(names)
             | Test::HostIn(names)
-            | Test::FlowIn(names) => joined(names, |name| shown(name)),
+            | Test::FlowIn(names)
+            | Test::Payload(names) => joined(names, |name| shown(name)),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Tables that no compiler makes: whatever they hold, they lead nowhere else, and to the same in both compilations.
 
-use wirelane_datapath::judge::judge;
+use std::sync::Arc;
+
+use wirelane_datapath::judge::{Packet, judge};
 use wirelane_datapath::members::Members;
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{
-    Class, Counts, DIMS, Field, FlatSet, LEAF, LiveCounts, MAX_RULES, MAX_SHAPES, Node, Rule, Set, WORDS,
+    Class, Counts, DIMS, Field, FlatSet, LEAF, LiveCounts, MAX_RULES, MAX_SHAPES, Node, Rule, Set, WORDS, dim,
 };
+use wirelane_datapath::search::{self, Output, Search};
 
 use super::ROOM;
 use super::dice::{self, Dice, LINK, SHAPES};
-use super::probe::Probe;
+use super::probe::{PAGES, Probe};
 use super::reference::Entries;
 
 /// A node, a class, or neither.
@@ -29,6 +32,32 @@ fn word(dice: &mut Dice) -> u64 {
         2..6 => u64::MAX,
         _ => dice.next(),
     }
+}
+
+/// Automata of states that lead anywhere.
+fn automata(dice: &mut Dice) -> Search {
+    let room = PAGES * search::PAGE;
+    let outputs: Vec<Output> = (0..room)
+        .map(|_| Output {
+            id: dice.below(8) as u32,
+            from: dice.below(40) as u32,
+            last: dice.next() as u32,
+            bits: dice.next() as u32,
+        })
+        .collect();
+    let mut automata = Search::new(room);
+    automata.set_outputs(&outputs);
+    for state in 0..room {
+        let node = automata.node(state);
+        let far = dice.once_in(30);
+        node.next.iter_mut().for_each(|next| {
+            let state = if far { dice.next() as u32 } else { dice.below(room) as u32 };
+            *next = state | if dice.once_in(4) { search::HIT } else { 0 };
+        });
+        node.first = dice.below(room + 10) as u32;
+        node.count = if dice.once_in(20) { dice.next() as u32 } else { dice.below(4) as u32 };
+    }
+    automata
 }
 
 fn tables(dice: &mut Dice) -> FlatSet {
@@ -65,6 +94,11 @@ fn tables(dice: &mut Dice) -> FlatSet {
     for at in 0..MAX_SHAPES {
         set.shape[at] = if dice.once_in(2) { *dice.pick(&SHAPES) } else { dice.next() as u32 };
     }
+    set.used |= if dice.once_in(2) { 1 << dim::PAYLOAD } else { 0 };
+    let states = PAGES * search::PAGE;
+    set.search_slot = dice.below(2 * MAX_RULES) as u32;
+    set.search_root.iter_mut().for_each(|root| *root = *dice.pick(&[0, states as u32 - 1, search::NONE, 1 << 20]));
+    set.search_reach = *dice.pick(&[0, 7, 200, u32::MAX]);
     // Of sets that are not there.
     set.member.iter_mut().for_each(|member| *member = dice.next() as u8);
     for at in 0..MAX_RULES {
@@ -89,6 +123,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
         nodes: (0..nodes).map(|at| some_nodes[at % some_nodes.len()]).collect(),
         classes: (0..classes).map(|at| some_classes[at % some_classes.len()]).collect(),
         members: Members::default(),
+        search: Arc::new(automata(dice)),
     }
 }
 
@@ -111,7 +146,7 @@ fn any_tables_have_one_result() {
             let facts = dice::facts(&mut dice, &mut now, 1_000_000);
             let inner = dice.once_in(2);
             let parsed = native::parse(LINK, &packet, true);
-            let judged = judge(&flat, &counts, &mut entries, &parsed, inner, &facts);
+            let judged = judge(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
             hits += judged.hits;
             none += u32::from(judged.hits == 0);
             if let Some(probe) = &probe {

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use wirelane_datapath::layout::{Ip, Parsed, flags, ip_flags, l3};
 use wirelane_datapath::members::Members;
 use wirelane_datapath::rules::{self, Class, Facts, Field, FlatSet, LEAF, Node, Rule, Set, dim, kind};
+use wirelane_datapath::search::Search;
 
 /// A field's value: which tree it is looked up in (6 for IPv6 addresses, else 4), and the number.
 pub type Value = (u8, u128);
@@ -41,7 +43,8 @@ pub const fn width(dim: usize, tree: u8) -> u32 {
     match (dim, tree) {
         (dim::SRC | dim::DST, 6) => 16,
         (dim::SRC | dim::DST, _) => 4,
-        (dim::PROTO | dim::KIND | dim::TCP_FLAGS | dim::TOS | dim::ICMP_TYPE | dim::SETS, _) => 1,
+        (dim::PROTO | dim::KIND | dim::TCP_FLAGS | dim::TOS | dim::ICMP_TYPE, _) => 1,
+        (dim::SETS | dim::PAYLOAD, _) => 1,
         _ => 2,
     }
 }
@@ -100,6 +103,8 @@ pub fn value(dim: usize, parsed: &Parsed, inner: bool, facts: &Facts) -> Option<
         dim::ICMP_TYPE => has(ip_flags::ICMP).then(|| ip.icmp_type.into()),
         // There are no named sets: no test of one holds.
         dim::SETS => Some(0),
+        // Nor are there patterns: none is found.
+        dim::PAYLOAD => Some(0),
         _ => None,
     };
     number.map(|number| (4, number))
@@ -133,7 +138,11 @@ pub fn flatten(rules: &[ModelRule], default_verdict: u8, shapes: &[u32]) -> Flat
             continue;
         }
         set.used |= 1 << dim;
-        let lacking = (0..asked.len()).filter(|at| asked[*at].is_none_or(|of| of.negated)).collect();
+        let lacking = |at: &usize| match asked[*at] {
+            of if dim == dim::PAYLOAD => of.is_some(),
+            of => of.is_none_or(|of| of.negated),
+        };
+        let lacking = (0..asked.len()).filter(lacking).collect();
         set.dims[dim] = Field {
             root: tables.tree(&asked, 4, width(dim, 4)),
             root6: tables.tree(&asked, 6, width(dim, 6)),
@@ -141,7 +150,7 @@ pub fn flatten(rules: &[ModelRule], default_verdict: u8, shapes: &[u32]) -> Flat
             pad: 0,
         };
     }
-    FlatSet { set, nodes: tables.nodes, classes: tables.classes, members: Members::default() }
+    FlatSet { set, nodes: tables.nodes, classes: tables.classes, members: Members::default(), search: Arc::new(Search::none()) }
 }
 
 struct Tables {

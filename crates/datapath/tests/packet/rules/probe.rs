@@ -7,7 +7,10 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use wirelane_datapath::layout::{LinkType, Parsed};
 use wirelane_datapath::members::Member;
-use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, MAX_HITS, MAX_RULES, Precise, PreciseKey};
+use wirelane_datapath::rules::{
+    Counts, DIMS_USED, Facts, FlatSet, Judged, MAX_HITS, MAX_RULES, Precise, PreciseKey,
+};
+use wirelane_datapath::search;
 use wirelane_datapath::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 
 /// `struct probe_lane`, with `struct wl_rule_work` in it.
@@ -29,14 +32,20 @@ struct Lane {
     target: u32,
     makes: u32,
     make: [u16; MAX_HITS as usize],
-    of: [u32; 14],
-    bits: u64,
+    of: [u32; DIMS_USED],
     number: u32,
+    bits: u64,
     held: u32,
     member: Member,
+    search: [u32; 10],
+    block: [[u8; 32]; search::BLOCK / 32],
+    pad: u32,
     inner: u32,
     link: u32,
 }
+
+/// Room for the automata that search payloads: pages of states, and of outputs.
+pub const PAGES: usize = 4;
 
 pub struct Probe {
     pub skel: RulesProbeSkel<'static>,
@@ -79,6 +88,8 @@ impl Probe {
         open.maps.probe_nodes.set_max_entries(nodes.max(1) as u32).expect("a size that maps can have");
         open.maps.probe_classes.set_max_entries(classes.max(1) as u32).expect("a size that maps can have");
         open.maps.probe_precises.set_max_entries(precises.max(1) as u32).expect("a size that maps can have");
+        open.maps.probe_pages.set_max_entries(PAGES as u32).expect("a size that maps can have");
+        open.maps.probe_outputs.set_max_entries(PAGES as u32).expect("a size that maps can have");
         match open.load() {
             Ok(skel) => Some(Probe { skel }),
             Err(error) => panic!(
@@ -96,6 +107,12 @@ impl Probe {
         }
         for (at, class) in rules.classes.iter().enumerate() {
             update(&maps.probe_classes, &(at as u32).to_ne_bytes(), class);
+        }
+        for (at, page) in rules.search.pages.iter().enumerate() {
+            update(&maps.probe_pages, &(at as u32).to_ne_bytes(), page);
+        }
+        for (at, page) in rules.search.output_pages.iter().enumerate() {
+            update(&maps.probe_outputs, &(at as u32).to_ne_bytes(), page);
         }
         update(&maps.probe_set, &0u32.to_ne_bytes(), &*rules.set);
         (0..rules.set.rules.min(MAX_RULES as u32)).for_each(|slot| self.clear_counts(slot));
@@ -134,7 +151,7 @@ impl Probe {
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {
-        const { assert!(offset_of!(Lane, inner) == 528, "Lane mirrors struct probe_lane") };
+        const { assert!(offset_of!(Lane, inner) == 720, "Lane mirrors struct probe_lane") };
         let lane = Lane { facts: *facts, inner: inner.into(), link: link as u32, ..Lane::default() };
         update(&self.skel.maps.probe_lane, &0u32.to_ne_bytes(), &lane);
     }

@@ -1,6 +1,7 @@
 //! The one place where a packet of a file gets the fields that the kernel program fills in live capture: by the
 //! same C functions, compiled natively.
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::{Parsed, RecordHeader, flags};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, Judged};
@@ -21,11 +22,11 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
     parsed
 }
 
-/// What the rules in force decide of a packet of an interface of this device, by its inner headers or the outer ones.
+/// What the rules in force decide of a packet of an interface of this device.
 pub(super) fn judge(
     judge: &mut Judge,
     device: &str,
-    (parsed, inner): (&Parsed, bool),
+    packet: Packet<'_>,
     header: &RecordHeader,
 ) -> Judged {
     let facts = Facts {
@@ -36,7 +37,7 @@ pub(super) fn judge(
         seed: SEED,
     };
     let set = judge.begin(device);
-    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, parsed, inner, &facts));
+    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, packet, &facts));
     judge.end();
     judged
 }

@@ -1,8 +1,8 @@
 //! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet needs.
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, Tail};
+use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, flags};
 
-use crate::batch::record_size;
+use crate::batch::{Said, body_size, said_size};
 
 /// Packed records in the layout of the ring: header, bytes, padding to 8.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Arena {
     /// An arena with room for so many bytes of records, or for more if a packet needs more.
     pub(super) fn new(capacity: usize) -> Arena {
         let mut arena = Arena { memory: Vec::new(), base: 0, start: 0, end: 0, limit: capacity };
-        arena.resize(capacity + size_of::<Tail>());
+        arena.resize(capacity + said_size(flags::TAGGED | flags::FOUND));
         arena
     }
 
@@ -64,32 +64,24 @@ impl Arena {
 
     /// Whether a packet of so many captured bytes belongs behind the others. An empty arena takes any.
     pub(super) fn has_room(&self, cap_len: usize) -> bool {
-        self.end == 0 || self.end + record_size(cap_len, false) <= self.limit
+        self.end == 0 || self.end + body_size(cap_len) <= self.limit
     }
 
-    /// Appends a record, for which there must be room, and its tag. A tag may take some bytes more than the limit.
-    pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8], tag: Option<u32>) {
+    /// Appends a record, for which there must be room, and what rules have said of it, which its flags have too. That may
+    /// take some bytes more than the limit.
+    pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8], said: &Said) {
         debug_assert!(self.has_room(data.len()));
-        let size = record_size(data.len(), tag.is_some());
+        let body = body_size(data.len());
+        let size = body + said_size(said.flags);
         if self.end == 0 && size > self.capacity() {
             self.resize(size);
         }
         let record = &mut self.memory[self.base + self.end..self.base + self.end + size];
-        if let Some(tag) = tag {
-            let tail = size - size_of::<Tail>();
-            record[tail..].copy_from_slice(&tail_bytes(tag));
-        }
+        said.write(&mut record[body..]);
         record[..RECORD_HEADER].copy_from_slice(header_bytes(header));
         record[RECORD_HEADER..RECORD_HEADER + data.len()].copy_from_slice(data);
         self.end += size;
     }
-}
-
-/// A tag as it lies in a ring: a [`Tail`].
-fn tail_bytes(tag: u32) -> [u8; size_of::<Tail>()] {
-    let mut bytes = [0; size_of::<Tail>()];
-    bytes[..4].copy_from_slice(&tag.to_ne_bytes());
-    bytes
 }
 
 /// The header as it lies in a ring.
@@ -111,8 +103,8 @@ mod tests {
     fn records_are_aligned_and_packed() {
         let mut arena = Arena::new(256);
         let header = RecordHeader { cap_len: 3, ..RecordHeader::default() };
-        arena.push(&header, b"abc", None);
-        arena.push(&header, b"def", None);
+        arena.push(&header, b"abc", &Said::default());
+        arena.push(&header, b"def", &Said::default());
         assert_eq!(arena.records().len(), 2 * 48);
         assert!(arena.records().as_ptr().addr().is_multiple_of(8));
         arena.release(48);
@@ -121,7 +113,7 @@ mod tests {
         assert!(!arena.has_room(256 - 2 * 48 - 39), "one byte more does not fit behind the others");
         arena.clear();
         assert!(arena.has_room(5000), "an empty arena takes any record");
-        arena.push(&header, &[7; 5000], None);
+        arena.push(&header, &[7; 5000], &Said::default());
         assert!(arena.records().as_ptr().addr().is_multiple_of(8));
         assert_eq!(arena.records().len(), 5040);
     }

@@ -23,10 +23,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use wirelane_datapath::judge;
 use wirelane_datapath::layout::{RecordHeader, flags, record_kind};
-use wirelane_datapath::rules::judged_flags;
 
-use crate::batch::Progress;
+use crate::batch::{Progress, Said};
 use crate::engine::Source;
 use crate::filter::FileView;
 use crate::in_force::{Fate, Judge, fate};
@@ -346,24 +346,23 @@ impl FileSource {
             ..RecordHeader::default()
         };
         let parsed = annotate::annotate(&mut header, data);
-        let mut tag = None;
+        let mut said = Said::default();
         if let Some(judge) = &mut self.judge {
-            let judged = annotate::judge(judge, interface.device(), (&parsed, self.inner), &header);
+            let seen = judge::Packet { parsed: &parsed, data, inner: self.inner };
+            let judged = annotate::judge(judge, interface.device(), seen, &header);
             match fate(&judged) {
                 Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
                 Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),
                 Fate::Absorbed => return Ok(self.refuse(packet, Became::Absorbed)),
             }
             header.rule_id = judged.rule_id;
-            if judged.flags & judged_flags::TAGGED != 0 {
-                header.flags |= flags::TAGGED;
-                tag = Some(judged.tag);
-            }
+            said = Said::of(&judged);
+            header.flags |= said.flags;
         }
         if header.cap_len < packet.wire_len {
             header.flags |= flags::SNAPPED;
         }
-        self.arena.push(&header, &data[..header.cap_len as usize], tag);
+        self.arena.push(&header, &data[..header.cap_len as usize], &said);
         self.device = packet.interface;
         self.counters.follow(&self.interfaces);
         self.counters.read(at, packet.wire_len, Became::Wanted);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use wirelane_datapath::judge;
 use wirelane_datapath::layout::{LinkType, Parsed, RecordHeader, flags, record_kind};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, FlatSet};
@@ -222,7 +223,7 @@ unsafe fn record(
             egress: egress.into(),
             seed: recipe.seed,
         };
-        judge.judge(set, &parsed, recipe.inner, &facts)
+        judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
     });
     if let Some(judged) = &judged {
         match fate(judged) {

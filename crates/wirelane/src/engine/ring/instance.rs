@@ -251,6 +251,8 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
             precises: take("wl_precises")?,
             blooms: take("wl_blooms")?,
             exacts: take("wl_exacts")?,
+            pages: take("wl_search_pages")?,
+            outputs: take("wl_search_outputs")?,
         },
     };
     maps.share(device, hook, hold).map(Some)
@@ -373,6 +375,8 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
             precises: handle(&skel.maps.wl_precises)?,
             blooms: handle(&skel.maps.wl_blooms)?,
             exacts: handle(&skel.maps.wl_exacts)?,
+            pages: handle(&skel.maps.wl_search_pages)?,
+            outputs: handle(&skel.maps.wl_search_outputs)?,
         },
     };
     let state = Layout {

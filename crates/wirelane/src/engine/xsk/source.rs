@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::{LinkType, RecordHeader, flags, record_kind};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, FlatSet};
@@ -336,7 +337,8 @@ unsafe fn record(
             egress: 0,
             seed: recipe.seed,
         };
-        judge.judge(set, &parsed, recipe.inner, &facts)
+        let packet = Packet { parsed: &parsed, data: bytes, inner: recipe.inner };
+        judge.judge(set, packet, &facts)
     });
     if let Some(judged) = &judged {
         match fate(judged) {

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use wirelane_datapath::judge::{Inserted, PreciseTable, judge};
-use wirelane_datapath::layout::Parsed;
+use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
 use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
 
 use self::table::{Pinned, Table};
@@ -245,7 +244,7 @@ impl Judge {
     }
 
     /// Judges a packet by this set. Between [`Judge::begin`] and [`Judge::end`].
-    pub(crate) fn judge(&mut self, set: &FlatSet, parsed: &Parsed, inner: bool, facts: &Facts) -> Judged {
+    pub(crate) fn judge(&mut self, set: &FlatSet, packet: Packet<'_>, facts: &Facts) -> Judged {
         if let Some(time) = &self.of.packet_time
             // Files may go back in time, and rules do not.
             && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
@@ -255,7 +254,7 @@ impl Judge {
         }
         let mut asked = Asked { table: &self.of.table, found: &mut self.found, now_ns: facts.now_ns };
         let counts = &self.of.workers[self.worker].counts;
-        let judged = judge(set, counts, &mut asked, parsed, inner, facts);
+        let judged = judge(set, counts, &mut asked, packet, facts);
         self.found.let_go(&self.of.table);
         judged
     }

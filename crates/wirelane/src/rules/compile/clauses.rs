@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wirelane_datapath::rules::{DIMS_USED, MAX_MEMBERS, NO_VLAN, dim, kind};
+use wirelane_datapath::rules::{DIMS_USED, MAX_MEMBERS, MAX_PATTERNS, NO_VLAN, dim, kind};
 
 use super::ranges::Ranges;
-use crate::rules::named;
+use crate::rules::{named, patterns};
 use crate::rules::{Addresses, Condition, Kind, Rule, Test, Vlan, Way};
 
 /// What a clause asks of a dimension.
@@ -85,6 +85,8 @@ pub(in crate::rules) struct Clauses<'r> {
     addresses: HashMap<(*const Addresses, bool), Values>,
     /// The tests of named sets, each a bit.
     tests: Vec<(u8, &'r str)>,
+    /// The names of patterns, the same way.
+    patterns: Vec<&'r str>,
     /// Keeps them where they are: their places are what they are remembered by.
     _rules: std::marker::PhantomData<&'r Rule>,
 }
@@ -94,8 +96,16 @@ type Values = (Arc<Ranges>, Arc<Ranges>);
 
 impl<'r> Clauses<'r> {
     /// For rules of one set, in the order in which their tests of named sets are numbered.
-    pub fn new(rules: impl IntoIterator<Item = &'r Rule>) -> Clauses<'r> {
-        Clauses { tests: named::tests(rules), ..Clauses::default() }
+    pub fn new(rules: impl IntoIterator<Item = &'r Rule> + Clone) -> Clauses<'r> {
+        let patterns = patterns::names(rules.clone());
+        Clauses { tests: named::tests(rules), patterns, ..Clauses::default() }
+    }
+
+    /// The bits of names of patterns, in dimension `PAYLOAD`.
+    fn pattern_bits(&self, names: &[String]) -> u8 {
+        let of = |name: &String| self.patterns.iter().position(|known| known == name);
+        let bits = names.iter().filter_map(of).filter(|bit| *bit < MAX_PATTERNS);
+        bits.fold(0, |bits, bit| bits | 1 << bit)
     }
 
     /// The bits of a test of named sets, in dimension `SETS`.
@@ -157,6 +167,10 @@ impl<'r> Clauses<'r> {
             let made = || both(Ranges::of_v4(list), Ranges::of_v6(list), LAST[dim::SRC]);
             return self.addresses.entry((Arc::as_ptr(list), negated)).or_insert_with(made).clone();
         }
+        if let Test::Payload(names) = test {
+            let bits = self.pattern_bits(names);
+            return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::PAYLOAD]);
+        }
         if let Some((what, names)) = named::asked(test) {
             let bits = self.bits(what, names);
             return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::SETS]);
@@ -196,6 +210,7 @@ fn dim_of(test: &Test) -> usize {
         Test::Length(_) => dim::LENGTH,
         Test::Queue(_) => dim::QUEUE,
         Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
+        Test::Payload(_) => dim::PAYLOAD,
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
     }
 }
@@ -228,8 +243,8 @@ fn numbers(test: &Test) -> Ranges {
             (longest(*range.start()), longest(*range.end()))
         })),
         Test::Src(_) | Test::Dst(_) | Test::Host(_) => unreachable!("addresses are of two families"),
-        Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => {
-            unreachable!("which bits a set has, only the tests of all rules say")
+        Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) | Test::Payload(_) => {
+            unreachable!("which bits a name has, only the tests of all rules say")
         }
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
     }

@@ -44,9 +44,10 @@ impl Homes {
     }
 }
 
-/// What a clause asks, by dimension.
+/// What a clause asks, by dimension; but for the payload, which is looked at only where something else leads to a clause.
 fn demands(clause: &Clause) -> impl Iterator<Item = (usize, &Demand)> {
-    clause.demands.iter().enumerate().filter_map(|(dim, demand)| Some((dim, demand.as_ref()?)))
+    let asked = clause.demands.iter().enumerate().filter_map(|(dim, demand)| Some((dim, demand.as_ref()?)));
+    asked.filter(|(dim, _)| *dim != dim::PAYLOAD)
 }
 
 /// What clauses share that ask the same of a dimension: sets of values by their numbers.

@@ -14,7 +14,7 @@ mod tables;
 
 use wirelane_datapath::members::{Members, of};
 use wirelane_datapath::rules as flat;
-use wirelane_datapath::rules::{DIMS_USED, FlatSet, Node, Set, rule_flags, verdict};
+use wirelane_datapath::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, verdict};
 
 use self::clauses::{Clause, Clauses};
 use self::homes::Homes;
@@ -52,7 +52,8 @@ impl RuleSet {
     /// Compiles the set for the packets of this device, to tables of at most this size. Precise rules are no part of
     /// them, but their shapes are, and those of others that may be added while the set is in use.
     ///
-    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device.
+    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. The slot
+    /// behind the last one is that of searching payloads ([`Set::search_slot`]).
     ///
     /// # Errors
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
@@ -68,7 +69,9 @@ impl RuleSet {
         let mut head = Set::empty();
         head.default_verdict = default_of(self.default).into();
         head.rules = rules.len() as u32;
-        head.slots = head.rules;
+        // One more for what searching does.
+        head.slots = head.rules + 1;
+        head.search_slot = head.rules;
         head.clauses = clauses.len() as u32;
         head.shapes = shapes.len() as u32;
         for (place, shape) in head.shape.iter_mut().zip(&shapes) {
@@ -90,7 +93,10 @@ impl RuleSet {
             head.member[test] = what | if named.confirm { of::EXACT } else { 0 };
             members.put(test, named.entries.membership());
         }
-        Ok(FlatSet { set: head, nodes, classes, members })
+        let search = self.search();
+        head.search_root = search.roots;
+        head.search_reach = search.reach;
+        Ok(FlatSet { set: head, nodes, classes, members, search })
     }
 
     /// How much room the set takes at most, compiled for any device. It is no more than the set takes where no rule is
@@ -166,7 +172,12 @@ fn build(clauses: &[Clause], most: Room) -> std::result::Result<Built, Full> {
 fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Result<flat::Field, Full> {
     let mut absent = [0; flat::WORDS];
     for (number, clause) in clauses.iter().enumerate() {
-        if clause.demands[dim].as_ref().is_none_or(|demand| demand.absent) {
+        let demand = &clause.demands[dim];
+        let absent_too = match dim {
+            dim::PAYLOAD => demand.is_some(),
+            _ => demand.as_ref().is_none_or(|demand| demand.absent),
+        };
+        if absent_too {
             set(&mut absent, number);
         }
     }

@@ -4,6 +4,7 @@
 //!  text -> node.rs: TOML, or words, as a tree with places -.-> lists.rs   addresses: written out, in files, in CSV (table.rs)
 //!                                                           |-> rule.rs    [[rule]]
 //!                                                           |-> sets.rs    [[sets]], also from files
+//!                                                           |-> patterns.rs  [[patterns]], the same way
 //!                                                           `-> precise.rs [[precise]], also from CSV
 //!                                                                 `-> values.rs: numbers, ranges, names, flags
 //! ```
@@ -15,6 +16,7 @@
 mod files;
 mod lists;
 mod node;
+mod patterns;
 mod place;
 mod precise;
 mod rule;
@@ -38,7 +40,7 @@ use crate::{Error, Result};
 const MOST_FILES: usize = 256;
 
 /// What a rule file has at its top.
-const TOP: &[&str] = &["default", "include", "lists", "rule", "precise", "sets"];
+const TOP: &[&str] = &["default", "include", "lists", "rule", "precise", "sets", "patterns"];
 
 impl RuleSet {
     /// Reads a rule file, with the files that it names.
@@ -142,9 +144,10 @@ struct Reader {
     rules_at: Vec<Place>,
     precise_at: Vec<Place>,
     sets_at: Vec<Place>,
-    /// The names of sets that have mistakes.
+    patterns_at: Vec<Place>,
+    /// The names of sets and patterns that have mistakes.
     faulty_sets: Vec<String>,
-    /// The rules are for a capture that has sets of its own.
+    /// The rules are for a capture that has sets and patterns of its own.
     sets_elsewhere: bool,
     default_at: Option<Place>,
     /// By name; `None`: it has mistakes.
@@ -235,6 +238,7 @@ impl Reader {
                 "rule" => self.tables(document, key, node, Reader::rule),
                 "precise" => self.tables(document, key, node, Reader::precise),
                 "sets" => self.tables(document, key, node, Reader::named_set),
+                "patterns" => self.tables(document, key, node, Reader::patterns),
                 // A header that cannot be read leaves its fields here.
                 _ => {
                     let reason = unknown(key, TOP);
@@ -296,8 +300,11 @@ impl Reader {
             };
             let reason = match other {
                 Some(other) => {
-                    let what =
-                        if matches!(fault.rule, Some(Which::Named(_))) { "at" } else { "by the rule at" };
+                    let what = match fault.rule {
+                        Some(Which::Named(_)) => "at",
+                        Some(Which::Patterns(_)) => "by the patterns at",
+                        _ => "by the rule at",
+                    };
                     format!("{} {what} {}", fault.reason, self.mistakes.name(other))
                 }
                 None => fault.reason,
@@ -312,6 +319,7 @@ impl Reader {
             Which::Wildcard(index) => self.rules_at[index],
             Which::Precise(index) => self.precise_at[index],
             Which::Named(index) => self.sets_at[index],
+            Which::Patterns(index) => self.patterns_at[index],
         }
     }
 }

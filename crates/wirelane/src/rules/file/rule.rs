@@ -31,6 +31,7 @@ const CONDITIONS: &[&str] = &[
     "dst-in",
     "host-in",
     "flow-in",
+    "payload",
 ];
 
 /// The other fields of a rule.
@@ -192,6 +193,7 @@ impl Reader {
             "dst-in" => Test::DstIn(self.each(document, node, values::set_name)?),
             "host-in" => Test::HostIn(self.each(document, node, values::set_name)?),
             "flow-in" => Test::FlowIn(self.each(document, node, values::set_name)?),
+            "payload" => Test::Payload(self.each(document, node, values::set_name)?),
             _ => unreachable!("only names in CONDITIONS are asked for"),
         })
     }

@@ -1,14 +1,19 @@
 //! Why a rule set says what it says of a packet.
 
+use std::cell::OnceCell;
 use std::fmt;
 
 use serde::Serialize;
-use wirelane_datapath::rules::{judged_flags, verdict};
+use wirelane_datapath::judge::Packet;
+use wirelane_datapath::rules::{Facts, judged_flags, verdict};
 
-use super::{Reference, Seen, Watch};
+use super::{FoundPattern, Reference, Seen, Watch};
 use crate::rules::named;
 use crate::rules::names::shown;
-use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
+use crate::rules::{Action, Condition, Patterns, PreciseRule, Rule, RuleSet, Sample, Test, Then};
+
+/// The most patterns that are shown as text.
+const SHOWN: usize = 16;
 
 /// What a rule set says of a packet, and why. Its text form has a line for each rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +40,13 @@ pub struct Explanation {
     /// none for an entry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetTest>,
+    /// The payload was searched for patterns, as a rule asked for some that everything else fits.
+    pub searched: bool,
+    /// What was found there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<FoundPattern>,
+    /// Not all of it was searched: it is longer than what is, has too many patterns in it, or was not captured.
+    pub half_searched: bool,
 }
 
 /// A test of a named set.
@@ -82,8 +94,11 @@ pub enum Found {
 impl RuleSet {
     /// What the set says of a packet that comes now, and why. The set has to be one that can be used
     /// ([`RuleSet::check`]). Nothing is counted, and no precise rule is made.
-    pub fn explain(&self, seen: &Seen<'_>) -> Explanation {
-        let seen = &Seen { sets: &self.sets, ..*seen };
+    pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
+        let patterns: Vec<Patterns> =
+            self.patterns_in_use().into_iter().map(|(_, patterns)| patterns.clone()).collect();
+        let (sets, searched) = (&self.sets[..], OnceCell::new());
+        let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
         let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
         let action = match judged.verdict as u8 {
@@ -102,6 +117,9 @@ impl RuleSet {
             tag: (judged.flags & judged_flags::TAGGED != 0).then_some(judged.tag),
             more: judged.flags & judged_flags::MORE != 0,
             sets: self.set_tests(seen),
+            searched: seen.searched.get().is_some(),
+            patterns: seen.searched.get().map(|searched| searched.found.clone()).unwrap_or_default(),
+            half_searched: judged.flags & judged_flags::HALF != 0,
             findings: watch.findings,
         }
     }
@@ -167,7 +185,12 @@ impl Watch for Explainer<'_, '_> {
     }
 
     fn missed(&mut self, rule: &Rule) {
-        let failed = rule.conditions.iter().filter(|condition| !self.seen.satisfies(condition));
+        // What was not searched is not why.
+        let asked = |condition: &&Condition| {
+            self.seen.searched.get().is_some() || !matches!(condition.test, Test::Payload(_))
+        };
+        let conditions = rule.conditions.iter().filter(asked);
+        let failed = conditions.filter(|condition| !self.seen.satisfies(condition));
         let failed = failed.map(|condition| why(self.seen, condition)).collect();
         self.wildcard(rule, Found::Missed, failed, None);
     }
@@ -216,6 +239,18 @@ impl fmt::Display for Explanation {
                 format!("{} = {}: {}", test.field, test.set, if test.holds { "yes" } else { "no" })
             };
             writeln!(f, "sets: {}", self.sets.iter().map(test).collect::<Vec<_>>().join("; "))?;
+        }
+        if self.searched {
+            let found = |found: &FoundPattern| {
+                format!("{} {} ({}) at byte {}", found.name, found.id, found.pattern, found.at)
+            };
+            let all: Vec<String> = self.patterns.iter().map(found).collect();
+            let (shown, more) = (all.len().min(SHOWN), all.len().saturating_sub(SHOWN));
+            write!(f, "payload: {}", if all.is_empty() { "no pattern".to_owned() } else { all[..shown].join("; ") })?;
+            if more > 0 {
+                write!(f, "; and {more} more")?;
+            }
+            writeln!(f, "{}", if self.half_searched { "; not all of it was searched" } else { "" })?;
         }
         for finding in &self.findings {
             let kind = if finding.precise { "precise rule" } else { "rule" };

@@ -4,18 +4,22 @@
 //! from the compiled tables. `kernel/packet/rules.h` says what is decided; nothing of the code there is used here.
 
 mod explain;
+mod search;
 mod seen;
 
+use std::cell::OnceCell;
+use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::layout::Parsed;
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::rules::{Counts, Facts, Judged, MAX_HITS, judged_flags};
 
 pub use self::explain::{Explanation, Finding, Found, SetTest};
-pub use self::seen::Seen;
+pub use self::search::FoundPattern;
+use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
 use super::precise::own_shapes;
-use super::{Action, Insert, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
+use super::{Action, Insert, Patterns, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
 
 /// A rule set at work, with the precise rules that came of it and the counts.
 #[derive(Clone, Debug)]
@@ -26,6 +30,9 @@ pub struct Reference<'s> {
     shapes: Vec<Shape>,
     counts: Vec<Counts>,
     precise: Vec<PreciseEntry>,
+    /// The patterns that rules ask for.
+    patterns: Arc<[Patterns]>,
+    searched: Counts,
 }
 
 /// A precise rule at work.
@@ -84,6 +91,8 @@ impl<'s> Reference<'s> {
             rules,
             shapes: own_shapes(set),
             precise: set.precise.iter().map(entry).collect(),
+            patterns: set.patterns_in_use().into_iter().map(|(_, patterns)| patterns.clone()).collect(),
+            searched: Counts::default(),
         }
     }
 
@@ -97,9 +106,17 @@ impl<'s> Reference<'s> {
         &self.precise
     }
 
+    /// What searching payloads has done ([`wirelane_datapath::rules::Set::search_slot`]).
+    pub fn searched(&self) -> Counts {
+        self.searched
+    }
+
     /// Judges a packet, and counts it.
-    pub fn judge(&mut self, parsed: &Parsed, inner: bool, facts: &Facts, device: &str) -> Judged {
-        self.judge_watched(&Seen { parsed, inner, facts, device, sets: &self.set.sets }, &mut Unwatched)
+    pub fn judge(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Judged {
+        let patterns = Arc::clone(&self.patterns);
+        let (sets, searched) = (&self.set.sets[..], OnceCell::new());
+        let seen = Seen { packet, facts, device, sets, patterns: &patterns, searched };
+        self.judge_watched(&seen, &mut Unwatched)
     }
 
     fn judge_watched(&mut self, seen: &Seen<'_>, watch: &mut dyn Watch) -> Judged {
@@ -121,7 +138,7 @@ impl<'s> Reference<'s> {
                 watch.unasked(rule);
                 continue;
             }
-            if !rule.conditions.iter().all(|condition| seen.satisfies(condition)) {
+            if !seen.fits(rule) {
                 watch.missed(rule);
                 continue;
             }
@@ -139,6 +156,14 @@ impl<'s> Reference<'s> {
             if let (true, Some(insert)) = (chosen, rule.insert) {
                 self.counts[index].inserted += u64::from(self.insert(seen, rule, insert));
             }
+        }
+        if let Some(searched) = seen.searched.get() {
+            judged.pattern = searched.ids;
+            judged.flags |= if searched.half { judged_flags::HALF } else { 0 };
+            judged.flags |= if searched.more { judged_flags::FOUND } else { 0 };
+            count(&mut self.searched, &Facts { wire_len: searched.bytes as u32, ..*seen.facts });
+            self.searched.inserted += u64::from(searched.ids[0] != 0);
+            self.searched.refused += u64::from(searched.half);
         }
         if judged.verdict == 0 {
             judged.verdict = default_of(self.set.default).into();

@@ -1,41 +1,57 @@
 //! A packet as rules see it, field by field.
 
+use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wirelane_datapath::layout::{Ip, Parsed, flags, ip_flags, l3};
+use wirelane_datapath::judge::Packet;
+use wirelane_datapath::layout::{Ip, flags, ip_flags, l3};
 use wirelane_datapath::members::{Member, Membership as _};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::Facts;
 
+use super::search::{Searched, search};
 use crate::rules::named::Flow;
 use crate::rules::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::rules::{
-    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, SampleBy, Shape, Test, Vlan, Way,
+    Condition, Entries, Kind, NamedSet, Patterns, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test,
+    Vlan, Way,
 };
 
 /// A packet with all that rules may ask of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'p> {
-    /// What the parser found.
-    pub parsed: &'p Parsed,
-    /// Headers inside of a tunnel count, where there is one.
-    pub inner: bool,
+#[derive(Clone, Debug)]
+pub(in crate::rules) struct Seen<'p> {
+    /// What the parser found, and its bytes.
+    pub packet: Packet<'p>,
     /// What is known beside that.
     pub facts: &'p Facts,
     /// The device.
     pub device: &'p str,
     /// The named sets that rules ask.
     pub sets: &'p [NamedSet],
+    /// The patterns that rules ask for.
+    pub patterns: &'p [Patterns],
+    /// What was found of them, once somebody has asked.
+    pub searched: OnceCell<Searched>,
 }
 
 impl<'p> Seen<'p> {
     /// The headers that count.
-    fn ip(&self) -> &'p Ip {
-        if self.inner && self.parsed.flags & flags::TUNNEL != 0 {
-            &self.parsed.inner
-        } else {
-            &self.parsed.outer
-        }
+    pub(super) fn ip(&self) -> &'p Ip {
+        let Packet { parsed, inner, .. } = self.packet;
+        if inner && parsed.flags & flags::TUNNEL != 0 { &parsed.inner } else { &parsed.outer }
+    }
+
+    /// What is in its payload.
+    pub(super) fn searched(&self) -> &Searched {
+        self.searched.get_or_init(|| search(self, self.patterns))
+    }
+
+    /// Whether a rule fits. The payload is searched only where everything else does.
+    pub(super) fn fits(&self, rule: &Rule) -> bool {
+        let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
+            rule.conditions.iter().partition(|condition| matches!(condition.test, Test::Payload(_)));
+        others.into_iter().all(|condition| self.satisfies(condition))
+            && payload.into_iter().all(|condition| self.satisfies(condition))
     }
 
     fn is_ip(&self) -> bool {
@@ -76,12 +92,12 @@ impl<'p> Seen<'p> {
     }
 
     fn ethertype(&self) -> Option<u16> {
-        (self.parsed.eth_type != 0).then_some(self.parsed.eth_type)
+        (self.packet.parsed.eth_type != 0).then_some(self.packet.parsed.eth_type)
     }
 
     /// The id of the outermost tag.
     fn vlan(&self) -> Option<u16> {
-        (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff)
+        (self.packet.parsed.flags & flags::VLAN != 0).then_some(self.packet.parsed.vlan_tci[0] & 0xfff)
     }
 
     fn way(&self) -> Way {
@@ -98,7 +114,7 @@ impl<'p> Seen<'p> {
             Kind::Fragment => fragment,
             Kind::FirstFragment => fragment && !later,
             Kind::LaterFragment => later,
-            Kind::Tunnel => self.parsed.flags & flags::TUNNEL != 0,
+            Kind::Tunnel => self.packet.parsed.flags & flags::TUNNEL != 0,
         }
     }
 
@@ -139,6 +155,7 @@ impl<'p> Seen<'p> {
             Test::HostIn(names) => {
                 addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
             }
+            Test::Payload(names) => self.searched().has(names),
             Test::FlowIn(names) => self.flow().is_some_and(|flow| {
                 self.named(names).any(|set| match &set.entries {
                     Entries::Flow(flows) => flows.has(&flow),
@@ -175,6 +192,7 @@ impl<'p> Seen<'p> {
         match test {
             Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
             Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::Payload(_) => Some(self.found()).filter(|found| !found.is_empty()),
             Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
             Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
             Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),
@@ -195,6 +213,18 @@ impl<'p> Seen<'p> {
             Test::Queue(_) => Some(self.facts.queue.to_string()),
             Test::Device(_) => Some(self.device.to_owned()).filter(|device| !device.is_empty()),
         }
+    }
+
+    /// The patterns that are in its payload, by name and id.
+    fn found(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for found in &self.searched().found {
+            let word = format!("{} {}", found.name, found.id);
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words.join(", ")
     }
 
     /// The kinds that the packet is of, the narrowest ones.
@@ -234,10 +264,10 @@ impl<'p> Seen<'p> {
             fields.vlan = Some(self.vlan().map_or(PreciseVlan::Untagged, PreciseVlan::Id));
         }
         if shape.has(Shape::MPLS) {
-            fields.mpls = Some((self.parsed.flags & flags::MPLS != 0).then_some(self.parsed.mpls_label)?);
+            fields.mpls = Some((self.packet.parsed.flags & flags::MPLS != 0).then_some(self.packet.parsed.mpls_label)?);
         }
         if shape.has(Shape::TUNNEL) {
-            fields.tunnel = Some((self.parsed.flags & flags::TUNNEL != 0).then_some(self.parsed.tunnel_id)?);
+            fields.tunnel = Some((self.packet.parsed.flags & flags::TUNNEL != 0).then_some(self.packet.parsed.tunnel_id)?);
         }
         Some(fields)
     }
@@ -260,7 +290,7 @@ impl<'p> Seen<'p> {
         if one_in <= 1 {
             return true;
         }
-        let hash = native::packet_hash(self.parsed, self.inner, self.facts.seed);
+        let hash = native::packet_hash(self.packet.parsed, self.packet.inner, self.facts.seed);
         let mut value = mix(0x94d0_49bb_1331_11eb ^ u64::from(hash));
         if by == SampleBy::Packet {
             let ip = self.ip();

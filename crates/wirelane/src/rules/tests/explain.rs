@@ -1,11 +1,12 @@
 //! Why a set says what it says of a packet.
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::{LinkType, Parsed};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::Facts;
 
 use super::generator::{self, Values};
-use crate::rules::{Action, Found, Reference, RuleSet, Seen};
+use crate::rules::{Action, Found, Reference, RuleSet};
 use crate::testing::Dice;
 
 /// UDP from 192.0.2.1:5353 to 198.51.100.7:53, and what is known beside it.
@@ -69,8 +70,8 @@ fn each_rule_says_what_it_has_to_do_with_the_packet() {
         "#,
     );
     let (parsed, facts) = query();
-    let seen = Seen { parsed: &parsed, inner: false, facts: &facts, device: "eth0", sets: &[] };
-    let explained = set.explain(&seen);
+    let packet = Packet { parsed: &parsed, data: &[], inner: false };
+    let explained = set.explain(packet, &facts, "eth0");
     assert_eq!(
         explained.to_string(),
         "packet: src 192.0.2.1, dst 198.51.100.7, src-port 5353, dst-port 53, protocol udp, kind ipv4, dscp ef, \
@@ -99,11 +100,11 @@ fn each_rule_says_what_it_has_to_do_with_the_packet() {
 #[test]
 fn without_a_rule_it_is_the_default() {
     let (parsed, facts) = query();
-    let seen = Seen { parsed: &parsed, inner: false, facts: &facts, device: "", sets: &[] };
+    let packet = Packet { parsed: &parsed, data: &[], inner: false };
     let set = super::set(
         "default = \"drop\"\n[[precise]]\nid = 1\nvlan = 3\naction = \"drop\"\n[[rule]]\nid = 3\ndevice = \"eth0\"\naction = \"pass\"\n",
     );
-    let explained = set.explain(&seen).to_string();
+    let explained = set.explain(packet, &facts, "").to_string();
     assert!(
         explained.contains(
             "precise rules: none of 1 is hit\nrule 3: not hit: device = eth0: the packet has none\n"
@@ -113,7 +114,7 @@ fn without_a_rule_it_is_the_default() {
     assert!(explained.ends_with("=> drop, by default"), "{explained}");
     // A rule without an action of its own is named all the same.
     let set = super::set("[[rule]]\nid = 3\naction = \"none\"\n");
-    let explained = set.explain(&seen);
+    let explained = set.explain(packet, &facts, "");
     assert_eq!((explained.action, explained.rule_id, explained.by_default), (Action::Pass, 3, true));
 }
 
@@ -123,8 +124,8 @@ fn samples_are_explained() {
     let text = |n: u32| {
         let set =
             super::set(&format!("[[rule]]\nid = 3\naction = \"pass\"\nsample = {n}\nthen = \"continue\"\n"));
-        let seen = Seen { parsed: &parsed, inner: false, facts: &facts, device: "", sets: &[] };
-        set.explain(&seen).to_string()
+        let packet = Packet { parsed: &parsed, data: &[], inner: false };
+        set.explain(packet, &facts, "").to_string()
     };
     // One packet is in few samples of one in very many.
     let told = text(1_000_000);
@@ -146,10 +147,10 @@ fn what_is_explained_is_what_is_decided() {
         for _ in 0..20 {
             let parsed = generator::parsed(&mut dice, &values);
             let facts = generator::facts(&mut dice, &values, 5);
-            let inner = dice.once_in(2);
-            let judged = Reference::new(&set, 5).judge(&parsed, inner, &facts, "eth0");
-            let explained =
-                set.explain(&Seen { parsed: &parsed, inner, facts: &facts, device: "eth0", sets: &[] });
+            let data = generator::payload(&mut dice, &values);
+            let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
+            let judged = Reference::new(&set, 5).judge(packet, &facts, "eth0");
+            let explained = set.explain(packet, &facts, "eth0");
             assert_eq!(explained.rule_id, judged.rule_id);
             let wildcard = explained.findings.iter().filter(|finding| !finding.precise);
             let hits = wildcard.filter(|finding| matches!(finding.found, Found::Hit)).count();

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use wirelane_datapath::layout::{Ip, Parsed, flags, ip_flags, l3};
+use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
 use wirelane_datapath::rules::Facts;
 
 use crate::rules::{
-    Action, Addresses, Condition, Entries, Flows, Insert, Kind, NamedSet, Policy, PreciseFields, PreciseRule,
-    PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
+    Action, Addresses, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns, Policy,
+    PreciseFields, PreciseRule, PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
 };
 use crate::testing::Dice;
 
@@ -24,6 +24,8 @@ pub(super) struct Values {
     pub tcp_flags: Vec<u8>,
     /// Ends, and a protocol.
     pub flows: Vec<([SocketAddr; 2], u8)>,
+    /// What payloads are made of.
+    pub words: Vec<Vec<u8>>,
 }
 
 /// The named sets that tests ask: of addresses, and of flows. Each asked in every way there can be makes eight tests.
@@ -46,6 +48,11 @@ impl Values {
         }
         values.protocols.extend([1, 6, 17, 58, 132, dice.next() as u8]);
         values.ethertypes.extend([0x0800, 0x0806, 0x86dd, dice.next() as u16]);
+        for _ in 0..12 {
+            // Of few letters, so that they are parts of each other.
+            let length = 1 + dice.below(5);
+            values.words.push((0..length).map(|_| *dice.pick(b"abAB\x00")).collect());
+        }
         values.tcp_flags.extend([0x02, 0x12, 0x10, 0x18, 0x11, 0x04, dice.next() as u8]);
         for _ in 0..6 {
             let one = *dice.pick(&values.addresses);
@@ -68,6 +75,17 @@ impl Values {
             vlans: Vec::new(),
             tcp_flags: Vec::new(),
             flows: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// Parts of a packet come to its words.
+    pub fn take_words(&mut self, dice: &mut Dice, data: &[u8]) {
+        for _ in 0..2 {
+            let from = dice.below(data.len());
+            let longest = if dice.once_in(3) { 40 } else { 5 };
+            let length = 1 + dice.below(longest);
+            self.words.push(data[from..data.len().min(from + length)].to_vec());
         }
     }
 
@@ -102,12 +120,14 @@ fn address(layer: u8, bytes: &[u8; 16]) -> IpAddr {
 pub(super) fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
     let default = *dice.pick(&[Policy::Pass, Policy::Drop]);
     let shapes: Vec<Shape> = (0..1 + dice.below(5)).map(|_| shape(dice)).collect();
-    let mut set = RuleSet { default, sets: sets(dice, values), ..RuleSet::default() };
+    let (sets, patterns) = (sets(dice, values), patterns(dice, values));
+    let mut set = RuleSet { default, sets, patterns, ..RuleSet::default() };
     let mut id = 1;
     for _ in 0..rules {
         let rule = rule(dice, values, id, &shapes);
         id += 1 + dice.below(3) as u32;
-        let whole = RuleSet { rules: vec![rule.clone()], sets: set.sets.clone(), ..RuleSet::default() };
+        let (sets, patterns) = (set.sets.clone(), set.patterns.clone());
+        let whole = RuleSet { rules: vec![rule.clone()], sets, patterns, ..RuleSet::default() };
         // Most of those that cannot be used ask for what no packet is.
         if whole.check().is_ok() {
             set.rules.push(rule);
@@ -156,6 +176,36 @@ pub(super) fn sets(dice: &mut Dice, values: &Values) -> Vec<NamedSet> {
     all.into_iter().map(set).collect()
 }
 
+/// The names of patterns.
+const PATTERNS: &[&str] = &["words", "more-words", "others"];
+
+/// Patterns, of words that meet and of others, two tables of them of one name.
+pub(super) fn patterns(dice: &mut Dice, values: &Values) -> Vec<Patterns> {
+    let mut id = 1;
+    let mut table = |name: &str| {
+        let mut all = Vec::new();
+        for _ in 0..1 + dice.below(4) {
+            let mut word = dice.pick(&values.words).clone();
+            if dice.once_in(3) {
+                word.extend_from_slice(dice.pick(&values.words).as_slice());
+            }
+            word.truncate(128);
+            all.push(Pattern(word));
+        }
+        let longest = all.iter().map(|pattern| pattern.0.len()).max().unwrap_or(0);
+        id += dice.below(3) as u32 + all.len() as u32;
+        Patterns {
+            name: name.to_owned(),
+            id: id - all.len() as u32,
+            patterns: all.into(),
+            nocase: dice.once_in(2),
+            offset: if dice.once_in(3) { dice.below(60) as u32 } else { 0 },
+            depth: dice.once_in(3).then(|| (longest + dice.below(100)) as u32),
+        }
+    };
+    [PATTERNS, &PATTERNS[..1]].concat().into_iter().map(&mut table).collect()
+}
+
 /// Some fields, in one shape or both ways.
 fn shape(dice: &mut Dice) -> Shape {
     loop {
@@ -202,7 +252,7 @@ fn condition(dice: &mut Dice, values: &Values) -> Condition {
 }
 
 pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
-    match dice.below(24) {
+    match dice.below(27) {
         0 => Test::Src(addresses(dice, values)),
         1 => Test::Dst(addresses(dice, values)),
         2 | 3 => Test::Host(addresses(dice, values)),
@@ -247,6 +297,7 @@ pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
         19 => Test::DstIn(named(dice, SETS[0])),
         20 => Test::HostIn(named(dice, SETS[0])),
         21 | 22 => Test::FlowIn(named(dice, SETS[1])),
+        23..26 => Test::Payload(named(dice, PATTERNS)),
         _ => Test::Device(several(dice, |dice| dice.one(&["eth0", "eth1", ""]).to_owned())),
     }
 }
@@ -366,6 +417,8 @@ fn ip(dice: &mut Dice, values: &Values) -> Ip {
         ip.frag_off = dice.next() as u16;
     }
     ip.ident = dice.next() as u16;
+    ip.payload_off = *dice.pick(&[0, 0, 0, 7, 200, NO_OFFSET]);
+    ip.l3_len = *dice.pick(&[0, 0, 0, 30, 300]);
     if ip.flags & ip_flags::LATER == 0 {
         ip.flags |= dice.next() as u8 & (ip_flags::PORTS | ip_flags::TCP | ip_flags::ICMP);
     }
@@ -417,6 +470,21 @@ fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
         IpAddr::V4(address) if layer != l3::NONE => bytes[..4].copy_from_slice(&address.octets()),
         IpAddr::V6(address) if layer != l3::NONE => bytes[..4].copy_from_slice(&address.octets()[12..]),
         _ => {}
+    }
+    bytes
+}
+
+/// The bytes of a packet: words, and others between them.
+pub(super) fn payload(dice: &mut Dice, values: &Values) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let most = if dice.once_in(10) { 300 } else { 40 };
+    for _ in 0..dice.below(most) {
+        if dice.once_in(2) {
+            let word = dice.pick(&values.words);
+            bytes.extend(if dice.once_in(3) { word.to_ascii_lowercase() } else { word.clone() });
+        } else {
+            bytes.push(*dice.pick(b"abAB\x00x"));
+        }
     }
     bytes
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use wirelane_datapath::judge::{Inserted, PreciseTable, judge};
+use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
 use wirelane_datapath::layout::Parsed;
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{
@@ -55,22 +55,25 @@ struct Said {
     truncated: u64,
     more: u64,
     by_default: u64,
+    searched: u64,
+    found: u64,
+    half: u64,
 }
 
 impl<'s> Both<'s> {
     fn new(set: &'s RuleSet, device: &'static str) -> Both<'s> {
         let flat =
             set.compile(device, &[], Room::UNLIMITED).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
-        let counts = set.rules.iter().map(|_| LiveCounts::default()).collect();
+        let counts = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
         let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS)).collect());
         assert_eq!(precise.0.len(), set.precise.len(), "each precise rule has a key of its own");
         Both { set, device, flat, counts, precise, reference: Reference::new(set, START_NS) }
     }
 
     /// Judges a packet in both ways.
-    fn judge(&mut self, parsed: &Parsed, inner: bool, facts: &Facts, said: &mut Said) {
-        let ours = judge(&self.flat, &self.counts, &mut self.precise, parsed, inner, facts);
-        let expected = self.reference.judge(parsed, inner, facts, self.device);
+    fn judge(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) {
+        let ours = judge(&self.flat, &self.counts, &mut self.precise, packet, facts);
+        let expected = self.reference.judge(packet, facts, self.device);
         let of = |judged: Judged| {
             // Without the flag, the tag says nothing.
             let tagged = judged.flags & judged_flags::TAGGED != 0;
@@ -79,7 +82,7 @@ impl<'s> Both<'s> {
         assert_eq!(
             of(ours),
             of(expected),
-            "on {:?}, inner {inner}, {facts:?}: {parsed:#?} and {:#?}",
+            "on {:?}, {facts:?}: {packet:#?} and {:#?}",
             self.device,
             self.set
         );
@@ -89,12 +92,17 @@ impl<'s> Both<'s> {
         said.more += u64::from(ours.flags & judged_flags::MORE != 0);
         said.truncated += u64::from(ours.truncate > 0);
         said.by_default += u64::from(ours.rule_id == 0);
+        said.found += u64::from(ours.pattern[0] != 0);
+        said.half += u64::from(ours.flags & judged_flags::HALF != 0);
     }
 
     /// Both have counted the same, and made the same rules.
     fn same_counts(&self, said: &mut Said) {
-        let ours: Vec<Counts> = self.counts.iter().map(LiveCounts::read).collect();
+        let mut ours: Vec<Counts> = self.counts.iter().map(LiveCounts::read).collect();
+        let searched = ours.pop().expect("the last is of searching");
         assert_eq!(ours, self.reference.counts(), "{:#?}", self.set);
+        assert_eq!(searched, self.reference.searched(), "{:#?}", self.set);
+        said.searched += searched.packets;
         let expected: HashMap<PreciseKey, Precise> = self
             .reference
             .precise()
@@ -119,10 +127,10 @@ impl<'s> Both<'s> {
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, .. } = said;
+    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, .. } = said;
     let [_, pass, drop, absorb] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    for often in [pass, drop, absorb, hits, precise, made, tagged, truncated, by_default] {
+    for often in [pass, drop, absorb, hits, precise, made, tagged, truncated, by_default, searched, found] {
         assert!(*often > 500, "{said:?}");
     }
 }
@@ -142,23 +150,27 @@ fn random_sets_and_packets() {
             now_ns += dice.next() % 700_000_000;
             let parsed = generator::parsed(&mut dice, &values);
             let facts = generator::facts(&mut dice, &values, now_ns);
-            both.judge(&parsed, dice.once_in(2), &facts, &mut said);
+            let data = generator::payload(&mut dice, &values);
+            let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
+            both.judge(packet, &facts, &mut said);
         }
         both.same_counts(&mut said);
     }
     all_was_said(&said);
+    assert!(said.half > 500, "{said:?}");
 }
 
 #[test]
 fn random_sets_and_the_packets_of_the_corpus() {
     let Some(captures) = captures("random_sets_and_the_packets_of_the_corpus", 60) else { return };
-    let packets: Vec<(Parsed, u32)> = captures
+    let packets: Vec<(Parsed, &[u8], u32)> = captures
         .iter()
         .flat_map(|capture| &capture.packets)
         .map(|packet| {
             let link = linktype::from_number(packet.link);
-            (native::parse(link, &packet.data, true), packet.wire_len)
+            (native::parse(link, &packet.data, true), &packet.data[..], packet.wire_len)
         })
+        .filter(|(_, data, _)| !data.is_empty())
         .collect();
     let mut said = Said::default();
     let mut dice = Dice(6);
@@ -167,18 +179,19 @@ fn random_sets_and_the_packets_of_the_corpus() {
         let mut values = Values::none();
         values.tcp_flags.push(0x10);
         while values.addresses.len() < 40 {
-            let (parsed, wire_len) = dice.pick(&packets);
+            let (parsed, data, wire_len) = dice.pick(&packets);
             values.take(parsed, *wire_len);
+            values.take_words(&mut dice, data);
         }
         let rules = dice.below(60);
         let set = generator::set(&mut dice, &values, rules);
         let mut both = Both::new(&set, "eth0");
         let mut now_ns = START_NS;
         for _ in 0..400 {
-            let (parsed, wire_len) = dice.pick(&packets);
+            let (parsed, data, wire_len) = dice.pick(&packets);
             now_ns += dice.next() % 500_000_000;
             let facts = Facts { wire_len: *wire_len, ..generator::facts(&mut dice, &values, now_ns) };
-            both.judge(parsed, dice.once_in(2), &facts, &mut said);
+            both.judge(Packet { parsed, data, inner: dice.once_in(2) }, &facts, &mut said);
         }
         both.same_counts(&mut said);
     }
@@ -192,7 +205,8 @@ fn more_hits_than_are_looked_at() {
     let set = super::set(&text);
     let mut both = Both::new(&set, "eth0");
     let mut said = Said::default();
-    both.judge(&Parsed::default(), false, &Facts { wire_len: 60, ..Facts::default() }, &mut said);
+    let packet = Packet { parsed: &Parsed::default(), data: &[], inner: false };
+    both.judge(packet, &Facts { wire_len: 60, ..Facts::default() }, &mut said);
     both.same_counts(&mut said);
     assert_eq!((said.more, said.hits), (1, 16));
     let counted: Vec<u64> = both.reference.counts().iter().map(|counts| counts.packets).collect();
@@ -219,8 +233,9 @@ fn the_last_of_4096_rules_is_found_and_those_between_are_not_asked() {
     let facts = Facts { wire_len: 60, ..Facts::default() };
     for (address, expected) in [([10, 15, 255, 9], 4095), ([10, 0, 1, 9], 1), ([10, 16, 0, 9], u32::MAX)] {
         parsed.outer.src[..4].copy_from_slice(&address);
-        both.judge(&parsed, false, &facts, &mut said);
-        let judged = judge(&both.flat, &both.counts, &mut Table::default(), &parsed, false, &facts);
+        let packet = Packet { parsed: &parsed, data: &[], inner: false };
+        both.judge(packet, &facts, &mut said);
+        let judged = judge(&both.flat, &both.counts, &mut Table::default(), packet, &facts);
         assert_eq!((judged.rule_id, judged.hits), (expected, 1));
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::{LinkType, Parsed};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{
@@ -26,6 +27,8 @@ const SHORTEST: usize = 14;
 const LONGEST: usize = 3400;
 /// Room of the probe's tables.
 const ROOM: Room = Room { nodes: 20_000, classes: 8192 };
+/// The same for the automata of patterns.
+const PAGES: usize = 512;
 /// The time of the first packet.
 const START_NS: u64 = 1_000_000_000_000;
 
@@ -64,7 +67,7 @@ impl Bytes {
             set.used,
             set.shapes,
             set.slots,
-            0,
+            set.search_slot,
         ]);
         for dim in &set.dims {
             bytes.u32s(&[dim.root, dim.root6, dim.absent, 0]);
@@ -81,6 +84,7 @@ impl Bytes {
             bytes.0.extend([0; 26]);
         }
         bytes.0.extend(set.member);
+        bytes.u32s(&set.search_root).u32s(&[set.search_reach, 0]);
         assert_eq!(bytes.0.len(), size_of::<Set>());
         bytes.0
     }
@@ -129,6 +133,8 @@ impl Probe {
             (&mut open.maps.probe_nodes, ROOM.nodes),
             (&mut open.maps.probe_classes, ROOM.classes),
             (&mut open.maps.probe_precises, 1000),
+            (&mut open.maps.probe_pages, PAGES),
+            (&mut open.maps.probe_outputs, PAGES),
         ];
         for (map, entries) in sizes {
             map.set_max_entries(entries as u32).expect("a size that maps can have");
@@ -165,9 +171,15 @@ impl Probe {
             value.u64s(&[class.summary, class.home]).u64s(&class.words).u64s(&[0; 6]);
             maps.probe_classes.update(&number(at), &value.0, MapFlags::ANY).expect("the map is writable");
         }
+        for (at, page) in flat.search.pages.iter().enumerate() {
+            maps.probe_pages.update(&number(at), page.bytes(), MapFlags::ANY).expect("the map is writable");
+        }
+        for (at, page) in flat.search.output_pages.iter().enumerate() {
+            maps.probe_outputs.update(&number(at), page.bytes(), MapFlags::ANY).expect("the map is writable");
+        }
         let set = Bytes::of_set(&flat.set);
         maps.probe_set.update(&number(0), &set, MapFlags::ANY).expect("the map is writable");
-        for slot in 0..flat.set.rules {
+        for slot in 0..flat.set.slots {
             let none = [0; size_of::<Counts>()];
             maps.probe_counts.update(&slot.to_ne_bytes(), &none, MapFlags::ANY).expect("the map is writable");
         }
@@ -204,6 +216,7 @@ impl Probe {
             tag: word(3),
             flags: word(4),
             hits: word(5),
+            pattern: [word(6), word(7), word(8), word(9)],
         };
         assert_eq!(output.return_value, judged.verdict, "the probe returns the verdict");
         judged
@@ -217,6 +230,9 @@ impl Probe {
             let ours = ours.expect("the map is readable").expect("an array has all its entries");
             assert_eq!(ours, Bytes::of_counts(expected), "slot {slot}: {expected:?}");
         }
+        let searched = (reference.counts().len() as u32).to_ne_bytes();
+        let ours = maps.probe_counts.lookup(&searched, MapFlags::ANY).expect("the map is readable");
+        assert_eq!(ours, Some(Bytes::of_counts(&reference.searched())), "{:?}", reference.searched());
         for entry in reference.precise() {
             let (key, mut value) = entry.rule.entry(entry.made_ns);
             value.flags |= if entry.made { rule_flags::MADE } else { 0 };
@@ -242,13 +258,14 @@ fn the_kernel_decides_what_the_conditions_say() {
         .map(|packet| (linktype::from_number(packet.link), packet.data, packet.wire_len))
         .collect();
     let mut dice = Dice(8);
-    let (mut hits, mut precise, mut made) = (0, 0, 0);
+    let (mut hits, mut precise, mut made, mut found) = (0, 0, 0, 0);
     for turn in 0..60 {
         let mut values = Values::none();
         values.tcp_flags.push(0x10);
         while values.addresses.len() < 40 {
             let (link, data, wire_len) = dice.pick(&packets);
             values.take(&native::parse(*link, data, true), *wire_len);
+            values.take_words(&mut dice, data);
         }
         let rules = if turn % 20 == 0 { 200 } else { dice.below(40) };
         let set = generator::set(&mut dice, &values, rules);
@@ -263,7 +280,8 @@ fn the_kernel_decides_what_the_conditions_say() {
             let facts = Facts { wire_len: *wire_len, ..generator::facts(&mut dice, &values, now_ns) };
             let inner = dice.once_in(2);
             let parsed = native::parse(*link, data, true);
-            let expected = reference.judge(&parsed, inner, &facts, "eth0");
+            let expected = reference.judge(Packet { parsed: &parsed, data, inner }, &facts, "eth0");
+            found += u64::from(expected.pattern[0] != 0);
             let mut ours = probe.judge(*link, data, inner, &facts);
             if ours.flags & judged_flags::TAGGED == 0 {
                 ours.tag = 0;
@@ -275,6 +293,6 @@ fn the_kernel_decides_what_the_conditions_say() {
         precise += reference.precise().iter().map(|entry| entry.counts.packets).sum::<u64>();
         made += reference.precise().iter().filter(|entry| entry.made).count();
     }
-    println!("{hits} hits, {precise} of precise rules, {made} made");
-    assert!(hits > 3000 && precise > 100 && made > 100);
+    println!("{hits} hits, {precise} of precise rules, {made} made, {found} with patterns");
+    assert!(hits > 3000 && precise > 100 && made > 100 && found > 300);
 }

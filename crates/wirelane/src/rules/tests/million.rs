@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::members::Member;
 use wirelane_datapath::native;
@@ -142,7 +143,8 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
                 let data = packet(n, dice.once_in(2));
                 let facts = Facts { now_ns: 2, wire_len: data.len() as u32, ..Facts::default() };
                 let parsed = native::parse(LinkType::Ethernet, &data, true);
-                let expected = reference.judge(&parsed, false, &facts, "eth0").rule_id == 1;
+                let packet = Packet { parsed: &parsed, data: &data, inner: false };
+                let expected = reference.judge(packet, &facts, "eth0").rule_id == 1;
                 let judged = probe.judge(LinkType::Ethernet, &data, false, &facts);
                 let ours = judged.verdict == u32::from(verdict::DROP);
                 in_it += u32::from(expected);

@@ -1,5 +1,6 @@
 //! Rules that no packet can hit.
 
+use wirelane_datapath::judge::Packet;
 use wirelane_datapath::layout::l3;
 
 use super::generator::{self, Values};
@@ -92,6 +93,7 @@ fn no_packet_hits_a_rule_that_none_can() {
         let mut set = RuleSet {
             rules: vec![generator::rule(&mut dice, &values, 1, &[Shape::SRC])],
             sets: generator::sets(&mut dice, &values),
+            patterns: generator::patterns(&mut dice, &values),
             ..RuleSet::default()
         };
         set.rules[0].insert = None;
@@ -107,8 +109,9 @@ fn no_packet_hits_a_rule_that_none_can() {
                 tidy(ip);
             }
             let facts = generator::facts(&mut dice, &values, 0);
-            let inner = dice.once_in(2);
-            let judged = reference.judge(&parsed, inner, &facts, "eth0");
+            let data = generator::payload(&mut dice, &values);
+            let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
+            let judged = reference.judge(packet, &facts, "eth0");
             assert_eq!(judged.hits, 0, "{parsed:#?} {facts:?} {set:#?}");
         }
     }

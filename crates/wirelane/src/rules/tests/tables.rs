@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::judge::{NoPrecise, judge};
+use wirelane_datapath::judge::{NoPrecise, Packet, judge};
 use wirelane_datapath::layout::{Parsed, l3};
 use wirelane_datapath::rules::{Facts, LEAF, dim, verdict};
 
@@ -139,7 +139,8 @@ fn long_lists_of_addresses() {
     let mut dropped = |number: u32| {
         parsed.outer.src[..4].copy_from_slice(&number.to_be_bytes());
         let facts = Facts { wire_len: 60, ..Facts::default() };
-        judge(&flat, &[], &mut NoPrecise, &parsed, false, &facts).verdict == u32::from(verdict::DROP)
+        let packet = Packet { parsed: &parsed, data: &[], inner: false };
+        judge(&flat, &[], &mut NoPrecise, packet, &facts).verdict == u32::from(verdict::DROP)
     };
     for number in &numbers {
         assert!(dropped(*number), "{number:#x}");

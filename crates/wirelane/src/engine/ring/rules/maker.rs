@@ -1,4 +1,4 @@
-//! Makes the maps of named sets while a capture runs, which the capture itself may not.
+//! Makes the maps of named sets and patterns while a capture runs, which the capture itself may not.
 //!
 //! ```text
 //!   the capturing process, without rights            wl-sets, with CAP_BPF
@@ -26,6 +26,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
 };
 use wirelane_datapath::members::Member;
+use wirelane_datapath::search::{Outputs, Page};
 
 use crate::forked::{self, Rights};
 use crate::rules::{BloomSize, exact_bytes};
@@ -47,6 +48,10 @@ pub(super) enum Wanted {
     Bloom(BloomSize),
     /// A table of this many entries.
     Exact(u32),
+    /// Pages of the automata of patterns.
+    Pages(u32),
+    /// Pages of their outputs.
+    Outputs(u32),
 }
 
 /// Whoever makes maps.
@@ -114,6 +119,8 @@ impl Wanted {
         match self {
             Wanted::Bloom(_) => c"wl_bloom",
             Wanted::Exact(_) => c"wl_exact",
+            Wanted::Pages(_) => c"wl_search_page",
+            Wanted::Outputs(_) => c"wl_search_out",
         }
     }
 
@@ -121,6 +128,8 @@ impl Wanted {
         let words = match self {
             Wanted::Bloom(size) => [1, size.hashes, size.bits.ilog2(), 0],
             Wanted::Exact(entries) => [2, entries, 0, 0],
+            Wanted::Pages(pages) => [3, pages, 0, 0],
+            Wanted::Outputs(pages) => [4, pages, 0, 0],
         };
         let mut bytes = [0; REQUEST];
         for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -141,6 +150,12 @@ impl Wanted {
                 (Wanted::Bloom(size), size.bytes())
             }
             [2, entries @ 1..=u32::MAX, 0, 0] => (Wanted::Exact(entries), exact_bytes(entries.into())),
+            [3, pages @ 1..=u32::MAX, 0, 0] => {
+                (Wanted::Pages(pages), u64::from(pages) * size_of::<Page>() as u64)
+            }
+            [4, pages @ 1..=u32::MAX, 0, 0] => {
+                (Wanted::Outputs(pages), u64::from(pages) * size_of::<Outputs>() as u64)
+            }
             _ => return None,
         };
         (bytes <= most).then_some(wanted)
@@ -162,6 +177,14 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
             opts.map_flags = sys::BPF_F_NO_PREALLOC;
             (sys::BPF_MAP_TYPE_HASH, member, size_of::<u32>() as u32, entries)
         }
+        Wanted::Pages(pages) => {
+            opts.map_flags = sys::BPF_F_INNER_MAP;
+            (sys::BPF_MAP_TYPE_ARRAY, size_of::<u32>() as u32, size_of::<Page>() as u32, pages)
+        }
+        Wanted::Outputs(pages) => {
+            opts.map_flags = sys::BPF_F_INNER_MAP;
+            (sys::BPF_MAP_TYPE_ARRAY, size_of::<u32>() as u32, size_of::<Outputs>() as u32, pages)
+        }
     };
     // SAFETY: a string that ends with a zero and options of the size that they say, both live.
     let made = unsafe { sys::bpf_map_create(kind, name.as_ptr(), key, value, entries, &raw const opts) };
@@ -170,6 +193,18 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor, which nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Why a map was not made, for people.
+pub(super) fn why(error: &io::Error) -> &'static str {
+    match (error.kind(), error.raw_os_error()) {
+        (_, Some(libc::ENOMEM)) => "it is too large for memory",
+        (_, Some(libc::EAGAIN)) => "lists came faster than maps are made; try again in some seconds",
+        (io::ErrorKind::UnexpectedEof, _) => {
+            "the process that makes them (wl-sets) is gone, so that only a new capture can have other sets"
+        }
+        _ => "the kernel does not make it",
+    }
 }
 
 /// The process: makes maps until the capture ends.
@@ -264,11 +299,16 @@ mod tests {
     fn what_is_asked_for_is_checked() {
         const MOST: u64 = 1 << 20;
         let size = |hashes, bits| Wanted::Bloom(BloomSize { hashes, bits });
-        for wanted in [size(1, 64), size(15, 8 << 20), Wanted::Exact(1), Wanted::Exact(7000)] {
+        let pages = [Wanted::Pages(1), Wanted::Pages(15), Wanted::Outputs(1), Wanted::Outputs(1024)];
+        for wanted in
+            [size(1, 64), size(15, 8 << 20), Wanted::Exact(1), Wanted::Exact(7000)].into_iter().chain(pages)
+        {
             assert_eq!(Wanted::read(&wanted.bytes(), MOST), Some(wanted));
         }
         for refused in
             [size(0, 64), size(16, 64), size(1, 32), size(1, 16 << 20), Wanted::Exact(0), Wanted::Exact(8000)]
+                .into_iter()
+                .chain([Wanted::Pages(0), Wanted::Pages(16), Wanted::Outputs(0), Wanted::Outputs(1025)])
         {
             assert_eq!(Wanted::read(&refused.bytes(), MOST), None, "{refused:?}");
         }

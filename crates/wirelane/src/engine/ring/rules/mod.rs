@@ -5,6 +5,7 @@
 //!  mod.rs      the maps: made when the group joins; sets written, switched and waited for; counters read
 //!  precise.rs  the table of precise rules
 //!  named.rs    named sets, which are made when they come: maker.rs, the process that may make maps
+//!  patterns.rs the automata of patterns, the same way
 //! ```
 //!
 //! A confined process can make no maps, so they are made beforehand, with room for what may come. Sets are written and
@@ -13,6 +14,7 @@
 
 mod maker;
 mod named;
+mod patterns;
 mod precise;
 
 use std::mem::offset_of;
@@ -28,6 +30,7 @@ use wirelane_datapath::rules::{
 };
 
 use self::named::KernelSet;
+use self::patterns::KernelSearch;
 pub(crate) use self::named::KernelSets;
 #[cfg(test)]
 pub(crate) use self::named::has;
@@ -57,6 +60,9 @@ pub(crate) struct RuleMaps {
     /// Named sets, eight for each set: bloom filters, and tables of entries (`struct wl_member`).
     pub(crate) blooms: MapHandle,
     pub(crate) exacts: MapHandle,
+    /// The automata of patterns (`struct wl_search_page`, `struct wl_search_outputs`), where their set is.
+    pub(crate) pages: MapHandle,
+    pub(crate) outputs: MapHandle,
 }
 
 /// See the head of this file.
@@ -73,6 +79,8 @@ pub(crate) struct GroupRules {
     named: Arc<KernelSets>,
     /// Named sets by the tests that ask them, of both sets: they are there as long as somebody holds them.
     asked: Mutex<[Vec<Arc<KernelSet>>; PER_GROUP]>,
+    /// The automata of both sets, the same way.
+    searched: Mutex<[Option<Arc<KernelSearch>>; PER_GROUP]>,
     /// The set that the next one is written to, from 1; the other one may be in use.
     idle: AtomicU32,
     /// The last switch was not waited for.
@@ -169,6 +177,7 @@ impl GroupRules {
             precise: precise::create(room.precise)?,
             named,
             asked: Mutex::default(),
+            searched: Mutex::default(),
             idle: AtomicU32::new(1),
             unsettled: AtomicBool::new(false),
             joined: Mutex::new(true),
@@ -215,6 +224,20 @@ impl GroupRules {
         Ok(())
     }
 
+    /// The same for what payloads are searched by.
+    fn search(&self, set: u32, search: Option<Arc<KernelSearch>>) -> Result<()> {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = &mut searched[set as usize - 1];
+        if *joined && before.as_ref().map(Arc::as_ptr) != search.as_ref().map(Arc::as_ptr) {
+            let (maps, key) = (&self.instance.rules, key(self.group, set));
+            exchange(&maps.pages, key, before.is_some(), search.as_ref().map(|search| &search.pages))?;
+            exchange(&maps.outputs, key, before.is_some(), search.as_ref().map(|search| &search.outputs))?;
+        }
+        *before = search;
+        Ok(())
+    }
+
     /// The group leaves: what is changed from now on is seen by nobody, and no map is handed to the kernel any more.
     pub(super) fn leave(&self) {
         *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = false;
@@ -238,12 +261,14 @@ impl Target for GroupRules {
     fn prepare(&self, draft: &Draft) -> Result<()> {
         let set = draft.compile(&self.device, &self.room)?;
         let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
+        let search = self.named.search(&set.search)?;
         if self.unsettled.load(Ordering::Relaxed) {
             self.settle()?;
         }
         // Relaxed, here and below: changes are made under the lock of the capture's rules.
         let idle = self.idle.load(Ordering::Relaxed);
         self.ask(idle, asked)?;
+        self.search(idle, search)?;
         self.sets[idle as usize - 1].write(&set);
         Ok(())
     }
@@ -270,7 +295,9 @@ impl Target for GroupRules {
         drop(joined);
         self.unsettled.store(false, Ordering::Relaxed);
         // What the set before asked takes memory until it goes.
-        self.ask(self.idle.load(Ordering::Relaxed), Vec::new())
+        let idle = self.idle.load(Ordering::Relaxed);
+        self.ask(idle, Vec::new())?;
+        self.search(idle, None)
     }
 
     fn counts(&self, slot: usize) -> Counts {
@@ -328,7 +355,7 @@ fn exchange(maps: &MapHandle, key: [u8; 4], there: bool, map: Option<&OwnedFd>) 
         Some(map) => put_in(maps, key, map),
         None if there => match maps.delete(&key) {
             Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(Error::bpf("taking a named set from the capture program", e))
+                Err(Error::bpf("taking a named set or patterns from the capture program", e))
             }
             _ => Ok(()),
         },
@@ -345,7 +372,7 @@ pub(super) fn put_in(maps: &MapHandle, key: [u8; 4], map: &impl AsFd) -> Result<
 /// The entries of the maps of maps that a dead owner of the place may have left.
 pub(super) fn places(instance: &Instance, group: usize) -> Vec<(&MapHandle, usize)> {
     let maps = &instance.rules;
-    let sets = [&maps.heads, &maps.nodes, &maps.classes];
+    let sets = [&maps.heads, &maps.nodes, &maps.classes, &maps.pages, &maps.outputs];
     let of_sets = (0..PER_GROUP).flat_map(|set| sets.map(|map| (map, group * PER_GROUP + set)));
     let tests = group * PER_GROUP * MAX_MEMBERS..(group + 1) * PER_GROUP * MAX_MEMBERS;
     let of_tests = tests.flat_map(|test| [(&maps.blooms, test), (&maps.exacts, test)]);

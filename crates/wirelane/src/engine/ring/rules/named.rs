@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use libbpf_rs::libbpf_sys as sys;
 use wirelane_datapath::members::Member;
+use wirelane_datapath::search::Search;
 
-use super::maker::{Maker, Wanted};
+use super::maker::{self, Maker, Wanted};
+use super::patterns::{KernelSearch, KernelSearches};
 use crate::rules::NamedSet;
 use crate::{Error, Result};
 
@@ -26,6 +28,7 @@ pub(crate) struct KernelSets {
     maker: Maker,
     /// Those that may still be there.
     made: Mutex<Vec<(NamedSet, Weak<KernelSet>)>>,
+    searches: KernelSearches,
 }
 
 impl KernelSets {
@@ -36,7 +39,7 @@ impl KernelSets {
     /// Where the process that makes maps cannot be started.
     pub(crate) fn new(confined: bool, most: u64) -> Result<Arc<KernelSets>> {
         let maker = if confined { Maker::start(most)? } else { Maker::Here };
-        Ok(Arc::new(KernelSets { maker, made: Mutex::default() }))
+        Ok(Arc::new(KernelSets { maker, made: Mutex::default(), searches: KernelSearches::default() }))
     }
 
     /// The set in the kernel, made and filled where it is not there yet.
@@ -55,18 +58,18 @@ impl KernelSets {
         Ok(kernel)
     }
 
+    /// What payloads are searched by, the same way; `None`: there are no patterns.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn search(&self, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
+        self.searches.of(&self.maker, search)
+    }
+
     fn make(&self, set: &NamedSet) -> Result<KernelSet> {
         let make = |wanted, what: &str, bytes: u64| {
             self.maker.make(wanted).map_err(|e| {
-                let mib = bytes.div_ceil(1 << 20);
-                let reason = match (e.kind(), e.raw_os_error()) {
-                    (_, Some(libc::ENOMEM)) => "it is too large for memory",
-                    (_, Some(libc::EAGAIN)) => "lists came faster than maps are made; try again in some seconds",
-                    (io::ErrorKind::UnexpectedEof, _) => {
-                        "the process that makes them (wl-sets) is gone, so that only a new capture can have other sets"
-                    }
-                    _ => "the kernel does not make it",
-                };
+                let (mib, reason) = (bytes.div_ceil(1 << 20), maker::why(&e));
                 Error::kernel(format!("making {what} of up to {mib} MiB for the set '{}': {reason}", set.name), e)
             })
         };

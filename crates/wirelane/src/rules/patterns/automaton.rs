@@ -1,0 +1,231 @@
+//! The automata of patterns (`kernel/packet/search.h`), made by the crate `aho-corasick` and laid out for the kernel.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use aho_corasick::automaton::{Automaton as _, StateID};
+use aho_corasick::nfa::noncontiguous::NFA;
+use aho_corasick::{Anchored, MatchKind};
+use wirelane_datapath::search::{HIT, NONE, Output, Search};
+
+use super::Patterns;
+
+/// A pattern of an automaton.
+struct Part<'p> {
+    bytes: &'p [u8],
+    output: Output,
+}
+
+/// Patterns that are asked for, with the bits of their names.
+type Asked = Vec<(u32, Patterns)>;
+
+/// Automata that may be in use. A set is compiled for each device, and again with each change of another rule.
+static MADE: Mutex<Vec<(Asked, Weak<Search>)>> = Mutex::new(Vec::new());
+
+/// The automata for these patterns.
+pub(super) fn of(asked: &[(u32, &Patterns)]) -> Arc<Search> {
+    let same = |made: &Asked| {
+        made.len() == asked.len()
+            && made.iter().zip(asked).all(|(one, other)| one.0 == other.0 && one.1 == *other.1)
+    };
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.retain(|(_, search)| search.strong_count() > 0);
+    let known = made.iter().find(|(asked, _)| same(asked)).and_then(|(_, search)| search.upgrade());
+    known.unwrap_or_else(|| {
+        let search = Arc::new(make(asked));
+        let asked = asked.iter().map(|(bit, patterns)| (*bit, (*patterns).clone())).collect();
+        made.push((asked, Arc::downgrade(&search)));
+        search
+    })
+}
+
+/// How many states the automata of these patterns have: each is a beginning of patterns.
+pub(super) fn states(patterns: &[&Patterns]) -> u64 {
+    [false, true].into_iter().map(|nocase| states_of(patterns, nocase) as u64).sum()
+}
+
+fn states_of(patterns: &[&Patterns], nocase: bool) -> usize {
+    let of = patterns.iter().filter(|patterns| patterns.nocase == nocase);
+    let all = of.flat_map(|patterns| patterns.patterns.iter());
+    let mut all: Vec<Vec<u8>> =
+        all.map(|pattern| if nocase { pattern.0.to_ascii_lowercase() } else { pattern.0.clone() }).collect();
+    all.sort_unstable();
+    let common = |one: &[u8], other: &[u8]| one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let mut before: &[u8] = &[];
+    let mut states = usize::from(!all.is_empty());
+    for pattern in &all {
+        states += pattern.len() - common(before, pattern);
+        before = pattern;
+    }
+    states
+}
+
+fn make(asked: &[(u32, &Patterns)]) -> Search {
+    let all: Vec<&Patterns> = asked.iter().map(|(_, patterns)| *patterns).collect();
+    let counts = [false, true].map(|nocase| states_of(&all, nocase));
+    let mut search = Search::new(counts[0] + counts[1]);
+    let (mut outputs, mut first) = (Vec::new(), 0);
+    for (which, nocase) in [false, true].into_iter().enumerate() {
+        if counts[which] == 0 {
+            continue;
+        }
+        let mut parts = Vec::new();
+        for (bits, patterns) in asked.iter().filter(|(_, patterns)| patterns.nocase == nocase) {
+            for (id, pattern) in patterns.ids() {
+                let (from, last) = patterns.ends(pattern.0.len());
+                search.reach = search.reach.max(last);
+                parts.push(Part { bytes: &pattern.0, output: Output { id, from, last, bits: *bits } });
+            }
+        }
+        search.roots[which] = first;
+        fill(&mut search, first, &parts, nocase, &mut outputs);
+        first += counts[which] as u32;
+    }
+    search.set_outputs(&outputs);
+    search
+}
+
+/// Writes the states of an automaton from this one on, the nearest to the root first.
+fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outputs: &mut Vec<Output>) {
+    let automaton = NFA::builder()
+        .match_kind(MatchKind::Standard)
+        .ascii_case_insensitive(nocase)
+        .prefilter(false)
+        .build(parts.iter().map(|part| part.bytes))
+        .expect("far fewer states than there are numbers for");
+    let root = automaton.start_state(Anchored::No).expect("searches begin anywhere");
+    let mut numbers = Numbers { of: Vec::new(), order: Vec::new(), first };
+    numbers.of(root);
+    let mut at = 0;
+    while let Some(state) = numbers.order.get(at).copied() {
+        let node = search.node(first as usize + at);
+        for (byte, next) in (0..=u8::MAX).zip(&mut node.next) {
+            let to = automaton.next_state(Anchored::No, state, byte);
+            *next = numbers.of(to) | if automaton.is_match(to) { HIT } else { 0 };
+        }
+        if automaton.is_match(state) {
+            let ended = (0..automaton.match_len(state)).map(|place| automaton.match_pattern(state, place));
+            let mut ended: Vec<usize> = ended.map(|pattern| pattern.as_usize()).collect();
+            // The order in which records have them.
+            ended.sort_by_key(|pattern| (Reverse(parts[*pattern].bytes.len()), *pattern));
+            (node.first, node.count) = (outputs.len() as u32, ended.len() as u32);
+            outputs.extend(ended.into_iter().map(|pattern| parts[pattern].output));
+        }
+        at += 1;
+    }
+}
+
+/// The numbers that states get as they are met.
+struct Numbers {
+    /// By what the library calls them; [`NONE`]: not met so far.
+    of: Vec<u32>,
+    order: Vec<StateID>,
+    first: u32,
+}
+
+impl Numbers {
+    fn of(&mut self, state: StateID) -> u32 {
+        let place = state.as_usize();
+        if place >= self.of.len() {
+            self.of.resize(place + 1, NONE);
+        }
+        if self.of[place] == NONE {
+            self.of[place] = self.first + self.order.len() as u32;
+            self.order.push(state);
+        }
+        self.of[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aho_corasick::AhoCorasick;
+    use proptest::prelude::*;
+    use wirelane_datapath::search::PAGE;
+
+    use super::*;
+    use crate::rules::Pattern;
+
+    fn patterns(nocase: bool, id: u32, all: Vec<Vec<u8>>) -> Patterns {
+        let patterns = all.into_iter().map(Pattern).collect();
+        Patterns { name: "some".to_owned(), id, patterns, nocase, offset: 0, depth: None }
+    }
+
+    /// What the tables find: ids, and where they end.
+    fn found(search: &Search, which: usize, text: &[u8]) -> Vec<(u32, usize)> {
+        let mut all = Vec::new();
+        let mut state = search.roots[which];
+        if state == NONE {
+            return all;
+        }
+        for (at, byte) in text.iter().enumerate() {
+            let node = |state: u32| &search.pages[state as usize / PAGE].node[state as usize % PAGE];
+            let next = node(state).next[usize::from(*byte)];
+            state = next & !HIT;
+            let node = node(state);
+            assert_eq!(next & HIT != 0, node.count != 0);
+            for output in (node.first..node.first + node.count).map(|output| output as usize) {
+                all.push((search.output_pages[output / PAGE].output[output % PAGE].id, at + 1));
+            }
+        }
+        all
+    }
+
+    /// What the library finds by itself.
+    fn expected(patterns: &Patterns, text: &[u8]) -> Vec<(u32, usize)> {
+        let library = AhoCorasick::builder()
+            .ascii_case_insensitive(patterns.nocase)
+            .build(patterns.patterns.iter().map(|pattern| &pattern.0))
+            .expect("a few patterns");
+        let found = library.find_overlapping_iter(text);
+        found.map(|found| (patterns.id + found.pattern().as_u32(), found.end())).collect()
+    }
+
+    fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+        all.sort();
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn the_tables_find_what_the_library_finds(
+            exact in prop::collection::vec(prop::collection::vec(prop::sample::select(&b"abAB\x00"[..]), 1..6), 0..40),
+            either in prop::collection::vec(prop::collection::vec(prop::sample::select(&b"abAB\xe9"[..]), 1..6), 0..40),
+            text in prop::collection::vec(prop::sample::select(&b"abABc\x00\xe9"[..]), 0..300),
+        ) {
+            let (exact, either) = (patterns(false, 1, exact), patterns(true, 1000, either));
+            let search = make(&[(1, &exact), (2, &either)]);
+            prop_assert_eq!(search.states as u64, states(&[&exact, &either]));
+            for (which, patterns) in [&exact, &either].into_iter().enumerate() {
+                let expected = if patterns.patterns.is_empty() { Vec::new() } else { expected(patterns, &text) };
+                prop_assert_eq!(sorted(found(&search, which, &text)), sorted(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn states_near_the_root_are_near_each_other() {
+        let all = patterns(false, 1, (0..200u8).map(|byte| vec![byte; 100]).collect());
+        let search = make(&[(1, &all)]);
+        assert_eq!((search.states, search.outputs, search.reach), (1 + 200 * 100, 200, u32::MAX));
+        assert!((0..200).all(|byte| search.pages[0].node[0].next[byte] == byte as u32 + 1));
+    }
+
+    #[test]
+    fn the_same_patterns_are_made_once() {
+        let one = patterns(false, 7, vec![b"abc".to_vec()]);
+        let other = patterns(false, 7, vec![b"abd".to_vec()]);
+        let first = of(&[(1, &one)]);
+        assert!(Arc::ptr_eq(&first, &of(&[(1, &one.clone())])));
+        assert!(!Arc::ptr_eq(&first, &of(&[(2, &one)])) && !Arc::ptr_eq(&first, &of(&[(1, &other)])));
+    }
+
+    #[test]
+    fn a_thousand_patterns_and_more() {
+        let word = |number: u32| format!("word{number:05}").into_bytes();
+        let all = patterns(true, 1, (0..20_000).map(word).collect());
+        let search = make(&[(1, &all)]);
+        assert_eq!(found(&search, 1, b"xWORD19999word00000"), [(20_000, 10), (1, 19)]);
+        assert_eq!(search.states as u64, states(&[&all]));
+    }
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Bytes of a packet by the helpers, which reach them wherever they lie. */
+#ifndef WL_FETCH_H
+#define WL_FETCH_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "hook.h"
+
+/* `most`, a constant, is how many bytes there is room for. */
+static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len,
+					 __u32 most)
+{
+	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
+	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
+	 */
+	barrier_var(len);
+	if (len > most)
+		return -1;
+	barrier_var(len);
+	if ((__s32)len < 1)
+		return -1;
+	if (hook == WL_HOOK_XDP)
+		return bpf_xdp_load_bytes(ctx, offset, to, len);
+	return bpf_skb_load_bytes(ctx, offset, to, len);
+}
+
+#endif
