@@ -160,6 +160,7 @@ static __always_inline void *wl_rules_classes(__u32 target)
 
 static __always_inline void *wl_rules_counts(__u32 target)
 {
+	wl_keep(target);
 	return &probe_counts;
 }
 

@@ -52,8 +52,8 @@ impl RuleSet {
     /// Compiles the set for the packets of this device, to tables of at most this size. Precise rules are no part of
     /// them, but their shapes are, and those of others that may be added while the set is in use.
     ///
-    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. The slot
-    /// behind the last one is that of searching payloads ([`Set::search_slot`]).
+    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. Where
+    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]).
     ///
     /// # Errors
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
@@ -69,9 +69,12 @@ impl RuleSet {
         let mut head = Set::empty();
         head.default_verdict = default_of(self.default).into();
         head.rules = rules.len() as u32;
-        // One more for what searching does.
-        head.slots = head.rules + 1;
-        head.search_slot = head.rules;
+        head.slots = head.rules;
+        if !self.pattern_names().is_empty() {
+            // One more, for what searching does.
+            head.search_slot = head.rules;
+            head.slots += 1;
+        }
         head.clauses = clauses.len() as u32;
         head.shapes = shapes.len() as u32;
         for (place, shape) in head.shape.iter_mut().zip(&shapes) {

@@ -179,7 +179,7 @@ impl Probe {
         }
         let set = Bytes::of_set(&flat.set);
         maps.probe_set.update(&number(0), &set, MapFlags::ANY).expect("the map is writable");
-        for slot in 0..flat.set.slots {
+        for slot in 0..=flat.set.rules {
             let none = [0; size_of::<Counts>()];
             maps.probe_counts.update(&slot.to_ne_bytes(), &none, MapFlags::ANY).expect("the map is writable");
         }

@@ -11,6 +11,7 @@
 //! tables        how large compiled sets are, and what is refused
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
+//! patterns      patterns, the same way, and what is found where payloads begin, end and are cut
 //! million       a million entries in the kernel
 //! generator     makes sets and packets
 //! ```
@@ -24,6 +25,7 @@ mod kernel;
 mod million;
 mod mistakes;
 mod others;
+mod patterns;
 mod possible;
 mod sets;
 mod tables;
