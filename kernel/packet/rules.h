@@ -146,7 +146,7 @@ struct wl_search_page {
 
 /* A pattern that ends in a state. It counts only where it ends within these bytes of the payload. */
 struct wl_search_output {
-	__u32 id;   /* from 1 on */
+	__u32 id;   /* from 1 on; 0: records do not have it */
 	__u32 from; /* it ends behind so many bytes, or more */
 	__u32 last; /* or less */
 	__u32 bits; /* of WL_DIM_PAYLOAD */

@@ -128,7 +128,8 @@ static __always_inline void wl_search_note(const struct wl_rule_env *env, struct
 		if (end < output->from || end > output->last)
 			continue;
 		wl_rule_fresh(search->held) |= output->bits;
-		wl_search_id(&work->judged, output->id);
+		if (output->id)
+			wl_search_id(&work->judged, output->id);
 	}
 }
 
@@ -186,7 +187,7 @@ static __always_inline void wl_search_count(struct wl_rule_counts *counts, struc
 	wl_rule_fresh(counts->last_ns) = work->facts.now_ns;
 	wl_rule_fresh(counts->bytes) += wl_rule_fresh(work->search.at);
 	wl_rule_fresh(counts->packets)++;
-	if (wl_rule_fresh(work->judged.pattern[0]))
+	if (wl_rule_fresh(work->search.held))
 		wl_rule_fresh(counts->inserted)++;
 	if (wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF)
 		wl_rule_fresh(counts->refused)++;

@@ -251,6 +251,10 @@ fn test_fault(test: &Test) -> Option<String> {
         | Test::HostIn(names)
         | Test::FlowIn(names)
         | Test::Payload(names) => (names.is_empty(), None),
+        Test::Application(application) => {
+            let fault = application.fault();
+            (fault.as_deref() == Some(""), fault)
+        }
         Test::Direction(_) => (false, None),
     };
     if empty { Some("a condition has no value, and no packet has one of none".to_owned()) } else { fault }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Addresses;
+use super::{Addresses, Application};
 
 /// One condition of a rule: a field has one of some values, or none of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +79,8 @@ pub enum Test {
     FlowIn(Vec<String>),
     /// One of the patterns of these names is in the payload ([`super::Patterns`]).
     Payload(Vec<String>),
+    /// A field of an application protocol, in the payload.
+    Application(Application),
 }
 
 /// What kind of packet it is.

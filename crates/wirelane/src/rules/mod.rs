@@ -40,7 +40,7 @@ pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub(crate) use self::named::exact_bytes;
 pub use self::named::{Entries, Flows, NamedSet, SetLine};
-pub use self::patterns::{Pattern, PatternLine, Patterns};
+pub use self::patterns::{Application, Pattern, PatternLine, Patterns};
 pub(crate) use self::precise::shapes;
 pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
 pub use self::reference::{Explanation, Finding, Found, FoundPattern, PreciseEntry, Reference, SetTest};

@@ -45,6 +45,7 @@ impl Test {
             Test::HostIn(_) => "host-in",
             Test::FlowIn(_) => "flow-in",
             Test::Payload(_) => "payload",
+            Test::Application(application) => application.field(),
         }
     }
 
@@ -76,17 +77,20 @@ impl Test {
             | Test::HostIn(names)
             | Test::FlowIn(names)
             | Test::Payload(names) => joined(names, |name| shown(name)),
+            Test::Application(application) => application.to_string(),
         }
     }
 }
 
-fn joined<T>(values: &[T], one: impl Fn(&T) -> String) -> String {
+/// Values, of many the first ones.
+pub(super) fn joined<T>(values: &[T], one: impl Fn(&T) -> String) -> String {
     let first: Vec<String> = values.iter().take(SHOWN).map(one).collect();
     let more = values.len().saturating_sub(SHOWN);
     if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
 }
 
-fn range<T: fmt::Display + PartialEq>(range: &RangeInclusive<T>) -> String {
+/// `7`, or `7-9`.
+pub(super) fn range<T: fmt::Display + PartialEq>(range: &RangeInclusive<T>) -> String {
     if range.start() == range.end() {
         range.start().to_string()
     } else {

@@ -86,7 +86,7 @@ pub(in crate::rules) struct Clauses<'r> {
     /// The tests of named sets, each a bit.
     tests: Vec<(u8, &'r str)>,
     /// The names of patterns, the same way.
-    patterns: Vec<&'r str>,
+    patterns: Vec<String>,
     /// Keeps them where they are: their places are what they are remembered by.
     _rules: std::marker::PhantomData<&'r Rule>,
 }
@@ -167,8 +167,8 @@ impl<'r> Clauses<'r> {
             let made = || both(Ranges::of_v4(list), Ranges::of_v6(list), LAST[dim::SRC]);
             return self.addresses.entry((Arc::as_ptr(list), negated)).or_insert_with(made).clone();
         }
-        if let Test::Payload(names) = test {
-            let bits = self.pattern_bits(names);
+        if let Some(names) = patterns::asked(test) {
+            let bits = self.pattern_bits(&names);
             return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::PAYLOAD]);
         }
         if let Some((what, names)) = named::asked(test) {
@@ -210,7 +210,7 @@ fn dim_of(test: &Test) -> usize {
         Test::Length(_) => dim::LENGTH,
         Test::Queue(_) => dim::QUEUE,
         Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
-        Test::Payload(_) => dim::PAYLOAD,
+        Test::Payload(_) | Test::Application(_) => dim::PAYLOAD,
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
     }
 }
@@ -243,7 +243,12 @@ fn numbers(test: &Test) -> Ranges {
             (longest(*range.start()), longest(*range.end()))
         })),
         Test::Src(_) | Test::Dst(_) | Test::Host(_) => unreachable!("addresses are of two families"),
-        Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) | Test::Payload(_) => {
+        Test::SrcIn(_)
+        | Test::DstIn(_)
+        | Test::HostIn(_)
+        | Test::FlowIn(_)
+        | Test::Payload(_)
+        | Test::Application(_) => {
             unreachable!("which bits a name has, only the tests of all rules say")
         }
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),

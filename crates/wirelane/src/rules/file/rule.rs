@@ -6,7 +6,8 @@ use super::node::{Entry, Node, Value};
 use super::values::{self, number, range8, range16, text, word};
 use super::{Document, Reader};
 use crate::rules::names::{self, look_up, shown};
-use crate::rules::{Action, Condition, Insert, Rule, Sample, SampleBy, Shape, Test, Then};
+use crate::rules::patterns::{OF_TEXTS, RTP_TYPE};
+use crate::rules::{Action, Application, Condition, Insert, Rule, Sample, SampleBy, Shape, Test, Then};
 
 /// The fields that are conditions.
 const CONDITIONS: &[&str] = &[
@@ -32,6 +33,12 @@ const CONDITIONS: &[&str] = &[
     "host-in",
     "flow-in",
     "payload",
+    "http-method",
+    "http-host",
+    "http-status",
+    "sip-method",
+    "sip-call-id",
+    RTP_TYPE,
 ];
 
 /// The other fields of a rule.
@@ -194,7 +201,23 @@ impl Reader {
             "host-in" => Test::HostIn(self.each(document, node, values::set_name)?),
             "flow-in" => Test::FlowIn(self.each(document, node, values::set_name)?),
             "payload" => Test::Payload(self.each(document, node, values::set_name)?),
-            _ => unreachable!("only names in CONDITIONS are asked for"),
+            RTP_TYPE => {
+                let kinds = self.each(document, node, |node| range8(node, 127, |_| None))?;
+                Test::Application(Application::RtpType(kinds))
+            }
+            _ => {
+                let known = OF_TEXTS.iter().find(|(name, ..)| *name == key);
+                let (_, of, fault) = known.expect("only names in CONDITIONS are asked for");
+                let value = |node: &Node| {
+                    let value = match &node.value {
+                        // A status is one.
+                        Value::Number(number) => number.to_string(),
+                        _ => text(node)?.to_owned(),
+                    };
+                    fault(&value).map_or(Ok(value), Err)
+                };
+                Test::Application(of(self.each(document, node, value)?))
+            }
         })
     }
 

@@ -23,17 +23,13 @@ type Asked = Vec<(u32, Patterns)>;
 static MADE: Mutex<Vec<(Asked, Weak<Search>)>> = Mutex::new(Vec::new());
 
 /// The automata for these patterns.
-pub(super) fn of(asked: &[(u32, &Patterns)]) -> Arc<Search> {
-    let same = |made: &Asked| {
-        made.len() == asked.len()
-            && made.iter().zip(asked).all(|(one, other)| one.0 == other.0 && one.1 == *other.1)
-    };
+pub(super) fn of(asked: Asked) -> Arc<Search> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.retain(|(_, search)| search.strong_count() > 0);
-    let known = made.iter().find(|(asked, _)| same(asked)).and_then(|(_, search)| search.upgrade());
+    let known = made.iter().find(|(other, _)| *other == asked).and_then(|(_, search)| search.upgrade());
     known.unwrap_or_else(|| {
-        let search = Arc::new(make(asked));
-        let asked = asked.iter().map(|(bit, patterns)| (*bit, (*patterns).clone())).collect();
+        let parts: Vec<(u32, &Patterns)> = asked.iter().map(|(bit, patterns)| (*bit, patterns)).collect();
+        let search = Arc::new(make(&parts));
         made.push((asked, Arc::downgrade(&search)));
         search
     })
@@ -215,9 +211,10 @@ mod tests {
     fn the_same_patterns_are_made_once() {
         let one = patterns(false, 7, vec![b"abc".to_vec()]);
         let other = patterns(false, 7, vec![b"abd".to_vec()]);
-        let first = of(&[(1, &one)]);
-        assert!(Arc::ptr_eq(&first, &of(&[(1, &one.clone())])));
-        assert!(!Arc::ptr_eq(&first, &of(&[(2, &one)])) && !Arc::ptr_eq(&first, &of(&[(1, &other)])));
+        let of = |bit: u32, patterns: &Patterns| of(vec![(bit, patterns.clone())]);
+        let first = of(1, &one);
+        assert!(Arc::ptr_eq(&first, &of(1, &one)));
+        assert!(!Arc::ptr_eq(&first, &of(2, &one)) && !Arc::ptr_eq(&first, &of(1, &other)));
     }
 
     #[test]

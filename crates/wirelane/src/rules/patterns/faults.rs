@@ -65,7 +65,8 @@ impl RuleSet {
 
     /// Whether there is memory for them, and for where they end.
     fn large_patterns(&self, fault: &mut dyn FnMut(Option<Which>, String)) {
-        let all: Vec<&Patterns> = self.patterns.iter().collect();
+        let applications = self.application_patterns();
+        let all: Vec<&Patterns> = self.patterns.iter().chain(&applications).collect();
         let states = automaton::states(&all);
         if states > MOST_STATES {
             let mib = |states| bytes_of(states).div_ceil(1 << 20);
@@ -83,7 +84,7 @@ impl RuleSet {
         let folded = |patterns: &Patterns, bytes: &[u8]| {
             (patterns.nocase, if patterns.nocase { bytes.to_ascii_lowercase() } else { bytes.to_vec() })
         };
-        for patterns in &self.patterns {
+        for patterns in all {
             for pattern in patterns.patterns.iter() {
                 *ends.entry(folded(patterns, &pattern.0)).or_default() += 1;
             }

@@ -1,14 +1,18 @@
 //! Patterns that payloads are searched for, a thousand and more at once, and the names by which rules ask for them.
 
+mod application;
 mod automaton;
 mod faults;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wirelane_datapath::search::{Page, Search};
 
+pub use self::application::Application;
+pub(super) use self::application::{OF_TEXTS, RTP_TYPE};
 use super::names::shown;
 use super::{Rule, RuleSet, Test};
 
@@ -108,7 +112,8 @@ impl Patterns {
     /// The patterns with their ids.
     pub fn ids(&self) -> impl Iterator<Item = (u32, &Pattern)> {
         // One that ends beyond the last id is a mistake, and is found as such.
-        self.patterns.iter().enumerate().map(|(at, pattern)| (self.id.saturating_add(at as u32), pattern))
+        let id = |at: usize| if self.id == 0 { 0 } else { self.id.saturating_add(at as u32) };
+        self.patterns.iter().enumerate().map(move |(at, pattern)| (id(at), pattern))
     }
 
     /// The bytes of the payload within which a pattern of so many bytes ends.
@@ -118,15 +123,23 @@ impl Patterns {
     }
 }
 
-/// The names of patterns that these rules ask for. Each is a bit of [`wirelane_datapath::rules::dim::PAYLOAD`], in this
+/// The names that a test asks the payload for.
+pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
+    match test {
+        Test::Payload(names) => Some(Cow::Borrowed(names)),
+        Test::Application(application) => Some(Cow::Owned(vec![application.name()])),
+        _ => None,
+    }
+}
+
+/// The names that these rules ask payloads for. Each is a bit of [`wirelane_datapath::rules::dim::PAYLOAD`], in this
 /// order.
-pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<&'r str> {
+pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<String> {
     let mut names = Vec::new();
     for condition in rules.into_iter().flat_map(|rule| &rule.conditions) {
-        let Test::Payload(asked) = &condition.test else { continue };
-        for name in asked {
-            if !names.contains(&name.as_str()) {
-                names.push(name.as_str());
+        for name in asked(&condition.test).unwrap_or_default().iter() {
+            if !names.contains(name) {
+                names.push(name.clone());
             }
         }
     }
@@ -134,29 +147,48 @@ pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<&'r st
 }
 
 impl RuleSet {
-    /// The names of patterns that rules ask for, in the order of their bits.
-    pub(crate) fn pattern_names(&self) -> Vec<&str> {
+    /// Its rules in the order of their ids.
+    fn in_order(&self) -> Vec<&Rule> {
         let mut rules: Vec<&Rule> = self.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
-        names(rules)
+        rules
+    }
+
+    /// The names that rules ask payloads for, in the order of their bits.
+    pub(crate) fn pattern_names(&self) -> Vec<String> {
+        names(self.in_order())
+    }
+
+    /// The patterns of the fields of application protocols that rules ask for.
+    fn application_patterns(&self) -> Vec<Patterns> {
+        let mut all: Vec<&Application> = Vec::new();
+        for condition in self.in_order().into_iter().flat_map(|rule| &rule.conditions) {
+            if let Test::Application(application) = &condition.test
+                && all.iter().all(|other| other.name() != application.name())
+            {
+                all.push(application);
+            }
+        }
+        all.into_iter().flat_map(Application::patterns).collect()
     }
 
     /// The patterns that rules ask for, with the bits of their names.
-    pub(crate) fn patterns_in_use(&self) -> Vec<(u32, &Patterns)> {
+    pub(crate) fn patterns_in_use(&self) -> Vec<(u32, Patterns)> {
         let names = self.pattern_names();
         let bit = |patterns: &Patterns| names.iter().position(|name| *name == patterns.name);
-        self.patterns.iter().filter_map(|patterns| Some((1 << bit(patterns)?, patterns))).collect()
+        let all = self.patterns.iter().cloned().chain(self.application_patterns());
+        all.filter_map(|patterns| Some((1 << bit(&patterns)?, patterns))).collect()
     }
 
     /// What payloads are searched by. The set has to be one that can be used.
     pub(crate) fn search(&self) -> Arc<Search> {
-        automaton::of(&self.patterns_in_use())
+        automaton::of(self.patterns_in_use())
     }
 
     /// At least how many bytes that takes, without making it.
     pub(crate) fn search_bytes(&self) -> u64 {
-        let used: Vec<&Patterns> = self.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect();
-        bytes_of(automaton::states(&used))
+        let used = self.patterns_in_use();
+        bytes_of(automaton::states(&used.iter().map(|(_, patterns)| patterns).collect::<Vec<_>>()))
     }
 
     /// What can be said of its patterns, by their names.
@@ -174,7 +206,7 @@ impl RuleSet {
             PatternLine {
                 name: name.to_owned(),
                 patterns: all.iter().map(|patterns| patterns.patterns.len() as u64).sum(),
-                in_use: used.contains(&name),
+                in_use: used.iter().any(|one| one == name),
                 states,
                 bytes: bytes_of(states),
             }

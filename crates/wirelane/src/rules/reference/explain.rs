@@ -9,8 +9,9 @@ use wirelane_datapath::rules::{Facts, judged_flags, verdict};
 
 use super::{FoundPattern, Reference, Seen, Watch};
 use crate::rules::named;
+use crate::rules::patterns;
 use crate::rules::names::shown;
-use crate::rules::{Action, Condition, Patterns, PreciseRule, Rule, RuleSet, Sample, Test, Then};
+use crate::rules::{Action, Condition, Patterns, PreciseRule, Rule, RuleSet, Sample, Then};
 
 /// The most patterns that are shown as text.
 const SHOWN: usize = 16;
@@ -96,7 +97,7 @@ impl RuleSet {
     /// ([`RuleSet::check`]). Nothing is counted, and no precise rule is made.
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
         let patterns: Vec<Patterns> =
-            self.patterns_in_use().into_iter().map(|(_, patterns)| patterns.clone()).collect();
+            self.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
         let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
@@ -187,7 +188,7 @@ impl Watch for Explainer<'_, '_> {
     fn missed(&mut self, rule: &Rule) {
         // What was not searched is not why.
         let asked = |condition: &&Condition| {
-            self.seen.searched.get().is_some() || !matches!(condition.test, Test::Payload(_))
+            self.seen.searched.get().is_some() || patterns::asked(&condition.test).is_none()
         };
         let conditions = rule.conditions.iter().filter(asked);
         let failed = conditions.filter(|condition| !self.seen.satisfies(condition));
@@ -242,7 +243,7 @@ impl fmt::Display for Explanation {
         }
         if self.searched {
             let found = |found: &FoundPattern| {
-                format!("{} {} ({}) at byte {}", found.name, found.id, found.pattern, found.at)
+                format!("{} ({}) at byte {}", found.words(), found.pattern, found.at)
             };
             let all: Vec<String> = self.patterns.iter().map(found).collect();
             let (shown, more) = (all.len().min(SHOWN), all.len().saturating_sub(SHOWN));

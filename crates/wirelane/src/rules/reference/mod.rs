@@ -91,7 +91,7 @@ impl<'s> Reference<'s> {
             rules,
             shapes: own_shapes(set),
             precise: set.precise.iter().map(entry).collect(),
-            patterns: set.patterns_in_use().into_iter().map(|(_, patterns)| patterns.clone()).collect(),
+            patterns: set.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect(),
             searched: Counts::default(),
         }
     }
@@ -162,7 +162,7 @@ impl<'s> Reference<'s> {
             judged.flags |= if searched.half { judged_flags::HALF } else { 0 };
             judged.flags |= if searched.more { judged_flags::FOUND } else { 0 };
             count(&mut self.searched, &Facts { wire_len: searched.bytes as u32, ..*seen.facts });
-            self.searched.inserted += u64::from(searched.ids[0] != 0);
+            self.searched.inserted += u64::from(!searched.found.is_empty());
             self.searched.refused += u64::from(searched.half);
         }
         if judged.verdict == 0 {

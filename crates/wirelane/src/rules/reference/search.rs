@@ -27,12 +27,19 @@ pub(in crate::rules) struct Searched {
 pub struct FoundPattern {
     /// The name by which rules ask for it.
     pub name: String,
-    /// Its id.
+    /// Its id; 0 of a field of an application protocol.
     pub id: u32,
     /// The pattern, as text or in hexadecimal digits.
     pub pattern: String,
     /// The byte of the payload at which it begins, from 0.
     pub at: usize,
+}
+
+impl FoundPattern {
+    /// Its name, and its id if it has one.
+    pub(super) fn words(&self) -> String {
+        if self.id == 0 { self.name.clone() } else { format!("{} {}", self.name, self.id) }
+    }
 }
 
 impl Searched {
@@ -87,7 +94,7 @@ pub(super) fn search(seen: &Seen<'_>, patterns: &[Patterns]) -> Searched {
         }
         match searched.ids.iter_mut().find(|known| [0, id].contains(known)) {
             Some(place) => *place = id,
-            None => searched.more = true,
+            None => searched.more |= id != 0,
         }
         let pattern = crate::rules::Pattern(bytes.to_vec()).to_string();
         searched.found.push(FoundPattern { name: patterns.name.clone(), id, pattern, at: end - bytes.len() });

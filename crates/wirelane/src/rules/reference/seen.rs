@@ -11,6 +11,7 @@ use wirelane_datapath::rules::Facts;
 
 use super::search::{Searched, search};
 use crate::rules::named::Flow;
+use crate::rules::patterns;
 use crate::rules::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::rules::{
     Condition, Entries, Kind, NamedSet, Patterns, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test,
@@ -49,7 +50,7 @@ impl<'p> Seen<'p> {
     /// Whether a rule fits. The payload is searched only where everything else does.
     pub(super) fn fits(&self, rule: &Rule) -> bool {
         let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
-            rule.conditions.iter().partition(|condition| matches!(condition.test, Test::Payload(_)));
+            rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
         others.into_iter().all(|condition| self.satisfies(condition))
             && payload.into_iter().all(|condition| self.satisfies(condition))
     }
@@ -156,6 +157,7 @@ impl<'p> Seen<'p> {
                 addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
             }
             Test::Payload(names) => self.searched().has(names),
+            Test::Application(application) => self.searched().has(&[application.name()]),
             Test::FlowIn(names) => self.flow().is_some_and(|flow| {
                 self.named(names).any(|set| match &set.entries {
                     Entries::Flow(flows) => flows.has(&flow),
@@ -192,7 +194,7 @@ impl<'p> Seen<'p> {
         match test {
             Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
             Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
-            Test::Payload(_) => Some(self.found()).filter(|found| !found.is_empty()),
+            Test::Payload(_) | Test::Application(_) => Some(self.found()).filter(|found| !found.is_empty()),
             Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
             Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
             Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),
@@ -219,7 +221,7 @@ impl<'p> Seen<'p> {
     fn found(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for found in &self.searched().found {
-            let word = format!("{} {}", found.name, found.id);
+            let word = found.words();
             if !words.contains(&word) {
                 words.push(word);
             }

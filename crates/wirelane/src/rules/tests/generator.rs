@@ -8,7 +8,7 @@ use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
 use wirelane_datapath::rules::Facts;
 
 use crate::rules::{
-    Action, Addresses, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns, Policy,
+    Action, Addresses, Application, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns, Policy,
     PreciseFields, PreciseRule, PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
 };
 use crate::testing::Dice;
@@ -297,10 +297,28 @@ pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
         19 => Test::DstIn(named(dice, SETS[0])),
         20 => Test::HostIn(named(dice, SETS[0])),
         21 | 22 => Test::FlowIn(named(dice, SETS[1])),
-        23..26 => Test::Payload(named(dice, PATTERNS)),
+        23..25 => Test::Payload(named(dice, PATTERNS)),
+        25 => Test::Application(application(dice)),
         _ => Test::Device(several(dice, |dice| dice.one(&["eth0", "eth1", ""]).to_owned())),
     }
 }
+
+/// Four, as rules ask for no more than eight names.
+fn application(dice: &mut Dice) -> Application {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    match dice.below(5) {
+        0 => Application::HttpMethod(texts(&["GET", "POST"])),
+        1 => Application::HttpHost(texts(&["ab"])),
+        2 => Application::SipCallId(texts(&["a"])),
+        _ => Application::RtpType(vec![0..=3, 97..=98]),
+    }
+}
+
+/// Beginnings of payloads that have such fields, or nearly.
+const BEGINNINGS: &[&[u8]] = &[
+    b"GET /", b"POST *", b"GET x", b"\r\nhOsT: aB", b"\r\nHost:ab", b"GET / \r\ni: a\r\n", b"\r\nCall-ID:a\r\n", b"\x80\x00",
+    b"\xbf\xe1", b"\x80\x04", b"\x40\x00",
+];
 
 fn named(dice: &mut Dice, names: &[&str]) -> Vec<String> {
     let first = dice.below(names.len());
@@ -476,7 +494,7 @@ fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
 
 /// The bytes of a packet: words, and others between them.
 pub(super) fn payload(dice: &mut Dice, values: &Values) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    let mut bytes = if dice.once_in(3) { dice.pick(BEGINNINGS).to_vec() } else { Vec::new() };
     let most = if dice.once_in(10) { 300 } else { 40 };
     for _ in 0..dice.below(most) {
         if dice.once_in(2) {

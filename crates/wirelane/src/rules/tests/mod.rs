@@ -16,6 +16,7 @@
 //! generator     makes sets and packets
 //! ```
 
+mod applications;
 mod explain;
 mod file;
 mod generator;

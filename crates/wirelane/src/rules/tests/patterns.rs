@@ -18,7 +18,7 @@ fn asked(fields: &str, condition: &str) -> String {
 }
 
 /// What is decided of a packet of this payload, of which so many bytes were captured: natively, and by the reference.
-fn decided(set: &RuleSet, payload: &[u8], captured: usize) -> Judged {
+pub(super) fn decided(set: &RuleSet, payload: &[u8], captured: usize) -> Judged {
     let ip = Ip { l3: l3::IPV4, l3_len: 28 + payload.len() as u32, payload_off: 28, ..Ip::default() };
     let parsed = Parsed { outer: ip, ..Parsed::default() };
     let data = [&[b'/'; 28], payload].concat();
