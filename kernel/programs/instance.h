@@ -17,7 +17,7 @@
  *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
  *   wl_blooms, wl_exacts
  *                per group, set and test: the named set that it asks (inner maps)
- *   wl_search_pages, wl_search_outputs
+ *   wl_search_pages, wl_search_ends
  *                per group and set: the automata that search payloads (inner maps)
  *   wl_rule_counts
  *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
@@ -105,7 +105,7 @@ struct wl_group {
  * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at
  * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set asks the
  * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, to be sure, wl_exacts; a set that
- * asks about payloads has its automata in wl_search_pages and wl_search_outputs, where it has itself. Counters
+ * asks about payloads has its automata in wl_search_pages and wl_search_ends, where it has itself. Counters
  * and precise rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
  * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_precises. All of a group that has rules are
  * there before wl_group.rules is set.

@@ -100,7 +100,7 @@ static __always_inline void *wl_rules_outputs(__u32 target)
 {
 	__u32 key = wl_target_set(target);
 
-	return bpf_map_lookup_elem(&wl_search_outputs, &key);
+	return bpf_map_lookup_elem(&wl_search_ends, &key);
 }
 
 /* Searches the lane's payload. For global functions see wl_copy_xdp(). */

@@ -199,7 +199,7 @@ struct {
 	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS);
 	__type(key, __u32);
 	__array(values, struct wl_search_output_map);
-} wl_search_outputs SEC(".maps");
+} wl_search_ends SEC(".maps");
 
 /* BPF_F_INNER_MAP: the groups' maps differ in their number of segments. */
 struct wl_data_map {

@@ -18,6 +18,8 @@ mod jumbo;
 mod rss_table;
 #[path = "kernels/rules.rs"]
 mod rules;
+#[path = "kernels/rules_patterns.rs"]
+mod rules_patterns;
 #[path = "kernels/rules_sets.rs"]
 mod rules_sets;
 #[path = "kernels/zero_copy.rs"]

@@ -252,7 +252,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
             blooms: take("wl_blooms")?,
             exacts: take("wl_exacts")?,
             pages: take("wl_search_pages")?,
-            outputs: take("wl_search_outputs")?,
+            outputs: take("wl_search_ends")?,
         },
     };
     maps.share(device, hook, hold).map(Some)
@@ -376,7 +376,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
             blooms: handle(&skel.maps.wl_blooms)?,
             exacts: handle(&skel.maps.wl_exacts)?,
             pages: handle(&skel.maps.wl_search_pages)?,
-            outputs: handle(&skel.maps.wl_search_outputs)?,
+            outputs: handle(&skel.maps.wl_search_ends)?,
         },
     };
     let state = Layout {

@@ -82,6 +82,10 @@ fn make(asked: &[(u32, &Patterns)]) -> Search {
 }
 
 /// Writes the states of an automaton from this one on, the nearest to the root first.
+///
+/// The library says which states there are and which patterns end there. Where a byte leads that no pattern goes on with
+/// is where it leads from the longest end of what was read that begins a pattern too; that state is nearer to the root,
+/// so that its steps are there already and are copied.
 fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outputs: &mut Vec<Output>) {
     let automaton = NFA::builder()
         .match_kind(MatchKind::Standard)
@@ -89,47 +93,82 @@ fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outpu
         .prefilter(false)
         .build(parts.iter().map(|part| part.bytes))
         .expect("far fewer states than there are numbers for");
-    let root = automaton.start_state(Anchored::No).expect("searches begin anywhere");
-    let mut numbers = Numbers { of: Vec::new(), order: Vec::new(), first };
-    numbers.of(root);
-    let mut at = 0;
-    while let Some(state) = numbers.order.get(at).copied() {
-        let node = search.node(first as usize + at);
-        for (byte, next) in (0..=u8::MAX).zip(&mut node.next) {
-            let to = automaton.next_state(Anchored::No, state, byte);
-            *next = numbers.of(to) | if automaton.is_match(to) { HIT } else { 0 };
+    let tree = Tree::new(&automaton, parts, nocase);
+    // By state: that longest end.
+    let mut ends = vec![0; tree.order.len()];
+    let mut steps = tree.steps.iter().peekable();
+    for (state, id) in tree.order.iter().enumerate() {
+        let end = ends[state];
+        let mut next = if state == 0 { [first; 256] } else { search.node(first as usize + end).next };
+        while let Some(Step { byte, to, .. }) = steps.next_if(|step| step.from == state) {
+            let before = next[usize::from(*byte)] & !HIT;
+            ends[*to] = if state == 0 { 0 } else { (before - first) as usize };
+            let hit = if automaton.is_match(tree.order[*to]) { HIT } else { 0 };
+            for byte in [*byte, if nocase { other_case(*byte) } else { *byte }] {
+                next[usize::from(byte)] = (first + *to as u32) | hit;
+            }
         }
-        if automaton.is_match(state) {
-            let ended = (0..automaton.match_len(state)).map(|place| automaton.match_pattern(state, place));
+        let node = search.node(first as usize + state);
+        node.next = next;
+        if automaton.is_match(*id) {
+            let ended = (0..automaton.match_len(*id)).map(|place| automaton.match_pattern(*id, place));
             let mut ended: Vec<usize> = ended.map(|pattern| pattern.as_usize()).collect();
             // The order in which records have them.
             ended.sort_by_key(|pattern| (Reverse(parts[*pattern].bytes.len()), *pattern));
             (node.first, node.count) = (outputs.len() as u32, ended.len() as u32);
             outputs.extend(ended.into_iter().map(|pattern| parts[pattern].output));
         }
-        at += 1;
     }
 }
 
-/// The numbers that states get as they are met.
-struct Numbers {
-    /// By what the library calls them; [`NONE`]: not met so far.
-    of: Vec<u32>,
-    order: Vec<StateID>,
-    first: u32,
+fn other_case(byte: u8) -> u8 {
+    if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { byte }
 }
 
-impl Numbers {
-    fn of(&mut self, state: StateID) -> u32 {
-        let place = state.as_usize();
-        if place >= self.of.len() {
-            self.of.resize(place + 1, NONE);
+/// The beginnings of patterns, each a state, the shortest first.
+struct Tree {
+    order: Vec<StateID>,
+    /// By which byte one becomes a longer one, in the order of the shorter ones.
+    steps: Vec<Step>,
+}
+
+struct Step {
+    from: usize,
+    byte: u8,
+    to: usize,
+}
+
+impl Tree {
+    fn new(automaton: &NFA, parts: &[Part<'_>], nocase: bool) -> Tree {
+        let root = automaton.start_state(Anchored::No).expect("searches begin anywhere");
+        let mut tree = Tree { order: vec![root], steps: Vec::new() };
+        // By what the library calls a state.
+        let mut numbers: Vec<Option<usize>> = Vec::new();
+        let mut reached: Vec<(usize, usize)> = (0..parts.len()).map(|part| (part, 0)).collect();
+        for length in 0.. {
+            reached.retain(|(part, _)| parts[*part].bytes.len() > length);
+            if reached.is_empty() {
+                break;
+            }
+            let longer = tree.steps.len();
+            for (part, state) in &mut reached {
+                let byte = parts[*part].bytes[length];
+                let byte = if nocase { byte.to_ascii_lowercase() } else { byte };
+                let id = automaton.next_state(Anchored::No, tree.order[*state], byte);
+                if id.as_usize() >= numbers.len() {
+                    numbers.resize(id.as_usize() + 1, None);
+                }
+                let from = *state;
+                *state = *numbers[id.as_usize()].get_or_insert_with(|| {
+                    let to = tree.order.len();
+                    tree.order.push(id);
+                    tree.steps.push(Step { from, byte, to });
+                    to
+                });
+            }
+            tree.steps[longer..].sort_by_key(|step| step.from);
         }
-        if self.of[place] == NONE {
-            self.of[place] = self.first + self.order.len() as u32;
-            self.order.push(state);
-        }
-        self.of[place]
+        tree
     }
 }
 

@@ -1,0 +1,191 @@
+//! Payload patterns in the kernel: searched for on each hook by a capture without rights, and replaced under traffic
+//! without a gap.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+use wirelane_tests::Child;
+
+use super::{Bench, LIMIT, LabOptions, field, spread_by_hash};
+use crate::{Guest, Lab, require_root};
+
+/// Numbered packets: each last byte of the number 16 times, each last but one, up to 15, 256 times.
+const PACKETS: u64 = 4096;
+const EACH: u64 = PACKETS / 256;
+/// What stands before the number: bytes of the payload.
+const MAGIC: u64 = 4;
+const OPTIONS: &str = "--flows 256 --size 600";
+
+/// A file in which packets are dropped whose number has the last byte but one 7, counted those whose last byte is below
+/// 64, and the others tagged. `more` patterns are beside these that no packet has.
+fn rules(folder: &Path, name: &str, more: usize) -> String {
+    let mut text = String::new();
+    (0..64).for_each(|byte| {
+        let _ = writeln!(text, "{byte:02x}");
+    });
+    let ends: Vec<String> = text.lines().map(|byte| format!("\"{byte}\"")).collect();
+    let others: String = (0..more).map(|number| format!("no packet has this {number}\n")).collect();
+    std::fs::write(folder.join(format!("{name}.txt")), others + "WLn2\n").unwrap();
+    let text = format!(
+        r#"
+        [[patterns]]
+        name = "seventh"
+        id = 700
+        hex = "07"
+        offset = {seventh}
+        depth = 1
+
+        [[patterns]]
+        name = "ends"
+        id = 1
+        hex = [{ends}]
+        offset = {last}
+        depth = 1
+
+        [[patterns]]
+        name = "magic"
+        id = 900
+        text = "wlN1"
+        nocase = true
+
+        [[patterns]]
+        name = "others"
+        id = 1000
+        file = "{name}.txt"
+
+        [[rule]]
+        id = 1
+        payload = ["seventh", "others"]
+        action = "drop"
+
+        [[rule]]
+        id = 2
+        payload = "ends"
+        not.payload = "seventh"
+        action = "count"
+
+        [[rule]]
+        id = 3
+        payload = "magic"
+        action = "pass"
+        tag = 7
+        "#,
+        seventh = MAGIC + 6,
+        last = MAGIC + 7,
+        ends = ends.join(", "),
+    );
+    let path = folder.join(format!("{name}.toml"));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A file in which packets are dropped that have what all of them have.
+fn all(folder: &Path, name: &str, patterns: &str, more: usize) -> String {
+    let others: String = (0..more).map(|number| format!("no packet has this {number}\n")).collect();
+    std::fs::write(folder.join(format!("{name}.txt")), others + patterns).unwrap();
+    let path = folder.join(format!("{name}.toml"));
+    let text = format!(
+        "[[patterns]]\nname = \"all\"\nid = 1\nfile = \"{name}.txt\"\n[[rule]]\nid = 1\npayload = \"all\"\naction = \"drop\"\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn ask(bench: &dyn Bench, child: &Child, words: &[&str]) -> Value {
+    let pid = child.pid().to_string();
+    let finished =
+        bench.wirelane(&[&["rules"], words, &["--pid", &pid, "--json"]].concat()).finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
+    finished.last_json().unwrap()
+}
+
+fn decide(bench: &(dyn Bench + Sync), hook: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let first = rules(folder.path(), "first", 1000);
+    let device = bench.device().to_owned();
+    let words = ["count", "-i", &device, "--hook", hook, "--json", "--interval", "0.2", "--rules", &first];
+    let mut child = bench.wirelane(&words);
+    child.wait_ready(LIMIT).unwrap();
+    let mut seen = 0;
+    let mut all_of = |child: &mut Child, packets: u64| {
+        while seen < packets {
+            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
+            seen +=
+                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
+        }
+    };
+    // Without a tag and with one, which the stack takes out of a packet before tc sees it.
+    for (turn, options) in [OPTIONS.to_owned(), format!("{OPTIONS} --vlan 7")].iter().enumerate() {
+        let turns = turn as u64 + 1;
+        bench.send_with(PACKETS, "socket", options);
+        all_of(&mut child, turns * PACKETS);
+        let stats = ask(bench, &child, &["stats"]);
+        let hits = [0, 1, 2].map(|at| field(&stats["rules"][at]["hits"], "packets"));
+        let expected = [256, 64 * (EACH - 1), PACKETS - 256 - 64 * (EACH - 1)];
+        assert_eq!(hits, expected.map(|packets| turns * packets), "{stats}");
+        let searches = ["packets", "found", "half"].map(|what| field(&stats["searches"], what));
+        assert_eq!(searches, [turns * PACKETS, turns * PACKETS, 0], "{stats}");
+        let lines = stats["patterns"].as_array().unwrap();
+        let counts: Vec<u64> = lines.iter().map(|line| field(line, "patterns")).collect();
+        assert_eq!(counts, [1, 64, 1, 1001], "{stats}");
+    }
+    // A mistake, and the rules stay.
+    let wrong = all(folder.path(), "wrong", &"x".repeat(129), 0);
+    let pid = child.pid().to_string();
+    let finished = bench.wirelane(&["rules", "load", &wrong, "--pid", &pid]).finish(LIMIT).unwrap();
+    assert!(
+        !finished.status.success() && finished.stderr.contains("the pattern has 129 bytes, more than 128"),
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(ask(bench, &child, &["stats"])["rules"].as_array().unwrap().len(), 3);
+
+    // Under traffic: whatever else is searched for, all that is sent has one of them.
+    let whole = [
+        all(folder.path(), "all", "WLn1\n", 1),
+        all(folder.path(), "more", "WLn\nn1\n", 3000),
+    ];
+    ask(bench, &child, &["load", &whole[0]]);
+    let before = ask(bench, &child, &["stats"]);
+    let packets = 4 * PACKETS;
+    let loads = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| bench.send_with(packets, "socket", OPTIONS));
+        let mut loads = 0;
+        while !sending.is_finished() {
+            loads += 1;
+            ask(bench, &child, &["load", &whole[loads % 2]]);
+        }
+        assert_eq!(sending.join().unwrap(), packets);
+        loads
+    });
+    all_of(&mut child, 2 * PACKETS + packets);
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    println!("{hook}: {loads} sets of patterns under traffic");
+    let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
+    assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");
+    assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS + packets, 0), "{last}");
+    assert_eq!(field(&last, "filtered"), 2 * 256 + packets, "{last}");
+    assert_eq!(field(&last, "absorbed"), 2 * 64 * (EACH - 1), "{last}");
+}
+
+#[test]
+fn patterns_decide_on_veth() {
+    if !require_root("patterns_decide_on_veth") {
+        return;
+    }
+    for hook in ["native", "generic", "tc"] {
+        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
+        spread_by_hash(&lab, 2);
+        decide(&lab, hook);
+    }
+}
+
+#[test]
+fn patterns_decide_on_virtio_net() {
+    let Some(guest) = Guest::find("patterns_decide_on_virtio_net") else { return };
+    // The others are as on veth.
+    decide(&guest, "native");
+}
