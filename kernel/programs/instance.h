@@ -35,7 +35,7 @@
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 9
+#define WL_INTERFACE_VERSION 10
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */

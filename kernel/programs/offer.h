@@ -106,6 +106,8 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
+	if (packet->digest)
+		cap_len = sizeof(*chosen);
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 
 	room = wl_ring_reserve(ring, data, ring_index, group->segments,
@@ -121,13 +123,15 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	record->wire_len = packet->wire_len;
 	record->rule_id = packet->rule_id;
 	record->queue = packet->queue;
-	record->kind = WL_RECORD_PACKET;
+	record->kind = packet->digest ? WL_RECORD_DIGEST : WL_RECORD_PACKET;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	wl_fill_record(record, parsed, chosen, hash);
 	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
-	if (cap_len < packet->wire_len)
+	if (packet->digest || cap_len < packet->wire_len)
 		record->flags |= WL_REC_SNAPPED;
-	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
+	if (packet->digest) {
+		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
+	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
 		return WL_LOST;
@@ -237,11 +241,13 @@ static __always_inline bool wl_rules_pass(struct wl_packet *packet, struct wl_gr
 	packet->rule_id = 0;
 	packet->truncate = 0;
 	packet->tagged = 0;
+	packet->digest = 0;
 	if (!rules)
 		return true;
 	verdict = wl_rules_of(packet, g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET,
 			      !!(group->flags & WL_GROUP_INNER));
-	if (verdict == WL_VERDICT_PASS)
+	packet->digest = verdict == WL_VERDICT_DIGEST;
+	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
 		return true;
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;

@@ -59,6 +59,7 @@ fn a_file_is_counted_by_rules() {
         ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"count\"\n", (0, PACKETS, 0)),
         ("default = \"drop\"\n[[rule]]\nid = 1\nprotocol = \"tcp\"\naction = \"pass\"\n", (PACKETS, 0, 0)),
         ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"none\"\n", (0, 0, PACKETS)),
+        ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"digest\"\n", (0, 0, PACKETS)),
     ] {
         let rules = file(folder.path(), "rules.toml", rules);
         let last = last(&["count", "-r", &capture, "--json", "--rules", &rules]);

@@ -4,7 +4,7 @@
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 9;
+pub const INTERFACE_VERSION: u32 = 10;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.

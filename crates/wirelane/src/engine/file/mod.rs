@@ -23,10 +23,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::layout::{RecordHeader, flags, record_kind};
+use wirelane_datapath::layout::{Ip, RecordHeader, flags, record_kind};
 use wirelane_datapath::rules::judged_flags;
 
-use crate::batch::Progress;
+use crate::batch::{self, Progress};
 use crate::engine::Source;
 use crate::filter::FileView;
 use crate::in_force::{Fate, Judge, fate};
@@ -330,7 +330,8 @@ impl FileSource {
         if !self.filter.accepts((at, interface.link_number), data, packet.wire_len, packet.egress)? {
             return Ok(self.refuse(packet, Became::Filtered));
         }
-        if !self.arena.has_room(data.len()) {
+        // Of a short packet the digest is longer.
+        if !self.arena.has_room(data.len().max(size_of::<Ip>())) {
             // Judged when it comes again.
             return Ok(Taken::Later);
         }
@@ -346,11 +347,12 @@ impl FileSource {
             ..RecordHeader::default()
         };
         let parsed = annotate::annotate(&mut header, data);
-        let mut tag = None;
+        let (mut tag, mut digested) = (None, false);
         if let Some(judge) = &mut self.judge {
             let judged = annotate::judge(judge, interface.device(), (&parsed, self.inner), &header);
             match fate(&judged) {
                 Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
+                Fate::Digested => digested = true,
                 Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),
                 Fate::Absorbed => return Ok(self.refuse(packet, Became::Absorbed)),
             }
@@ -363,7 +365,12 @@ impl FileSource {
         if header.cap_len < packet.wire_len {
             header.flags |= flags::SNAPPED;
         }
-        self.arena.push(&header, &data[..header.cap_len as usize], tag);
+        if digested {
+            let digest = batch::digest(&mut header, &parsed);
+            self.arena.push(&header, arena::digest_bytes(digest), tag);
+        } else {
+            self.arena.push(&header, &data[..header.cap_len as usize], tag);
+        }
         self.device = packet.interface;
         self.counters.follow(&self.interfaces);
         self.counters.read(at, packet.wire_len, Became::Wanted);

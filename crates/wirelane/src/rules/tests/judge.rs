@@ -47,7 +47,7 @@ struct Both<'s> {
 /// What was decided of how many packets.
 #[derive(Debug, Default)]
 struct Said {
-    verdicts: [u64; 4],
+    verdicts: [u64; 5],
     hits: u64,
     precise: u64,
     made: u64,
@@ -120,9 +120,9 @@ impl<'s> Both<'s> {
 fn all_was_said(said: &Said) {
     println!("{said:?}");
     let Said { verdicts, hits, precise, made, tagged, truncated, by_default, .. } = said;
-    let [_, pass, drop, absorb] = verdicts;
+    let [_, pass, drop, absorb, digest] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    for often in [pass, drop, absorb, hits, precise, made, tagged, truncated, by_default] {
+    for often in [pass, drop, absorb, digest, hits, precise, made, tagged, truncated, by_default] {
         assert!(*often > 500, "{said:?}");
     }
 }
