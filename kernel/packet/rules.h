@@ -171,7 +171,8 @@ enum wl_rule_verdict {
 	WL_VERDICT_PASS = 1,   /* delivered */
 	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
 	WL_VERDICT_ABSORB = 3, /* counted by the rule, and no more: `absorbed` in the ledger */
-	WL_VERDICT_SEARCH = 4, /* nothing yet: the payload has to be searched first (never the last word) */
+	WL_VERDICT_DIGEST = 4, /* delivered as a record of kind WL_RECORD_DIGEST */
+	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first (never the last word) */
 };
 
 /* wl_rule.flags and wl_precise.flags */

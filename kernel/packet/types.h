@@ -130,6 +130,9 @@ enum wl_record_kind {
 	 * to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
 	 */
 	WL_RECORD_BARRIER = 2,
+	/* A packet, of which the chosen headers follow as they were parsed (struct wl_ip) instead of its
+	   bytes. */
+	WL_RECORD_DIGEST = 3,
 };
 
 /*

@@ -135,6 +135,8 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
+	if (packet->digest)
+		cap_len = sizeof(*chosen);
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 
 	room = wl_ring_reserve(ring, data, ring_index, group->segments,
@@ -151,14 +153,16 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	record->wire_len = packet->wire_len;
 	record->rule_id = packet->rule_id;
 	record->queue = packet->queue;
-	record->kind = WL_RECORD_PACKET;
+	record->kind = packet->digest ? WL_RECORD_DIGEST : WL_RECORD_PACKET;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	wl_fill_record(record, parsed, chosen, hash);
 	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
 	record->flags |= packet->half;
-	if (cap_len < packet->wire_len)
+	if (packet->digest || cap_len < packet->wire_len)
 		record->flags |= WL_REC_SNAPPED;
-	if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
+	if (packet->digest) {
+		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
+	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
 		ring->lost++;
 		return WL_LOST;
@@ -280,6 +284,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	packet->tagged = 0;
 	packet->found = 0;
 	packet->half = 0;
+	packet->digest = 0;
 	if (!rules)
 		return true;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
@@ -291,7 +296,8 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 			wl_search_skb(ctx, packet, target);
 		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
 	}
-	if (verdict == WL_VERDICT_PASS)
+	packet->digest = verdict == WL_VERDICT_DIGEST;
+	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
 		return true;
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;

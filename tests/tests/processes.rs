@@ -174,8 +174,7 @@ fn two_hundred_starts_and_stops_leak_nothing() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// Without packets its worker sleeps 5 ms at a time, and the thread that looks at devices and clocks 200 ms. What that
-/// costs depends on the machine and on the build, and is measured by the bench; what is held here is that nobody spins.
+/// Without packets its worker sleeps 50 ms at a time, and the thread that looks at devices and clocks 200 ms.
 #[test]
 fn an_idle_capture_sleeps() {
     if !require_root("an_idle_capture_sleeps") {
@@ -190,11 +189,11 @@ fn an_idle_capture_sleeps() {
     let (now_woken, now_cpu) = look();
     let elapsed = start.elapsed();
     // What comes by itself on a new device, for neighbour discovery, wakes it too, and short sleeps follow.
-    let most = elapsed.as_millis() as u64 / 5 + 300;
+    let most = elapsed.as_millis() as u64 / 40 + 150;
     let woken = now_woken - woken;
     assert!((1..=most).contains(&woken), "{woken} times in {elapsed:?}");
     let part = (now_cpu - cpu).as_secs_f64() / elapsed.as_secs_f64();
-    assert!(part < 0.1, "{part} of a core");
+    assert!(part < 0.01, "{part} of a core");
     finish(child).unwrap();
 }
 

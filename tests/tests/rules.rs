@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use wirelane::rules::{Action, PreciseFields, PreciseRule, RuleSet};
-use wirelane::{Capture, Direction, Engine, Error, HookChoice, RulesRoom};
+use wirelane::send::Traffic;
+use wirelane::{Capture, Direction, Engine, Error, HookChoice, Ip, Record, RulesRoom, ip_flags, l3};
 use wirelane_tests::numbers::{LIMIT, number_of, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -46,6 +47,12 @@ const EVERYTHING: &str = r#"
     src-port = 65000
     action = "drop"
 
+    [[rule]]
+    id = 70
+    src-port = "1220-1229"
+    action = "digest"
+    tag = 11
+
     [[precise]]
     id = 100
     src-port = 1200
@@ -67,6 +74,20 @@ const EVERYTHING: &str = r#"
     tag = 0
 "#;
 
+/// The source port of a packet of which a digest came, which says what the packet said.
+fn digested(record: &Record<'_>, digest: &Ip) -> u64 {
+    let Traffic { src, dst, dst_port, .. } = Traffic::default();
+    assert_eq!((&digest.src[..4], &digest.dst[..4]), (&src.octets()[..], &dst.octets()[..]));
+    assert_eq!((digest.l3, digest.proto, digest.flags), (l3::IPV4, 17, ip_flags::PORTS));
+    // Ethernet, IPv4, UDP; what is left of 100 bytes is the datagram.
+    assert_eq!((digest.l3_off, digest.l4_off, digest.payload_off, digest.l3_len), (14, 34, 42, 86));
+    assert_eq!(u16::from_be(digest.dst_port), dst_port);
+    let header = record.header();
+    assert_eq!((header.l3, header.proto, header.payload_off), (digest.l3, digest.proto, digest.payload_off));
+    assert_eq!((record.payload(), record.data()), (None, &[][..]));
+    u16::from_be(digest.src_port).into()
+}
+
 /// Each verdict, each modifier, and the counts of each rule.
 fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     let lab = Lab::new(1).unwrap();
@@ -75,13 +96,17 @@ fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     let mut by_port = BTreeMap::<u64, u64>::new();
     send(&lab, SENT, &PORTS).unwrap();
     drain(&capture, &mut worker, SENT, |record| {
-        let port = 1000 + number_of(record).expect("a packet that nobody sent") % 256;
+        let port = match record.digest() {
+            Some(digest) => digested(record, digest),
+            None => 1000 + number_of(record).expect("a packet that nobody sent") % 256,
+        };
         *by_port.entry(port).or_default() += 1;
         let expected = match port {
             1001 => (Some(102), Some(0), 64),
             1096..1128 => (Some(30), Some(7), 60),
             1128..1140 => (Some(50), Some(9), 100),
             1140..1192 => (Some(40), Some(9), 100),
+            1220..1230 => (Some(70), Some(11), 0),
             _ => (None, None, 100),
         };
         assert_eq!((record.rule(), record.tag(), record.data().len()), expected, "{at:?} port {port}");
@@ -106,7 +131,7 @@ fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     assert_eq!(total.filtered, (63 + 1 + 12 - sampled) * TURNS, "{at:?}");
     assert_eq!(total.analysed, SENT - total.absorbed - total.filtered);
 
-    let expected = [(10, 63), (20, 32), (30, 32), (40, 64), (50, 12), (60, 0)];
+    let expected = [(10, 63), (20, 32), (30, 32), (40, 64), (50, 12), (60, 0), (70, 10)];
     let expected: BTreeMap<u32, u64> = expected.into_iter().map(|(id, ports)| (id, ports * TURNS)).collect();
     assert_eq!(hits(&stats), expected, "{at:?}");
     assert_eq!((stats.precise, stats.precise_hits.packets), (3, 3 * TURNS), "{at:?}");

@@ -59,6 +59,7 @@ fn a_file_is_counted_by_rules() {
         ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"count\"\n", (0, PACKETS, 0)),
         ("default = \"drop\"\n[[rule]]\nid = 1\nprotocol = \"tcp\"\naction = \"pass\"\n", (PACKETS, 0, 0)),
         ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"none\"\n", (0, 0, PACKETS)),
+        ("[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"digest\"\n", (0, 0, PACKETS)),
     ] {
         let rules = file(folder.path(), "rules.toml", rules);
         let last = last(&["count", "-r", &capture, "--json", "--rules", &rules]);
@@ -98,21 +99,23 @@ fn packets_of_a_file_make_rules_that_age() {
 fn a_file_is_recorded_by_rules() {
     let folder = tempfile::tempdir().unwrap();
     let capture = captured(folder.path(), 100);
-    let out = folder.path().join("out.pcapng");
-    let rules = "[[rule]]\nid = 1\nprotocol = \"udp\"\naction = \"pass\"\ntruncate = 70\ntag = 3\n";
-    let rules = file(folder.path(), "rules.toml", rules);
-    let words = ["record", "-r", &capture, "-w", out.to_str().unwrap(), "--json", "--rules", &rules];
-    let last = last(&words);
-    assert_eq!(last["analysed"], 100);
-    let mut records = 0;
-    let mut source = wirelane::FileSource::open(&out, wirelane::FileOptions::default()).unwrap();
-    while let Some(batch) = source.next_batch(std::time::Duration::ZERO).unwrap() {
-        for record in batch {
-            assert_eq!((record.data().len(), record.wire_len()), (70, 100));
-            records += 1;
+    for (action, bytes) in [("action = \"pass\"\ntruncate = 70", 70), ("action = \"digest\"", 0)] {
+        let out = folder.path().join(format!("{bytes}.pcapng"));
+        let rules = format!("[[rule]]\nid = 1\nprotocol = \"udp\"\n{action}\ntag = 3\n");
+        let rules = file(folder.path(), "rules.toml", &rules);
+        let words = ["record", "-r", &capture, "-w", out.to_str().unwrap(), "--json", "--rules", &rules];
+        let last = last(&words);
+        assert_eq!(last["analysed"], 100);
+        let mut records = 0;
+        let mut source = wirelane::FileSource::open(&out, wirelane::FileOptions::default()).unwrap();
+        while let Some(batch) = source.next_batch(std::time::Duration::ZERO).unwrap() {
+            for record in batch {
+                assert_eq!((record.data().len(), record.wire_len()), (bytes, 100));
+                records += 1;
+            }
         }
+        assert_eq!(records, 100);
     }
-    assert_eq!(records, 100);
 }
 
 #[test]

@@ -189,6 +189,8 @@ pub mod record_kind {
     pub const PACKET: u8 = 1;
     /// Not a packet: what follows waits until the worker `hash` has read its ring of the same lane up to `ts_ns`.
     pub const BARRIER: u8 = 2;
+    /// A packet, of which the chosen headers follow as an [`Ip`](super::Ip) instead of its bytes.
+    pub const DIGEST: u8 = 3;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

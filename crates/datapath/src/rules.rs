@@ -133,6 +133,8 @@ pub mod verdict {
     pub const DROP: u8 = 2;
     /// Counted by the rule, and no more: `absorbed` in the ledger.
     pub const ABSORB: u8 = 3;
+    /// Delivered as a digest ([`crate::layout::record_kind::DIGEST`]).
+    pub const DIGEST: u8 = 4;
 }
 
 /// Bits of [`Rule::flags`] and [`Precise::flags`].

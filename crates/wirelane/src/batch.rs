@@ -1,10 +1,10 @@
 //! A run of records, and how far they have been read.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
 use wirelane_datapath::layout::{
-    FOUND_MORE, Found, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
+    FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
 };
 use wirelane_datapath::rules::{Judged, judged_flags};
 
@@ -114,6 +114,48 @@ impl Slot {
     }
 }
 
+/// Turns a header into that of a digest, and gives what the record is of then.
+pub(crate) fn digest<'p>(header: &mut RecordHeader, parsed: &'p Parsed) -> &'p Ip {
+    header.kind = record_kind::DIGEST;
+    header.cap_len = size_of::<Ip>() as u32;
+    header.flags |= flags::SNAPPED;
+    if header.flags & flags::INNER != 0 { &parsed.inner } else { &parsed.outer }
+}
+
+/// The digests that slots point to.
+#[derive(Debug)]
+pub(crate) struct Digests {
+    room: Box<[UnsafeCell<Ip>]>,
+    used: usize,
+}
+
+impl Digests {
+    /// Room for so many.
+    pub(crate) fn new(most: usize) -> Digests {
+        Digests { room: (0..most).map(|_| UnsafeCell::default()).collect(), used: 0 }
+    }
+
+    /// A slot of a packet's digest. It may be in a batch until [`Digests::clear`].
+    ///
+    /// # Panics
+    /// Where there is no room.
+    pub(crate) fn slot(&mut self, mut header: RecordHeader, parsed: &Parsed) -> Slot {
+        let ip = digest(&mut header, parsed);
+        let place = self.room[self.used].get();
+        self.used += 1;
+        // SAFETY: nobody has a reference to the place, as no slot points to it yet.
+        unsafe { place.write(*ip) };
+        let data = NonNull::new(place.cast()).expect("a place in a box");
+        // SAFETY: cap_len is the size of what lies there, which stays and is not written to before `clear`.
+        unsafe { Slot::new(header, data) }
+    }
+
+    /// Forgets them. No slot of them may be in a batch any more.
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+    }
+}
+
 /// How much of the current batch has been yielded: bytes of packed records, slots of others.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -162,6 +204,14 @@ fn said_of(of: u16, mut end: &[u8]) -> Option<(Option<u32>, Option<&FoundBytes>)
     }
     let found = if of & flags::FOUND != 0 { Some(end.first_chunk()?) } else { None };
     Some((tag, found))
+}
+
+/// What lies behind the header of a digest.
+fn digest_in(data: &[u8]) -> Option<&Ip> {
+    let whole = data.len() == size_of::<Ip>() && data.as_ptr().cast::<Ip>().is_aligned();
+    // SAFETY: as long and as aligned as an Ip, which is plain integers, so that every bit pattern is valid; borrowed for
+    // as long as `data`.
+    whole.then(|| unsafe { &*data.as_ptr().cast::<Ip>() })
 }
 
 impl<'a> Batch<'a> {
@@ -222,7 +272,11 @@ impl<'a> Iterator for Batch<'a> {
                 let has = |flag: u16| slot.header.flags & flag != 0;
                 let tag = has(flags::TAGGED).then_some(slot.said.tag);
                 let found = has(flags::FOUND).then_some(&slot.said.found);
-                return Some(Record::new(&slot.header, data, self.device).said(tag, found));
+                let record = match slot.header.kind {
+                    record_kind::DIGEST => Record::of_digest(&slot.header, digest_in(data)?, self.device),
+                    _ => Record::new(&slot.header, data, self.device),
+                };
+                return Some(record.said(tag, found));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -244,8 +298,14 @@ impl<'a> Iterator for Batch<'a> {
             (tag, found) = said;
             size += said_size(header.flags);
         }
+        let record = if header.kind == record_kind::DIGEST {
+            let Some(digest) = digest_in(data) else { return self.damaged() };
+            Record::of_digest(header, digest, self.device)
+        } else {
+            Record::new(header, data, self.device)
+        };
         self.progress.yielded.set(start + size);
         self.tally.count(header.queue, header.wire_len);
-        Some(Record::new(header, data, self.device).said(tag, found))
+        Some(record.said(tag, found))
     }
 }

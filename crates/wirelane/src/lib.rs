@@ -99,5 +99,5 @@ pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
 };
 pub use watch::Ending;
-pub use wirelane_datapath::layout::{LinkType, RecordHeader, flags};
+pub use wirelane_datapath::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use worker::{Timebase, Worker};

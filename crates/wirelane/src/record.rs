@@ -1,6 +1,6 @@
 //! A record, as an application sees it.
 
-use wirelane_datapath::layout::{FOUND_MORE, LinkType, NO_OFFSET, RecordHeader, flags};
+use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, flags};
 
 use crate::batch::FoundBytes;
 use crate::settings::Clock;
@@ -16,12 +16,18 @@ pub struct Record<'a> {
     device: u16,
     tag: Option<u32>,
     found: Option<&'a FoundBytes>,
+    digest: Option<&'a Ip>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device, tag: None, found: None }
+        Record { header, data, device, tag: None, found: None, digest: None }
+    }
+
+    /// The digest of a packet of this device.
+    pub(crate) fn of_digest(header: &'a RecordHeader, digest: &'a Ip, device: u16) -> Record<'a> {
+        Record { header, data: &[], device, tag: None, found: None, digest: Some(digest) }
     }
 
     /// It with what rules have said of it: a tag, and patterns that are in its payload.
@@ -64,12 +70,18 @@ impl<'a> Record<'a> {
         self.header.flags & flags::HALF_SEARCHED != 0
     }
 
+    /// What the packet's headers say, where a rule has delivered that instead of its bytes
+    /// ([`crate::rules::Action::Digest`]). Offsets in it are those that things had in the packet.
+    pub fn digest(&self) -> Option<&'a Ip> {
+        self.digest
+    }
+
     /// The header with every field that the kernel side filled in.
     pub fn header(&self) -> &'a RecordHeader {
         self.header
     }
 
-    /// The captured bytes, from the link layer on.
+    /// The captured bytes, from the link layer on; none of a digest.
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -116,7 +128,7 @@ impl<'a> Record<'a> {
         self.header.flags & flags::EGRESS != 0
     }
 
-    /// Whether the snap length, or a rule that truncates, cut the packet.
+    /// Whether the snap length, or a rule that truncates, cut the packet, or it is a digest.
     pub fn is_snapped(&self) -> bool {
         self.header.flags & flags::SNAPPED != 0
     }

@@ -1,15 +1,15 @@
 //! Rules that decide in the kernel: exact in every column on each hook, made of packets, and replaced while the capture
 //! runs.
 
-use super::{Bench, LIMIT, LabOptions, field, spread_by_hash};
-use crate::{Guest, Lab, require_root};
+use super::judged::Judged;
+use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
 
 /// Packets from source ports 1000 to 1255, in turn: 16 of each.
 const PACKETS: u64 = 4096;
 const EACH: u64 = PACKETS / 256;
 const PORTS: &str = "--pattern ports --flows 256 --src-port 1000 --size 100";
 
-/// Drops 64 ports, counts 33, and of 8 passes the first packet only.
+/// Drops 64 ports, counts 33, digests 8, and of 8 passes the first packet only.
 const FIRST: &str = r#"
 [[rule]]
 id = 1
@@ -28,6 +28,11 @@ action = "pass"
 tag = 7
 truncate = 60
 insert = { fields = ["src-port", "protocol"], action = "drop", idle = 600 }
+
+[[rule]]
+id = 5
+src-port = "1208-1215"
+action = "digest"
 
 [[precise]]
 id = 100
@@ -51,7 +56,7 @@ src-port = "1128-1191"
 action = "pass"
 "#;
 
-fn decide(bench: &dyn Bench, hook: &str) {
+fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -59,38 +64,18 @@ fn decide(bench: &dyn Bench, hook: &str) {
         path.to_str().unwrap().to_owned()
     };
     let (first, second) = (file("first.toml", FIRST), file("second.toml", SECOND));
-    let device = bench.device().to_owned();
-    let words = ["count", "-i", &device, "--hook", hook, "--json", "--interval", "0.2", "--rules", &first];
-    let mut child = bench.wirelane(&words);
-    child.wait_ready(LIMIT).unwrap();
-    let mut seen = 0;
-    let mut all_of = |packets: u64| {
-        while seen < packets {
-            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
-            seen +=
-                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
-        }
-    };
+    let mut judged = Judged::start(bench, hook, &first);
     bench.send_with(PACKETS, "socket", PORTS);
-    all_of(PACKETS);
-    let pid = child.pid().to_string();
-    let rules = |words: &[&str]| {
-        let finished =
-            bench.wirelane(&[&["rules"], words, &["--pid", &pid, "--json"]].concat()).finish(LIMIT).unwrap();
-        assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
-        finished.last_json().unwrap()
-    };
-    let stats = rules(&["stats"]);
+    judged.all_of(PACKETS);
+    let stats = judged.ask(&["stats"]);
     let hits = |at: usize| field(&stats["rules"][at]["hits"], "packets");
-    assert_eq!([0, 1, 2].map(hits), [64 * EACH, 32 * EACH, 8], "{stats}");
+    assert_eq!([0, 1, 2, 3].map(hits), [64 * EACH, 32 * EACH, 8, 8 * EACH], "{stats}");
     assert_eq!((field(&stats["rules"][2], "inserted"), field(&stats, "precise")), (8, 9), "{stats}");
     assert_eq!(field(&stats["precise_hits"], "packets"), EACH + 8 * (EACH - 1), "{stats}");
-    rules(&["load", &second]);
+    judged.ask(&["load", &second]);
     bench.send_with(PACKETS, "socket", PORTS);
-    all_of(2 * PACKETS);
-    let finished = child.terminate(LIMIT).unwrap();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let last = finished.last_json().unwrap();
+    judged.all_of(2 * PACKETS);
+    let last = judged.end();
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS, 0), "{last}");
     assert_eq!(field(&last, "absorbed"), 33 * EACH, "{last}");
     assert_eq!(field(&last, "filtered"), 64 * EACH + 8 * (EACH - 1) + 128 * EACH, "{last}");

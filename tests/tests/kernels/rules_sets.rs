@@ -6,10 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use wirelane::send::Traffic;
-use wirelane_tests::Child;
 
-use super::{Bench, LIMIT, LabOptions, field, spread_by_hash};
-use crate::{Guest, Lab, require_root};
+use super::judged::Judged;
+use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
 
 /// Packets to 256 addresses, in turn: 16 of each.
 const PACKETS: u64 = 4096;
@@ -71,33 +70,14 @@ fn rules(folder: &Path, name: &str, hosts: (u32, u32), flows: (u32, u32), rest: 
     path.to_str().unwrap().to_owned()
 }
 
-fn ask(bench: &dyn Bench, child: &Child, words: &[&str]) -> Value {
-    let pid = child.pid().to_string();
-    let finished =
-        bench.wirelane(&[&["rules"], words, &["--pid", &pid, "--json"]].concat()).finish(LIMIT).unwrap();
-    assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
-    finished.last_json().unwrap()
-}
-
 fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let first = rules(folder.path(), "first", (0, 64), (60, 96), "");
     let second = rules(folder.path(), "second", (32, 128), (0, 200), "confirm = true");
-    let device = bench.device().to_owned();
-    let words = ["count", "-i", &device, "--hook", hook, "--json", "--interval", "0.2", "--rules", &first];
-    let mut child = bench.wirelane(&words);
-    child.wait_ready(LIMIT).unwrap();
-    let mut seen = 0;
-    let mut all_of = |child: &mut Child, packets: u64| {
-        while seen < packets {
-            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
-            seen +=
-                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
-        }
-    };
+    let mut judged = Judged::start(bench, hook, &first);
     bench.send_with(PACKETS, "socket", HOSTS);
-    all_of(&mut child, PACKETS);
-    let stats = ask(bench, &child, &["stats"]);
+    judged.all_of(PACKETS);
+    let stats = judged.ask(&["stats"]);
     let hits = |stats: &Value| [0, 1].map(|at| field(&stats["rules"][at]["hits"], "packets") / EACH);
     assert_eq!(hits(&stats), [64, 32], "{stats}");
     assert_eq!(
@@ -107,15 +87,13 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     );
 
     // Other lists: the rules stay as they were, and go on counting.
-    ask(bench, &child, &["load", &second]);
+    judged.ask(&["load", &second]);
     bench.send_with(PACKETS, "socket", HOSTS);
-    all_of(&mut child, 2 * PACKETS);
-    assert_eq!(hits(&ask(bench, &child, &["stats"])), [64 + 96, 32 + 104]);
+    judged.all_of(2 * PACKETS);
+    assert_eq!(hits(&judged.ask(&["stats"])), [64 + 96, 32 + 104]);
     // A set that is in force can be asked by another rule.
-    ask(bench, &child, &["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
-    let pid = child.pid().to_string();
-    let words = ["rules", "add", "id=4", "dst-in=threads", "action=drop", "--pid", &pid];
-    let finished = bench.wirelane(&words).finish(LIMIT).unwrap();
+    judged.ask(&["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
+    let finished = judged.try_to(&["add", "id=4", "dst-in=threads", "action=drop"]);
     assert!(
         !finished.status.success() && finished.stderr.contains("there is no set 'threads'"),
         "{}",
@@ -127,23 +105,21 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         rules(folder.path(), "all", (0, 256), (0, 1), ""),
         rules(folder.path(), "more", (0, 300), (0, 1), "confirm = true"),
     ];
-    ask(bench, &child, &["load", &whole[0]]);
-    let before = ask(bench, &child, &["stats"]);
+    judged.ask(&["load", &whole[0]]);
+    let before = judged.ask(&["stats"]);
     let packets = 4 * PACKETS;
     let loads = std::thread::scope(|scope| {
         let sending = scope.spawn(|| bench.send_with(packets, "socket", HOSTS));
         let mut loads = 0;
         while !sending.is_finished() {
             loads += 1;
-            ask(bench, &child, &["load", &whole[loads % 2]]);
+            judged.ask(&["load", &whole[loads % 2]]);
         }
         assert_eq!(sending.join().unwrap(), packets);
         loads
     });
-    all_of(&mut child, 2 * PACKETS + packets);
-    let finished = child.terminate(LIMIT).unwrap();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let last = finished.last_json().unwrap();
+    judged.all_of(2 * PACKETS + packets);
+    let last = judged.end();
     println!("{hook}: {loads} lists under traffic");
     let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
     assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");

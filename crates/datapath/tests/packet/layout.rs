@@ -6,7 +6,7 @@ use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
-use wirelane_datapath::layout::{FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
+use wirelane_datapath::layout::{FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind};
 use wirelane_datapath::native::{self, Field, constants, layout};
 use wirelane_datapath::{members, rules, search};
 
@@ -280,6 +280,9 @@ fn rust_and_c_agree_on_constants() {
         ("WL_READERS", instance::MAX_READERS as u64),
         ("WL_AWAKE", instance::AWAKE),
         ("WL_RECORD_HEADER", RECORD_HEADER as u64),
+        ("WL_RECORD_PACKET", record_kind::PACKET.into()),
+        ("WL_RECORD_BARRIER", record_kind::BARRIER.into()),
+        ("WL_RECORD_DIGEST", record_kind::DIGEST.into()),
         ("WL_GROUP_TAKE", group_flags::TAKE.into()),
         ("WL_GROUP_INNER", group_flags::INNER.into()),
         ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
@@ -382,6 +385,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_VERDICT_PASS", rules::verdict::PASS.into()),
         ("WL_VERDICT_DROP", rules::verdict::DROP.into()),
         ("WL_VERDICT_ABSORB", rules::verdict::ABSORB.into()),
+        ("WL_VERDICT_DIGEST", rules::verdict::DIGEST.into()),
         ("WL_RULE_CONTINUE", rules::rule_flags::CONTINUE.into()),
         ("WL_RULE_SAMPLE_PACKET", rules::rule_flags::SAMPLE_PACKET.into()),
         ("WL_RULE_TAG", rules::rule_flags::TAG.into()),

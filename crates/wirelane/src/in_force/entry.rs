@@ -8,9 +8,10 @@
 use std::net::IpAddr;
 
 use wirelane_datapath::layout::l3;
-use wirelane_datapath::rules::{NO_VLAN, Precise, PreciseKey, rule_flags, shape, verdict};
+use wirelane_datapath::rules::{NO_VLAN, Precise, PreciseKey, rule_flags, shape};
 
-use crate::rules::{Action, PreciseFields, PreciseRule, PreciseVlan, Sample, SampleBy, Then};
+use crate::rules::action_of;
+use crate::rules::{PreciseFields, PreciseRule, PreciseVlan, Sample, SampleBy, Then};
 
 /// Where the epoch begins in a shape.
 const EPOCH_SHIFT: u32 = 16;
@@ -82,12 +83,7 @@ pub(super) fn rule(key: &PreciseKey, value: &Precise) -> PreciseRule {
     PreciseRule {
         id: value.id,
         fields: fields(key),
-        action: match value.verdict {
-            verdict::PASS => Action::Pass,
-            verdict::DROP => Action::Drop,
-            verdict::ABSORB => Action::Count,
-            _ => Action::None,
-        },
+        action: action_of(value.verdict),
         then: if value.flags & rule_flags::CONTINUE != 0 { Then::Continue } else { Then::Stop },
         truncate: (value.truncate != 0).then_some(value.truncate),
         sample: (value.sample > 1).then_some(Sample { one_in: value.sample, by }),
@@ -113,6 +109,7 @@ pub(super) fn has_expired(value: &Precise, now_ns: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::Action;
 
     #[test]
     fn an_entry_is_the_rule_that_it_was_made_of() {

@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use self::addresses::Addresses;
 pub(crate) use self::bloom::BloomSize;
 pub use self::compile::Room;
+pub(crate) use self::compile::action_of;
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::mistake::Mistake;
 pub(crate) use self::named::exact_bytes;
@@ -141,6 +142,8 @@ pub enum Action {
     Drop,
     /// It is counted by the rule and not delivered: `absorbed` in the ledger.
     Count,
+    /// A record without its bytes is delivered, with what its headers say ([`crate::Record::digest`]).
+    Digest,
     /// The rule says nothing about it, and only counts and applies its modifiers.
     None,
 }
@@ -160,7 +163,7 @@ impl Then {
     pub fn after(action: Action) -> Then {
         match action {
             Action::None => Then::Continue,
-            Action::Pass | Action::Drop | Action::Count => Then::Stop,
+            Action::Pass | Action::Drop | Action::Count | Action::Digest => Then::Stop,
         }
     }
 }

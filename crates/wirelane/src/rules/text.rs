@@ -148,6 +148,7 @@ impl fmt::Display for Action {
             Action::Pass => "pass",
             Action::Drop => "drop",
             Action::Count => "count",
+            Action::Digest => "digest",
             Action::None => "none",
         })
     }

@@ -183,7 +183,14 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
     let mut rule = Rule {
         id,
         slot,
-        verdict: *dice.pick(&[verdict::NONE, verdict::PASS, verdict::PASS, verdict::DROP, verdict::ABSORB]),
+        verdict: *dice.pick(&[
+            verdict::NONE,
+            verdict::PASS,
+            verdict::PASS,
+            verdict::DROP,
+            verdict::ABSORB,
+            verdict::DIGEST,
+        ]),
         ..Rule::default()
     };
     if rule.verdict == verdict::NONE || dice.once_in(3) {
@@ -205,7 +212,8 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
         rule.insert_shape = *dice.pick(shapes);
         rule.insert_idle_s = *dice.pick(&[0, 1, 3]);
         rule.insert_hard_s = *dice.pick(&[0, 0, 5]);
-        rule.insert_verdict = *dice.pick(&[verdict::NONE, verdict::PASS, verdict::DROP, verdict::ABSORB]);
+        rule.insert_verdict =
+            *dice.pick(&[verdict::NONE, verdict::PASS, verdict::DROP, verdict::ABSORB, verdict::DIGEST]);
         rule.insert_flags = *dice.pick(&[0, rule_flags::CONTINUE, rule_flags::TAG]);
     }
     rule

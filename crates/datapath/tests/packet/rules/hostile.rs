@@ -83,7 +83,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
     let mut set = Set::empty();
     set.clauses = 1;
     set.rules = dice.next() as u32;
-    set.default_verdict = dice.below(5) as u32;
+    set.default_verdict = dice.below(6) as u32;
     set.used = dice.next() as u32 & dice.next() as u32 & dice.next() as u32;
     set.shapes = *dice.pick(&[0, 3, u32::MAX]);
     for at in 0..DIMS {

@@ -1,6 +1,6 @@
 //! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet needs.
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader, flags};
+use wirelane_datapath::layout::{Ip, RECORD_HEADER, RecordHeader, flags};
 
 use crate::batch::{Said, body_size, said_size};
 
@@ -93,6 +93,13 @@ fn header_bytes(header: &RecordHeader) -> &[u8; RECORD_HEADER] {
     unsafe { &*std::ptr::from_ref(header).cast::<[u8; RECORD_HEADER]>() }
 }
 
+/// What a digest carries, as it lies in a ring.
+pub(super) fn digest_bytes(digest: &Ip) -> &[u8; size_of::<Ip>()] {
+    // SAFETY: as in header_bytes, of an Ip.
+    unsafe { &*std::ptr::from_ref(digest).cast::<[u8; size_of::<Ip>()]>() }
+}
+
+const _: () = assert!(size_of::<Ip>() == 32 + 2 * 2 + 8 + 4 * 2 + 4 * 4 + 2 * 2, "Ip has padding");
 const _: () = assert!(RECORD_HEADER == 8 + 4 * 4 + 6 * 2 + 4, "RecordHeader has padding");
 
 #[cfg(test)]

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use wirelane_datapath::judge;
-use wirelane_datapath::layout::{RecordHeader, flags, record_kind};
+use wirelane_datapath::layout::{Ip, RecordHeader, flags, record_kind};
 
-use crate::batch::{Progress, Said};
+use crate::batch::{self, Progress, Said};
 use crate::engine::Source;
 use crate::filter::FileView;
 use crate::in_force::{Fate, Judge, fate};
@@ -330,7 +330,8 @@ impl FileSource {
         if !self.filter.accepts((at, interface.link_number), data, packet.wire_len, packet.egress)? {
             return Ok(self.refuse(packet, Became::Filtered));
         }
-        if !self.arena.has_room(data.len()) {
+        // Of a short packet the digest is longer.
+        if !self.arena.has_room(data.len().max(size_of::<Ip>())) {
             // Judged when it comes again.
             return Ok(Taken::Later);
         }
@@ -346,12 +347,13 @@ impl FileSource {
             ..RecordHeader::default()
         };
         let parsed = annotate::annotate(&mut header, data);
-        let mut said = Said::default();
+        let (mut said, mut digested) = (Said::default(), false);
         if let Some(judge) = &mut self.judge {
             let seen = judge::Packet { parsed: &parsed, data, inner: self.inner };
             let judged = annotate::judge(judge, interface.device(), seen, &header);
             match fate(&judged) {
                 Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
+                Fate::Digested => digested = true,
                 Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),
                 Fate::Absorbed => return Ok(self.refuse(packet, Became::Absorbed)),
             }
@@ -362,7 +364,12 @@ impl FileSource {
         if header.cap_len < packet.wire_len {
             header.flags |= flags::SNAPPED;
         }
-        self.arena.push(&header, &data[..header.cap_len as usize], &said);
+        if digested {
+            let digest = batch::digest(&mut header, &parsed);
+            self.arena.push(&header, arena::digest_bytes(digest), &said);
+        } else {
+            self.arena.push(&header, &data[..header.cap_len as usize], &said);
+        }
         self.device = packet.interface;
         self.counters.follow(&self.interfaces);
         self.counters.read(at, packet.wire_len, Became::Wanted);

@@ -10,7 +10,7 @@ use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, FlatSet};
 
 use super::block::{self, Blocks, Packet};
-use crate::batch::{Batch, Progress, Slot};
+use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
@@ -83,6 +83,7 @@ impl End {
 pub(super) struct PacketSource {
     ends: Vec<End>,
     slots: Vec<Slot>,
+    digests: Digests,
     /// The socket whose batch is out.
     current: Option<usize>,
     progress: Progress,
@@ -102,6 +103,7 @@ impl PacketSource {
             poller: Poller::new(ends.iter().map(|end| end.blocks.socket().raw()), immediate),
             ends,
             slots: Vec::with_capacity(BATCH),
+            digests: Digests::new(BATCH),
             current: None,
             progress: Progress::default(),
             next: 0,
@@ -117,6 +119,7 @@ impl PacketSource {
         self.slots.drain(..yielded);
         if let (true, Some(at)) = (self.slots.is_empty(), self.current) {
             self.current = None;
+            self.digests.clear();
             self.ends[at].blocks.hand_back();
         }
         self.slots.is_empty()
@@ -146,7 +149,7 @@ impl PacketSource {
                 let judge = end.judge.as_mut().zip(set.as_deref());
                 // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it
                 // is left. Nobody has seen the packet yet.
-                match unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns) } {
+                match unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns, &mut self.digests) } {
                     Made::Slot(slot) => self.slots.push(slot),
                     Made::Refused => end.tally.refuse(end.recipe.queue),
                     Made::Absorbed => end.tally.absorb(end.recipe.queue),
@@ -202,6 +205,7 @@ unsafe fn record(
     wanted: &View,
     judge: Option<(&mut Judge, &FlatSet)>,
     now_ns: u64,
+    digests: &mut Digests,
 ) -> Made {
     if recipe.link == LinkType::Ethernet {
         // SAFETY: the caller's part.
@@ -225,9 +229,11 @@ unsafe fn record(
         };
         judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
     });
+    let mut digested = false;
     if let Some(judged) = &judged {
         match fate(judged) {
             Fate::Delivered { at_most } => captured = captured.min(at_most),
+            Fate::Digested => digested = true,
             Fate::Filtered => return Made::Refused,
             Fate::Absorbed => return Made::Absorbed,
         }
@@ -248,8 +254,12 @@ unsafe fn record(
     if packet.gso {
         header.flags |= flags::GSO;
     }
-    // SAFETY: `captured` bytes are there, and stay (the caller's part).
-    let slot = unsafe { Slot::new(header, packet.data) };
+    let slot = if digested {
+        digests.slot(header, &parsed)
+    } else {
+        // SAFETY: `captured` bytes are there, and stay (the caller's part).
+        unsafe { Slot::new(header, packet.data) }
+    };
     Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
 }
 
@@ -298,5 +308,6 @@ impl Drop for PacketSource {
     fn drop(&mut self) {
         // What was not yielded stays in the ledger as in flight; the ring goes with the socket.
         self.slots.clear();
+        self.digests.clear();
     }
 }

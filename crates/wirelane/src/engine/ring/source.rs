@@ -28,6 +28,9 @@ use crate::{Error, Result};
 
 /// Longest sleep: the last packet of a burst is seen within this time and the scheduler's delay.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// Longest sleep of a worker that has nothing to read and would be woken for anything. It bounds what a bell costs that
+/// was not rung because the worker fell asleep just then (`wl_ring_publish()`), and how late it notices the end.
+const LONGEST_IDLE_SLEEP: Duration = Duration::from_millis(50);
 /// First sleep after work: longer sleeps follow while nothing comes.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
@@ -234,6 +237,7 @@ impl RingSource {
             if left.is_zero() {
                 return Ok(self.find(true));
             }
+            let whole = self.sleep <= left;
             if let Some(found) = self.sleep(left.min(self.sleep))? {
                 self.sleep = if found.1 < self.highest_watermark / LITTLE {
                     (self.sleep * 2).min(LONGEST_SLEEP)
@@ -242,8 +246,20 @@ impl RingSource {
                 };
                 return Ok(Some(found));
             }
-            self.sleep = (self.sleep * 2).min(LONGEST_SLEEP);
+            if whole {
+                self.sleep = (self.sleep * 2).min(self.longest_sleep());
+            }
         }
+    }
+
+    /// How long to sleep at most when the last sleep has brought nothing.
+    fn longest_sleep(&self) -> Duration {
+        // After that long without a record, the next one is published at once (WL_PUBLISH_NS) and rings. No bell says
+        // that another worker has passed a barrier.
+        let idle = self.sleep >= LONGEST_SLEEP
+            && self.watermark == LOWEST_WATERMARK
+            && self.lanes.iter().all(|lane| lane.barrier.is_none());
+        if idle { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP }
     }
 
     /// Sleeps until the bell rings or the time is up, and looks everywhere.

@@ -13,7 +13,7 @@ use wirelane_datapath::rules::{Facts, FlatSet};
 use super::rings::{CONTINUES, Descriptor, Ring};
 use super::socket::XskSocket;
 use super::umem::FRAME;
-use crate::batch::{Batch, Progress, Slot};
+use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
@@ -102,6 +102,7 @@ pub(super) struct End {
 pub(super) struct XskSource {
     ends: Vec<End>,
     slots: Vec<Slot>,
+    digests: Digests,
     /// Frames of the batch that is out.
     frames: Vec<u64>,
     assembly: Box<[u8]>,
@@ -126,6 +127,7 @@ impl XskSource {
         XskSource {
             poller: Poller::new(ends.iter().map(|end| end.lane.socket.raw()), immediate),
             slots: Vec::with_capacity(BATCH),
+            digests: Digests::new(BATCH),
             // A packet has at most as many buffers as a socket buffer has pages, and one.
             frames: Vec::with_capacity(BATCH * 18),
             assembly: vec![0; ASSEMBLY].into_boxed_slice(),
@@ -146,6 +148,7 @@ impl XskSource {
         self.slots.drain(..yielded);
         if let (true, Some(at)) = (self.slots.is_empty(), self.current) {
             self.current = None;
+            self.digests.clear();
             let fill = &self.ends[at].lane.socket.fill;
             // The ring has an entry for every frame, so there is room.
             let mut position = fill.producer();
@@ -178,7 +181,7 @@ impl XskSource {
 
     /// Takes packets from one socket.
     fn take(&mut self, at: usize) -> Result<bool> {
-        let XskSource { ends, slots, frames, assembly, assembled, .. } = self;
+        let XskSource { ends, slots, digests, frames, assembly, assembled, .. } = self;
         let End { lane, recipe, tally, judge, .. } = &mut ends[at];
         let Some(rx) = &lane.socket.rx else { return Ok(false) };
         let (start, end) = (rx.consumer(), rx.producer());
@@ -211,7 +214,7 @@ impl XskSource {
             let judge = judge.as_mut().zip(set.as_deref());
             // SAFETY: the bytes lie in frames that the kernel has given to us with their descriptors, or in the
             // assembly; both stay ours until `release`, when no slot is left.
-            match unsafe { record(data, length, stamp, recipe, judge) } {
+            match unsafe { record(data, length, stamp, recipe, judge, digests) } {
                 Made::Slot(slot) => slots.push(slot),
                 Made::Refused => tally.refuse(recipe.queue),
                 Made::Absorbed => tally.absorb(recipe.queue),
@@ -324,6 +327,7 @@ unsafe fn record(
     stamp: (u64, u16),
     recipe: &Recipe,
     judge: Option<(&mut Judge, &FlatSet)>,
+    digests: &mut Digests,
 ) -> Made {
     // SAFETY: the caller's part.
     let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
@@ -340,9 +344,11 @@ unsafe fn record(
         let packet = Packet { parsed: &parsed, data: bytes, inner: recipe.inner };
         judge.judge(set, packet, &facts)
     });
+    let mut digested = false;
     if let Some(judged) = &judged {
         match fate(judged) {
             Fate::Delivered { at_most } => captured = captured.min(at_most),
+            Fate::Digested => digested = true,
             Fate::Filtered => return Made::Refused,
             Fate::Absorbed => return Made::Absorbed,
         }
@@ -360,8 +366,12 @@ unsafe fn record(
     if captured < length {
         header.flags |= flags::SNAPPED;
     }
-    // SAFETY: `captured` bytes are there, and stay (the caller's part).
-    let slot = unsafe { Slot::new(header, data) };
+    let slot = if digested {
+        digests.slot(header, &parsed)
+    } else {
+        // SAFETY: `captured` bytes are there, and stay (the caller's part).
+        unsafe { Slot::new(header, data) }
+    };
     Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
 }
 

@@ -265,6 +265,8 @@ impl Judge {
 pub(crate) enum Fate {
     /// It is delivered, so many bytes of it at most.
     Delivered { at_most: usize },
+    /// A digest of it is.
+    Digested,
     /// It is `filtered` in the ledger.
     Filtered,
     /// It is `absorbed`.
@@ -276,6 +278,7 @@ pub(crate) fn fate(judged: &Judged) -> Fate {
     match judged.verdict as u8 {
         verdict::DROP => Fate::Filtered,
         verdict::ABSORB => Fate::Absorbed,
+        verdict::DIGEST => Fate::Digested,
         _ if judged.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
         _ => Fate::Delivered { at_most: judged.truncate as usize },
     }

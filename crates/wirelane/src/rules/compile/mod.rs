@@ -208,6 +208,18 @@ pub(super) fn verdict_of(action: Action) -> u8 {
         Action::Pass => verdict::PASS,
         Action::Drop => verdict::DROP,
         Action::Count => verdict::ABSORB,
+        Action::Digest => verdict::DIGEST,
+    }
+}
+
+/// The action of a verdict.
+pub(crate) fn action_of(code: u8) -> Action {
+    match code {
+        verdict::PASS => Action::Pass,
+        verdict::DROP => Action::Drop,
+        verdict::ABSORB => Action::Count,
+        verdict::DIGEST => Action::Digest,
+        _ => Action::None,
     }
 }
 

@@ -46,10 +46,15 @@ const OTHERS: &[&str] =
     &["id", "name", "not", "action", "then", "truncate", "sample", "sample-by", "tag", "insert"];
 
 /// Actions and fields that are agreed on, and that nothing carries out so far.
-const LATER: &[&str] = &["digest", "mirror", "redirect"];
+const LATER: &[&str] = &["mirror", "redirect"];
 
-pub(super) const ACTIONS: &[(&str, Action)] =
-    &[("pass", Action::Pass), ("drop", Action::Drop), ("count", Action::Count), ("none", Action::None)];
+pub(super) const ACTIONS: &[(&str, Action)] = &[
+    ("pass", Action::Pass),
+    ("drop", Action::Drop),
+    ("count", Action::Count),
+    ("digest", Action::Digest),
+    ("none", Action::None),
+];
 
 const THEN: &[(&str, Then)] = &[("stop", Then::Stop), ("continue", Then::Continue)];
 
@@ -104,7 +109,7 @@ pub(super) fn action(node: &Node) -> values::Read<Action> {
 }
 
 fn not_yet(what: &str) -> String {
-    format!("'{what}' cannot be done yet; there are pass, drop, count, none")
+    format!("'{what}' cannot be done yet; there are pass, drop, count, digest, none")
 }
 
 impl Reader {

@@ -5,9 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 use wirelane_datapath::judge::Packet;
-use wirelane_datapath::rules::{Facts, judged_flags, verdict};
+use wirelane_datapath::rules::{Facts, judged_flags};
 
 use super::{FoundPattern, Reference, Seen, Watch};
+use crate::rules::compile::action_of;
 use crate::rules::named;
 use crate::rules::patterns;
 use crate::rules::names::shown;
@@ -102,12 +103,7 @@ impl RuleSet {
         let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
         let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
-        let action = match judged.verdict as u8 {
-            verdict::PASS => Action::Pass,
-            verdict::DROP => Action::Drop,
-            verdict::ABSORB => Action::Count,
-            _ => Action::None,
-        };
+        let action = action_of(judged.verdict as u8);
         Explanation {
             packet: seen.words(),
             precise_rules: self.precise.len(),

@@ -28,6 +28,8 @@ pub(super) struct Values {
     pub words: Vec<Vec<u8>>,
 }
 
+const ACTIONS: [Action; 5] = [Action::Pass, Action::Drop, Action::Count, Action::Digest, Action::None];
+
 /// The named sets that tests ask: of addresses, and of flows. Each asked in every way there can be makes eight tests.
 const SETS: [&[&str]; 2] = [&["hosts", "more-hosts"], &["flows", "more_flows"]];
 
@@ -221,7 +223,7 @@ fn shape(dice: &mut Dice) -> Shape {
 }
 
 pub(super) fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Rule {
-    let action = *dice.pick(&[Action::Pass, Action::Drop, Action::Count, Action::None]);
+    let action = *dice.pick(&ACTIONS);
     let mut rule = Rule::new(id, action);
     rule.conditions = (0..dice.below(4)).map(|_| condition(dice, values)).collect();
     if dice.once_in(3) {
@@ -233,7 +235,7 @@ pub(super) fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) 
     if dice.once_in(6) {
         rule.insert = Some(Insert {
             shape: *dice.pick(shapes),
-            action: *dice.pick(&[Action::Pass, Action::Drop, Action::Count, Action::None]),
+            action: *dice.pick(&ACTIONS),
             then: *dice.pick(&[Then::Stop, Then::Continue]),
             idle_s: dice.below(3) as u32,
             hard_s: dice.below(4) as u32,
@@ -396,7 +398,7 @@ fn precise(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Optio
         tunnel: value(Shape::TUNNEL, dice.below(3) as u32),
         both_ways: shape.has(Shape::BOTH_WAYS),
     };
-    let action = *dice.pick(&[Action::Pass, Action::Drop, Action::Count, Action::None]);
+    let action = *dice.pick(&ACTIONS);
     Some(PreciseRule {
         then: *dice.pick(&[Then::Stop, Then::Continue]),
         truncate: dice.once_in(4).then(|| 1 + dice.below(1500) as u32),

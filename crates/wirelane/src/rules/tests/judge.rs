@@ -47,7 +47,7 @@ struct Both<'s> {
 /// What was decided of how many packets.
 #[derive(Debug, Default)]
 struct Said {
-    verdicts: [u64; 4],
+    verdicts: [u64; 5],
     hits: u64,
     precise: u64,
     made: u64,
@@ -128,9 +128,10 @@ impl<'s> Both<'s> {
 fn all_was_said(said: &Said) {
     println!("{said:?}");
     let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, .. } = said;
-    let [_, pass, drop, absorb] = verdicts;
+    let [_, pass, drop, absorb, digest] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    for often in [pass, drop, absorb, hits, precise, made, tagged, truncated, by_default, searched, found] {
+    let kinds = [pass, drop, absorb, digest, hits, precise, made];
+    for often in kinds.into_iter().chain([tagged, truncated, by_default, searched, found]) {
         assert!(*often > 500, "{said:?}");
     }
 }

@@ -1,0 +1,158 @@
+//! Where captures run and how packets get there: a veth pair, or the device of a guest.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wirelane_tests::{Child, Lab, Signal, wirelane_binary};
+
+use super::LIMIT;
+
+/// Where captures run and how packets get there.
+pub(super) trait Bench {
+    fn wirelane(&self, words: &[&str]) -> Child;
+    fn device(&self) -> &str;
+    /// Sends numbered packets; gives how many the device took, which is fewer only inside the kernel, where a
+    /// full device refuses a frame.
+    fn send(&self, packets: u64, method: &str) -> u64 {
+        self.send_with(packets, method, "")
+    }
+
+    /// The same, with further options of `wirelane send`.
+    fn send_with(&self, packets: u64, method: &str, options: &str) -> u64;
+}
+
+/// A veth pair.
+impl Bench for Lab {
+    fn wirelane(&self, words: &[&str]) -> Child {
+        start(self, &self.receiver().namespace, words)
+    }
+
+    fn device(&self) -> &str {
+        &self.receiver().device
+    }
+
+    fn send_with(&self, packets: u64, method: &str, options: &str) -> u64 {
+        let end = self.sender();
+        let number = packets.to_string();
+        let words = ["send", "-i", &end.device, "--packets", &number, "--rate", "20k", "--json"];
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let words = [&words, ["--method", method].as_slice(), &options].concat();
+        let finished = start(self, &end.namespace, &words).finish(LIMIT).unwrap();
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let sent = field(&finished.last_json().unwrap(), "sent");
+        assert!(sent == packets || method == "kernel" && (1..packets).contains(&sent), "{method}: {sent}");
+        sent
+    }
+}
+
+pub(super) fn start(lab: &Lab, namespace: &str, words: &[&str]) -> Child {
+    let binary = wirelane_binary().unwrap();
+    Child::spawn(lab.command(namespace, binary).args(words)).unwrap()
+}
+
+/// The virtio-net device of a guest.
+pub(super) struct Guest {
+    device: String,
+    peer: String,
+}
+
+impl Guest {
+    pub(super) fn find(test: &str) -> Option<Guest> {
+        match (std::env::var("WIRELANE_PEER_DEVICE"), std::env::var("WIRELANE_PEER")) {
+            (Ok(device), Ok(peer)) => Some(Guest { device, peer }),
+            _ => {
+                println!("left out: {test} (runs in the guests of make test-kernels)");
+                None
+            }
+        }
+    }
+
+    /// Asks the host, and gives its answer.
+    pub(super) fn ask(&self, question: &str) -> String {
+        let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
+        // libtest has begun a line of its own there.
+        write!(line, "\n{question}\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(line).read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+
+    /// Packets and bytes that have come from here to the host, since the start.
+    pub(super) fn arrived(&self) -> (u64, u64) {
+        let answer = self.ask("arrived?");
+        let mut words = answer.split(' ');
+        assert_eq!(words.next(), Some("arrived"), "the host's answer: {answer}");
+        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+        (number(), number())
+    }
+}
+
+impl Bench for Guest {
+    fn wirelane(&self, words: &[&str]) -> Child {
+        Child::spawn(Command::new(wirelane_binary().unwrap()).args(words)).unwrap()
+    }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Asks the host to send, and waits until it has.
+    fn send_with(&self, packets: u64, _method: &str, options: &str) -> u64 {
+        let answer = self.ask(&format!("send {packets} {options}"));
+        assert_eq!(answer, format!("sent {packets}"), "the host's answer");
+        packets
+    }
+}
+
+/// The last object of a capture, which is ended once it has seen so many packets. What the host has sent may be on its
+/// way yet, so it is waited for.
+pub(super) fn last_of(capture: Child, packets: u64) -> Value {
+    let deadline = Instant::now() + LIMIT;
+    let mut seen = 0;
+    while seen < packets && Instant::now() < deadline {
+        let Some(interval) = capture.next_json(LIMIT).unwrap() else { break };
+        seen += field(&interval, "seen");
+    }
+    let finished = capture.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    finished.last_json().unwrap()
+}
+
+/// Ids of the processes of this name that have not ended.
+pub(super) fn processes(name: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that has ended meanwhile has none.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.contains(&format!("({name})")) && !stat.contains(") Z ") {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Kills one process and waits until it has ended.
+pub(super) fn kill_process(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success(), "kill {pid}");
+    let deadline = Instant::now() + LIMIT;
+    let lives = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while lives() {
+        assert!(Instant::now() < deadline, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(super) fn kill(capture: Child) {
+    capture.signal(Signal::Kill).unwrap();
+    assert!(!capture.finish(LIMIT).unwrap().status.success());
+}
+
+pub(super) fn field(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
