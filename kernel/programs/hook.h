@@ -27,6 +27,8 @@ struct wl_packet {
 	__u32 truncate; /* bytes of the packet in the record; 0: all */
 	__u32 tagged;	/* 1: `tag` goes into the record */
 	__u32 tag;
+	__u16 exits;   /* bit per exit: where the group at hand sends the packet */
+	__u16 senders; /* bit per group that sends it anywhere (send.h) */
 };
 
 #define WL_MACS	    12 /* bytes before a VLAN tag */

@@ -109,6 +109,7 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 inner)
 	packet->truncate = work->judged.truncate;
 	packet->tagged = work->judged.flags & WL_JUDGED_TAGGED;
 	packet->tag = work->judged.tag;
+	packet->exits = work->judged.exits;
 	return verdict;
 }
 

@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "program.h"
 #include "ring.h"
+#include "send.h"
 #include "shed.h"
 #include "verdict.h"
 #include "packet/parse.h"
@@ -228,7 +229,7 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
  * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *taken says whether
  * the group takes it from the host stack.
  */
-static __always_inline bool wl_rules_pass(struct wl_packet *packet, struct wl_group *group,
+static __always_inline bool wl_rules_pass(enum wl_hook hook, struct wl_packet *packet, struct wl_group *group,
 					  struct wl_tally *tally, __u32 g, bool *taken)
 {
 	/* Once: its owner may change it meanwhile. */
@@ -237,17 +238,20 @@ static __always_inline bool wl_rules_pass(struct wl_packet *packet, struct wl_gr
 	packet->rule_id = 0;
 	packet->truncate = 0;
 	packet->tagged = 0;
+	packet->exits = 0;
 	if (!rules)
 		return true;
 	verdict = wl_rules_of(packet, g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET,
 			      !!(group->flags & WL_GROUP_INNER));
+	if (hook == WL_HOOK_SKB && packet->exits)
+		wl_send_later(packet, g);
 	if (verdict == WL_VERDICT_PASS)
 		return true;
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
-	if (verdict == WL_VERDICT_ABSORB) {
+	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
 		tally->absorbed++;
-		*taken = group->flags & WL_GROUP_TAKE;
+		*taken = verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE;
 	} else {
 		tally->filtered++;
 	}
@@ -286,7 +290,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			return false;
 		}
 	}
-	if (!wl_rules_pass(packet, group, tally, g, &taken))
+	if (!wl_rules_pass(hook, packet, group, tally, g, &taken))
 		return taken;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);

@@ -18,6 +18,8 @@ mod jumbo;
 mod rss_table;
 #[path = "kernels/rules.rs"]
 mod rules;
+#[path = "kernels/rules_exits.rs"]
+mod rules_exits;
 #[path = "kernels/rules_sets.rs"]
 mod rules_sets;
 #[path = "kernels/zero_copy.rs"]

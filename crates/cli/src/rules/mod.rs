@@ -36,7 +36,7 @@ A rule file:
   id = 10
   name = \"no telnet\"
   port = 23
-  action = \"drop\"                   # pass, drop, count or none
+  action = \"drop\"                   # pass, drop, count, redirect or none
 
   [[rule]]
   id = 20
@@ -120,8 +120,9 @@ pub fn run(args: &Args) -> Result<()> {
         What::Explain(args) => explain::run(args),
         What::Instances { json } => show::instances(*json),
         What::Load { file, which } => {
-            let rules = RuleSet::read(file)?;
-            changed(which.connect()?.load(rules)?, which.json)
+            let mut client = which.connect()?;
+            let rules = RuleSet::read_for(file, &client.status()?.exits)?;
+            changed(client.load(rules)?, which.json)
         }
         What::Add(args) => running::add(args),
         What::Del(args) => running::del(args),

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
-    self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
+    self, Balance, Exits, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
 use wirelane_datapath::layout::{Ip, Parsed, RECORD_HEADER, RecordHeader, Tail};
 use wirelane_datapath::native::{self, Field, constants, layout};
@@ -156,6 +156,8 @@ fn rust_and_c_agree_on_every_field() {
             insert_hard_s,
             insert_verdict,
             insert_flags,
+            mirror,
+            to,
             pad
         }
     );
@@ -202,7 +204,8 @@ fn rust_and_c_agree_on_every_field() {
             id,
             verdict,
             flags,
-            pad,
+            mirror,
+            to,
             truncate,
             sample,
             tag,
@@ -211,7 +214,7 @@ fn rust_and_c_agree_on_every_field() {
             pad2
         }
     );
-    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits });
+    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits, exits, to });
     mirror!(rust, "wl_rule_facts", rules::Facts { now_ns, wire_len, queue, egress, seed });
     mirror!(
         rust,
@@ -237,6 +240,7 @@ fn rust_and_c_agree_on_every_field() {
             pad3
         }
     );
+    mirror!(rust, "wl_exits", Exits { ifindex, pad, sent, unsent });
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
     assert_eq!(rust, layout(), "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/");
@@ -346,6 +350,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_DIM_ICMP_TYPE", rules::dim::ICMP_TYPE as u64),
         ("WL_DIM_SETS", rules::dim::SETS as u64),
         ("WL_RULE_MEMBERS", rules::MAX_MEMBERS as u64),
+        ("WL_EXITS", rules::MAX_EXITS as u64),
         ("WL_MEMBER_SRC", members::of::SRC.into()),
         ("WL_MEMBER_DST", members::of::DST.into()),
         ("WL_MEMBER_FLOW", members::of::FLOW.into()),
@@ -363,6 +368,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_VERDICT_PASS", rules::verdict::PASS.into()),
         ("WL_VERDICT_DROP", rules::verdict::DROP.into()),
         ("WL_VERDICT_ABSORB", rules::verdict::ABSORB.into()),
+        ("WL_VERDICT_REDIRECT", rules::verdict::REDIRECT.into()),
         ("WL_RULE_CONTINUE", rules::rule_flags::CONTINUE.into()),
         ("WL_RULE_SAMPLE_PACKET", rules::rule_flags::SAMPLE_PACKET.into()),
         ("WL_RULE_TAG", rules::rule_flags::TAG.into()),

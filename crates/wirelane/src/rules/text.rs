@@ -143,6 +143,7 @@ impl fmt::Display for Action {
             Action::Drop => "drop",
             Action::Count => "count",
             Action::None => "none",
+            Action::Redirect => "redirect",
         })
     }
 }

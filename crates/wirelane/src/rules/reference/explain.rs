@@ -6,6 +6,7 @@ use serde::Serialize;
 use wirelane_datapath::rules::{judged_flags, verdict};
 
 use super::{Reference, Seen, Watch};
+use crate::rules::exits::named as named_exits;
 use crate::rules::named;
 use crate::rules::names::shown;
 use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
@@ -29,6 +30,12 @@ pub struct Explanation {
     pub truncate: Option<u32>,
     /// What its record is tagged with.
     pub tag: Option<u32>,
+    /// The exits that get a copy of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mirror: Vec<String>,
+    /// The exit that it is redirected to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// It hits more rules than are looked at; those behind were not asked.
     pub more: bool,
     /// The tests of named sets that rules ask, and whether they hold: exactly, where the kernel's may take what is in
@@ -90,9 +97,13 @@ impl RuleSet {
             verdict::PASS => Action::Pass,
             verdict::DROP => Action::Drop,
             verdict::ABSORB => Action::Count,
+            verdict::REDIRECT => Action::Redirect,
             _ => Action::None,
         };
+        let exits = self.exits();
         Explanation {
+            mirror: named_exits(&exits, judged.exits & !judged.to),
+            to: named_exits(&exits, judged.to).pop(),
             packet: seen.words(),
             precise_rules: self.precise.len(),
             action,
@@ -128,7 +139,7 @@ struct Explainer<'p, 'q> {
 
 impl Watch for Explainer<'_, '_> {
     fn precise(&mut self, rule: &PreciseRule, exchanged: bool, chosen: bool) {
-        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        let mut does = does(&rule.does(), rule.then, rule.sample, chosen);
         if exchanged {
             does.push_str(", in the other direction");
         }
@@ -144,7 +155,7 @@ impl Watch for Explainer<'_, '_> {
     }
 
     fn hit(&mut self, rule: &Rule, chosen: bool) {
-        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        let mut does = does(&rule.does(), rule.then, rule.sample, chosen);
         if chosen {
             let mut also = |what: Option<String>| {
                 if let Some(what) = what {
@@ -185,7 +196,7 @@ impl Explainer<'_, '_> {
 }
 
 /// What a rule does with a packet that hits it.
-fn does(action: Action, then: Then, sample: Option<Sample>, chosen: bool) -> String {
+fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> String {
     match sample {
         Some(sample) if !chosen => return format!("drop, as the sample of {sample} does not have it"),
         _ => {}
@@ -234,6 +245,9 @@ impl fmt::Display for Explanation {
             }
         }
         write!(f, "=> {}", self.action)?;
+        if let Some(to) = &self.to {
+            write!(f, " to {}", shown(to))?;
+        }
         match (self.by_default, self.rule_id) {
             (true, _) => write!(f, ", by default")?,
             (false, id) => write!(f, ", by rule {id}")?,
@@ -243,6 +257,9 @@ impl fmt::Display for Explanation {
         }
         if let Some(tag) = self.tag {
             write!(f, ", tagged {tag}")?;
+        }
+        if !self.mirror.is_empty() {
+            write!(f, ", mirrored to {}", shown(&self.mirror.join(", ")))?;
         }
         if self.more {
             write!(f, "; it hits more rules than are looked at")?;

@@ -47,7 +47,8 @@ struct Both<'s> {
 /// What was decided of how many packets.
 #[derive(Debug, Default)]
 struct Said {
-    verdicts: [u64; 4],
+    verdicts: [u64; 5],
+    sent: u64,
     hits: u64,
     precise: u64,
     made: u64,
@@ -62,7 +63,7 @@ impl<'s> Both<'s> {
         let flat =
             set.compile(device, &[], Room::UNLIMITED).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
         let counts = set.rules.iter().map(|_| LiveCounts::default()).collect();
-        let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS)).collect());
+        let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS, &set.exits())).collect());
         assert_eq!(precise.0.len(), set.precise.len(), "each precise rule has a key of its own");
         Both { set, device, flat, counts, precise, reference: Reference::new(set, START_NS) }
     }
@@ -88,6 +89,7 @@ impl<'s> Both<'s> {
         said.tagged += u64::from(ours.flags & judged_flags::TAGGED != 0);
         said.more += u64::from(ours.flags & judged_flags::MORE != 0);
         said.truncated += u64::from(ours.truncate > 0);
+        said.sent += u64::from(ours.exits & !ours.to > 0);
         said.by_default += u64::from(ours.rule_id == 0);
     }
 
@@ -95,12 +97,13 @@ impl<'s> Both<'s> {
     fn same_counts(&self, said: &mut Said) {
         let ours: Vec<Counts> = self.counts.iter().map(LiveCounts::read).collect();
         assert_eq!(ours, self.reference.counts(), "{:#?}", self.set);
+        let exits = self.set.exits();
         let expected: HashMap<PreciseKey, Precise> = self
             .reference
             .precise()
             .iter()
             .map(|entry| {
-                let (key, mut value) = entry.rule.entry(entry.made_ns);
+                let (key, mut value) = entry.rule.entry(entry.made_ns, &exits);
                 if entry.made {
                     value.flags |= rule_flags::MADE;
                     said.made += 1;
@@ -119,10 +122,10 @@ impl<'s> Both<'s> {
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, .. } = said;
-    let [_, pass, drop, absorb] = verdicts;
+    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, sent, .. } = said;
+    let [_, pass, drop, absorb, redirect] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    for often in [pass, drop, absorb, hits, precise, made, tagged, truncated, by_default] {
+    for often in [pass, drop, absorb, redirect, sent, hits, precise, made, tagged, truncated, by_default] {
         assert!(*often > 500, "{said:?}");
     }
 }

@@ -9,12 +9,14 @@
 //! judge         compiled sets against the reference, over made-up packets and the corpus
 //! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
+//! exits         rules that send packets to other devices
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
 //! million       a million entries in the kernel
 //! generator     makes sets and packets
 //! ```
 
+mod exits;
 mod explain;
 mod file;
 mod generator;
