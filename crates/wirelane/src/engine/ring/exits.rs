@@ -17,13 +17,17 @@ fn of(instance: &Instance, group: usize, lane: usize) -> usize {
 
 /// Tells the lanes where a new group's exits are, and sets their counters to 0. The group is not active.
 pub(super) fn write(instance: &Instance, group: usize, exits: &[Exit]) {
-    let mut all = Exits::default();
-    for (place, exit) in all.ifindex.iter_mut().zip(exits) {
-        *place = exit.ifindex;
+    let mut bytes = [0u8; MAX_EXITS * size_of::<u32>()];
+    for (place, exit) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(exits) {
+        *place = exit.ifindex.to_ne_bytes();
     }
     for lane in 0..instance.lanes {
-        // SAFETY: Exits is plain integers without padding, its size a multiple of 8 (the layout test says so).
-        unsafe { instance.exits.write(of(instance, group, lane), std::slice::from_ref(&all)) };
+        let start = of(instance, group, lane);
+        instance.exits.clear(start, size_of::<Exits>());
+        for (at, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            let offset = start + offset_of!(Exits, ifindex) + at * 8;
+            instance.exits.word(offset).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
     }
 }
 
