@@ -103,7 +103,7 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
     let (mac, address) = (lab.receiver().mac.map(|byte| format!("{byte:02x}")).join(":"), lab.receiver().address);
     let address = address.to_string();
     let to = ["--dst-mac", mac.as_str(), "--dst", address.as_str(), "--vlan", "7"];
-    send(&lab, SENT, &[&PORTS, if vlan { &to[..] } else { &to[..4] }].concat()).unwrap();
+    send(&lab, SENT, &[&PORTS[..], if vlan { &to[..] } else { &to[..4] }].concat()).unwrap();
     let was = packets(&mut all, SENT);
     let kept = packets(&mut ruled, SENT);
     let copies = (64 + 64 + 32 + 1) * TURNS;
@@ -159,7 +159,7 @@ fn what_cannot_be_sent_is_counted() {
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
             if !words.is_empty() {
-                lab.exec(&near.namespace, &[&["ip"], &words.split(' ').collect::<Vec<_>>()[..]].concat()).unwrap();
+                lab.exec(&near.namespace, &[&["ip"][..], &words.split(' ').collect::<Vec<_>>()[..]].concat()).unwrap();
             }
             send(&lab, SENT, &PORTS).unwrap();
             drain(&capture, &mut worker, turn * SENT, |_| ());
@@ -209,7 +209,7 @@ fn rules_change_while_packets_are_sent_on() {
     capture.set_rules(&rules(MIRROR)).unwrap();
     let mut changes = 0;
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| send(&lab, PACKETS, &[&PORTS, &["--rate", "10k"][..]].concat()).unwrap());
+        let sending = scope.spawn(|| send(&lab, PACKETS, &[&PORTS[..], &["--rate", "10k"][..]].concat()).unwrap());
         while !sending.is_finished() {
             for text in [REDIRECT, MIRROR] {
                 capture.set_rules(&rules(text)).unwrap();

@@ -296,7 +296,7 @@ impl InForce {
     /// Whether rules send packets to exits only.
     fn check_exits(&self, rules: &RuleSet) -> Result<()> {
         // All devices of a capture have the same.
-        rules.check_exits(self.targets.first().map_or(&[], |target| target.exits()))
+        rules.check_exits(self.targets.first().map_or(&[][..], |target| target.exits()))
     }
 
     /// MiB for named sets in the kernel.
