@@ -152,6 +152,9 @@ impl Reader {
             self.mistakes.add_if_readable(place, NO_ACTION);
         }
         let (Some(id), Some(action)) = (common.id, common.action) else { return };
+        if has("to") && common.to.is_none() {
+            return;
+        }
         let rule = Rule {
             id,
             name,
