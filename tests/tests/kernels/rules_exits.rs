@@ -334,7 +334,10 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
         assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
         finished.lines.join("\n")
     };
-    done(&["rules", "load", &file("right.toml", MIRROR)]);
+    let right = file("right.toml", MIRROR);
+    let checked = run(&["rules", "check", &right]).finish(LIMIT).unwrap().lines.join("\n");
+    assert!(checked.ends_with("for a capture that is started with --exits rx1"), "{checked}");
+    done(&["rules", "load", &right]);
     done(&["rules", "add", "--precise", "id=7", "src-port=1001", "action=redirect", "to=rx1", "mirror=rx1"]);
     let shown = done(&["rules", "list", "--precise"]);
     assert!(shown.contains("redirect to rx1, mirror to rx1") && shown.contains("none, mirror to rx1"), "{shown}");

@@ -144,6 +144,9 @@ struct Checked {
     /// Named sets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sets: Vec<SetLine>,
+    /// The devices that they send packets to, for `--exits`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exits: Vec<String>,
 }
 
 fn check(file: &std::path::Path, json: bool) -> Result<()> {
@@ -156,13 +159,18 @@ fn check(file: &std::path::Path, json: bool) -> Result<()> {
         classes: room.classes,
         table_bytes: room.bytes(),
         sets: rules.set_lines(),
+        exits: rules.exits(),
     };
     if json {
         return out::print(serde_json::to_string(&checked)? + "\n");
     }
-    let sets: String = checked.sets.iter().map(|set| show::of_set(set) + "\n").collect();
+    let mut more: String = checked.sets.iter().map(|set| show::of_set(set) + "\n").collect();
+    if !checked.exits.is_empty() {
+        let exits = checked.exits.join(",");
+        more += &format!("for a capture that is started with --exits {}\n", crate::table::printable(&exits));
+    }
     out::print(format!(
-        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{sets}",
+        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
         crate::table::printable(&file.display().to_string()),
         checked.rules,
         checked.precise,
