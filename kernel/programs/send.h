@@ -2,8 +2,8 @@
 /*
  * Sending packets to other devices, as rules say: tc only, where the kernel says what became of each copy.
  *
- * A group that sends the packet leaves the exits in its lane; once every group has been offered it, they all go
- * out. Sending may move the packet in memory, and runs whatever is on the exit's way out, at once: if that
+ * A group that sends the packet leaves the exits in its lane; once every group has been offered it, they all
+ * go out. Sending may move the packet in memory, and runs whatever is on the exit's way out, at once: if that
  * sends to this device again, its capture sees a packet in the midst of ours, in the same lane. Such a packet
  * is captured and not sent on (it counts as unsent), so that it cannot go round.
  */

@@ -96,11 +96,11 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
     let everything = |builder: Builder| builder.hook(hook);
     let mut all = capture(&lab, lab.receiver(), everything);
-    let mut ruled = capture(&lab, lab.receiver(), |builder| {
-        builder.hook(hook).rules(rules(SENDING)).exits(["rx1"])
-    });
+    let mut ruled =
+        capture(&lab, lab.receiver(), |builder| builder.hook(hook).rules(rules(SENDING)).exits(["rx1"]));
     let before = received_by_host(&lab);
-    let (mac, address) = (lab.receiver().mac.map(|byte| format!("{byte:02x}")).join(":"), lab.receiver().address);
+    let (mac, address) =
+        (lab.receiver().mac.map(|byte| format!("{byte:02x}")).join(":"), lab.receiver().address);
     let address = address.to_string();
     let to = ["--dst-mac", mac.as_str(), "--dst", address.as_str(), "--vlan", "7"];
     send(&lab, SENT, &[&PORTS[..], if vlan { &to[..] } else { &to[..4] }].concat()).unwrap();
@@ -159,7 +159,8 @@ fn what_cannot_be_sent_is_counted() {
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
             if !words.is_empty() {
-                lab.exec(&near.namespace, &[&["ip"][..], &words.split(' ').collect::<Vec<_>>()[..]].concat()).unwrap();
+                lab.exec(&near.namespace, &[&["ip"][..], &words.split(' ').collect::<Vec<_>>()[..]].concat())
+                    .unwrap();
             }
             send(&lab, SENT, &PORTS).unwrap();
             drain(&capture, &mut worker, turn * SENT, |_| ());
@@ -182,9 +183,8 @@ fn groups_send_each_for_itself() {
     }
     let lab = lab();
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
-    let mut groups = [MIRROR, REDIRECT, MIRROR].map(|text| {
-        capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).exits(["rx1"]))
-    });
+    let mut groups = [MIRROR, REDIRECT, MIRROR]
+        .map(|text| capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).exits(["rx1"])));
     let before = received_by_host(&lab);
     send(&lab, SENT, &PORTS).unwrap();
     let arrived = packets(&mut arrivals, 3 * SENT);
@@ -209,7 +209,8 @@ fn rules_change_while_packets_are_sent_on() {
     capture.set_rules(&rules(MIRROR)).unwrap();
     let mut changes = 0;
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| send(&lab, PACKETS, &[&PORTS[..], &["--rate", "10k"][..]].concat()).unwrap());
+        let sending =
+            scope.spawn(|| send(&lab, PACKETS, &[&PORTS[..], &["--rate", "10k"][..]].concat()).unwrap());
         while !sending.is_finished() {
             for text in [REDIRECT, MIRROR] {
                 capture.set_rules(&rules(text)).unwrap();
@@ -260,8 +261,9 @@ fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     let mut second = leaving(&two.sender, "tx0");
     datagrams(&lab, PACKETS);
     // Each packet goes out of the first; its copy out of the second, and from there a copy out of the first.
-    for ((capture, worker), seen) in
-        [(&mut first, 2 * PACKETS), (&mut second, PACKETS)].into_iter().chain(far.iter_mut().zip([2 * PACKETS, PACKETS]))
+    for ((capture, worker), seen) in [(&mut first, 2 * PACKETS), (&mut second, PACKETS)]
+        .into_iter()
+        .chain(far.iter_mut().zip([2 * PACKETS, PACKETS]))
     {
         drain(capture, worker, seen, |record| assert_eq!(record.data().len(), 142));
         assert_eq!(capture.ledger().unwrap().total.analysed, seen);
@@ -293,7 +295,10 @@ fn what_can_be_no_exit_is_refused() {
         (&["--exits", "lo"], "--exits: lo is a loopback device"),
         (&["--exits", "rx1,rx1"], "--exits: rx1 and rx1 are one device"),
         (&["--exits", "a,b,c,d,e,f,g,h,i"], "--exits: 9 devices are more than 8"),
-        (&["--exits", "rx1", "--hook", "native"], "--exits: packets are sent on by tc, not by XDP: use --hook tc"),
+        (
+            &["--exits", "rx1", "--hook", "native"],
+            "--exits: packets are sent on by tc, not by XDP: use --hook tc",
+        ),
         (&["--exits", "rx1", "--hook", "generic"], "use --hook tc"),
         (&["--exits", "rx1", "--engine", "packet"], "--exits: only --engine ring sends packets on"),
         (&["--exits", "rx1", "--engine", "xsk", "--take"], "--exits: only --engine ring sends packets on"),
@@ -325,8 +330,14 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     let mut child = run(&["count", "-i", "rx0", "--exits", "rx1", "--json", "--interval", "0.2"]);
     child.wait_ready(LIMIT).unwrap();
     let pid = child.pid().to_string();
-    let said = refusal(&lab, &["rules", "load", &file("wrong.toml", &REDIRECT.replace("rx1", "rx2")), "--pid", &pid]);
-    assert!(said.contains("wrong.toml:4:6: 'rx2' is no exit: start the capture with --exits rx1,rx2"), "{said}");
+    let said = refusal(
+        &lab,
+        &["rules", "load", &file("wrong.toml", &REDIRECT.replace("rx1", "rx2")), "--pid", &pid],
+    );
+    assert!(
+        said.contains("wrong.toml:4:6: 'rx2' is no exit: start the capture with --exits rx1,rx2"),
+        "{said}"
+    );
     let said = refusal(&lab, &["rules", "add", "--pid", &pid, "id=5", "action=none", "mirror=rx2"]);
     assert!(said.contains("rule 5: 'rx2' is no exit: start the capture with --exits rx1,rx2"), "{said}");
     let done = |words: &[&str]| {
@@ -340,7 +351,10 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     done(&["rules", "load", &right]);
     done(&["rules", "add", "--precise", "id=7", "src-port=1001", "action=redirect", "to=rx1", "mirror=rx1"]);
     let shown = done(&["rules", "list", "--precise"]);
-    assert!(shown.contains("redirect to rx1, mirror to rx1") && shown.contains("none, mirror to rx1"), "{shown}");
+    assert!(
+        shown.contains("redirect to rx1, mirror to rx1") && shown.contains("none, mirror to rx1"),
+        "{shown}"
+    );
     send(&lab, SENT, &PORTS).unwrap();
     let mut seen = 0;
     while seen < SENT {

@@ -8,7 +8,9 @@ use super::named;
 use super::names::shown;
 use super::possible::contradiction;
 use super::precise::{own_shapes, too_many_shapes};
-use super::{Action, Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan};
+use super::{
+    Action, Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan,
+};
 use crate::{Error, Result};
 
 /// The most letters of a rule's name.

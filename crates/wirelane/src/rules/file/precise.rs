@@ -16,11 +16,21 @@ use crate::rules::names::{nearest, shown};
 use crate::rules::{PreciseFields, PreciseRule, Then};
 
 /// The other fields of a precise rule.
-const OTHERS: &[&str] =
-    &[
-        "id", "both-ways", "action", "then", "truncate", "sample", "sample-by", "tag", "mirror", "to", "idle", "hard",
-        "file",
-    ];
+const OTHERS: &[&str] = &[
+    "id",
+    "both-ways",
+    "action",
+    "then",
+    "truncate",
+    "sample",
+    "sample-by",
+    "tag",
+    "mirror",
+    "to",
+    "idle",
+    "hard",
+    "file",
+];
 
 /// A precise rule as it is read.
 #[derive(Clone, Default)]

@@ -35,8 +35,20 @@ const CONDITIONS: &[&str] = &[
 ];
 
 /// The other fields of a rule.
-const OTHERS: &[&str] =
-    &["id", "name", "not", "action", "then", "truncate", "sample", "sample-by", "tag", "insert", "mirror", "to"];
+const OTHERS: &[&str] = &[
+    "id",
+    "name",
+    "not",
+    "action",
+    "then",
+    "truncate",
+    "sample",
+    "sample-by",
+    "tag",
+    "insert",
+    "mirror",
+    "to",
+];
 
 /// Actions and fields that are agreed on, and that nothing carries out so far.
 const LATER: &[&str] = &["digest"];

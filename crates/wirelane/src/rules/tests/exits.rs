@@ -90,7 +90,10 @@ fn an_exit_gets_a_packet_once_and_the_last_action_counts() {
 fn a_redirect_that_says_not_where_to_is_a_mistake() {
     for (fields, expected) in [
         ("action = \"redirect\"", "1:1: action = \"redirect\" needs to = \"DEVICE\""),
-        ("action = \"pass\"\nto = \"eth2\"", "1:1: to is for action = \"redirect\", and its action is \"pass\""),
+        (
+            "action = \"pass\"\nto = \"eth2\"",
+            "1:1: to is for action = \"redirect\", and its action is \"pass\"",
+        ),
         ("action = \"redirect\"\nto = \"a b\"", "4:6: 'a b' cannot be the name of a device"),
         (
             "action = \"redirect\"\nto = \"eth2\"\ninsert = { idle = 9 }",
@@ -104,9 +107,8 @@ fn a_redirect_that_says_not_where_to_is_a_mistake() {
     let precise = mistakes("[[precise]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"redirect\"\n");
     assert_eq!(precise, ["1:1: action = \"redirect\" needs to = \"DEVICE\""]);
     set("[[rule]]\nid = 1\naction = \"redirect\"\nto = \"eth2\"\ninsert = { action = \"drop\" }\n");
-    let many: String = (1..=9)
-        .map(|id| format!("[[rule]]\nid = {id}\naction = \"none\"\nmirror = \"eth{id}\"\n"))
-        .collect();
+    let many: String =
+        (1..=9).map(|id| format!("[[rule]]\nid = {id}\naction = \"none\"\nmirror = \"eth{id}\"\n")).collect();
     assert_eq!(mistakes(&many), ["0:0: the rules send packets to 9 devices, more than 8"]);
 }
 
@@ -114,7 +116,8 @@ fn a_redirect_that_says_not_where_to_is_a_mistake() {
 fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rules.toml");
-    std::fs::write(folder.path().join("some.csv"), "src,to\n192.0.2.7,eth9\n192.0.2.8,eth3\n").expect("a file");
+    std::fs::write(folder.path().join("some.csv"), "src,to\n192.0.2.7,eth9\n192.0.2.8,eth3\n")
+        .expect("a file");
     let text = "[[rule]]\nid = 1\naction = \"redirect\"\nto = \"eth2\"\n\
                 [[rule]]\nid = 2\naction = \"none\"\nmirror = \"eth3\"\n\
                 [[precise]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"none\"\nmirror = \"eth4\"\n\
@@ -134,6 +137,9 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
     let set = RuleSet::read(&path).expect("no mistake");
     set.check_exits(&set.exits()).expect("all are there");
     let error = set.check_exits(&[]).expect_err("none is there").to_string();
-    assert!(error.starts_with("rules: rule 1: 'eth2' is no exit: start the capture with --exits eth2"), "{error}");
+    assert!(
+        error.starts_with("rules: rule 1: 'eth2' is no exit: start the capture with --exits eth2"),
+        "{error}"
+    );
     assert_eq!(error.matches("is no exit").count(), 5, "{error}");
 }
