@@ -127,12 +127,11 @@ struct wl_rule_class {
 
 /* What a rule says of a packet. */
 enum wl_rule_verdict {
-	WL_VERDICT_NONE = 0,   /* nothing: later rules, or the default, do */
-	WL_VERDICT_PASS = 1,   /* delivered */
-	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
-	WL_VERDICT_ABSORB = 3, /* counted by the rule, and no more: `absorbed` in the ledger */
-	WL_VERDICT_REDIRECT =
-	    4, /* sent to the exit `to`, in the place of the host: `absorbed` in the ledger */
+	WL_VERDICT_NONE = 0,	 /* nothing: later rules, or the default, do */
+	WL_VERDICT_PASS = 1,	 /* delivered */
+	WL_VERDICT_DROP = 2,	 /* `filtered` in the ledger */
+	WL_VERDICT_ABSORB = 3,	 /* counted by the rule, and no more: `absorbed` in the ledger */
+	WL_VERDICT_REDIRECT = 4, /* sent to the exit `to`, not to the host: `absorbed` in the ledger */
 };
 
 /* wl_rule.flags and wl_precise.flags */

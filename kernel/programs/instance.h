@@ -188,11 +188,10 @@ struct wl_lane {
 	__u64 seen_bytes;
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
-	__u64
-	    exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of those in wl_packet.senders, in the order of groups */
-	struct steer_packet steer;		  /* what a steering program is shown */
-	__u64 sending;				  /* 1: packets are being sent (send.h) */
-	struct wl_rule_work rules;		  /* of the group at hand (rules.h) */
+	__u64 exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of the groups in wl_packet.senders */
+	struct steer_packet steer;		    /* what a steering program is shown */
+	__u64 sending;				    /* 1: packets are being sent (send.h) */
+	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
 	__u64 pad3[2];
 };
 
