@@ -77,12 +77,13 @@ static __always_inline int wl_rule_chooses(const struct wl_parsed *parsed, const
 /* Carries out what a rule says, or does not as sampling has it. Whether later rules are looked at. */
 static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct wl_parsed *parsed,
 					 const struct wl_ip *chosen, __u32 id, __u32 verdict, __u32 flags,
-					 __u32 truncate, __u32 sample, __u32 tag)
+					 __u32 truncate, __u32 sample, __u32 tag, __u32 mirror, __u32 to)
 {
 	struct wl_judged *judged = &work->judged;
 
 	if (!wl_rule_chooses(parsed, chosen, &work->facts, sample, flags)) {
 		judged->verdict = WL_VERDICT_DROP;
+		judged->to = 0;
 		judged->rule_id = id;
 		wl_rule_fresh(work->acts) = 0;
 		return 0;
@@ -93,8 +94,11 @@ static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct
 		judged->tag = tag;
 		judged->flags |= WL_JUDGED_TAGGED;
 	}
-	if (verdict)
+	wl_rule_fresh(judged->exits) |= mirror;
+	if (verdict) {
 		judged->verdict = verdict;
+		judged->to = to;
+	}
 	if (verdict || !wl_rule_fresh(judged->rule_id))
 		judged->rule_id = id;
 	wl_rule_fresh(work->acts) = 1;
@@ -190,7 +194,7 @@ static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct
 		wl_rule_fresh(entry->first_ns) = now;
 	wl_rule_fresh(entry->last_ns) = now;
 	return wl_rule_apply(work, parsed, chosen, entry->id, entry->verdict, entry->flags, entry->truncate,
-			     entry->sample, entry->tag);
+			     entry->sample, entry->tag, entry->mirror, entry->to);
 }
 
 /* Looks for the precise rule that the packet hits. Whether wildcard rules are looked at. */
@@ -267,7 +271,7 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 		wl_rule_fresh(counts->packets)++;
 	}
 	goes_on = wl_rule_apply(work, parsed, chosen, rule->id, rule->verdict, rule->flags, rule->truncate,
-				rule->sample, rule->tag);
+				rule->sample, rule->tag, rule->mirror, rule->to);
 	if (rule->flags & WL_RULE_INSERT && wl_rule_fresh(work->acts))
 		wl_rules_make(env, rule, counts, parsed, chosen, work);
 	return goes_on;
@@ -343,6 +347,7 @@ static __always_inline void wl_rules_end(const struct wl_rule_set *set, struct w
 	if (!wl_rule_fresh(work->judged.verdict))
 		work->judged.verdict =
 		    set->default_verdict == WL_VERDICT_DROP ? WL_VERDICT_DROP : WL_VERDICT_PASS;
+	wl_rule_fresh(work->judged.exits) |= wl_rule_fresh(work->judged.to);
 }
 
 #endif

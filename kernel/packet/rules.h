@@ -31,7 +31,7 @@
  *  - every hit is counted, whether its packet is then sampled away or not;
  *  - sampling: a packet that is not chosen is dropped by that rule, and nothing more is looked at, also where
  *    the rule says continue; none of the rule's other modifiers apply then;
- *  - truncation: the smallest of all hits; a tag: the last hit's;
+ *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the exits of all hits, one each;
  *  - an action other than `none` sets the verdict, in the place of what an earlier hit has set;
  *  - no verdict by then: the set's default.
  *  The rule that is named is the one whose verdict holds, else the first that was hit, else 0.
@@ -59,6 +59,7 @@
 #define WL_RULE_PATTERNS 8	     /* names of patterns, the same way: bits of WL_DIM_PAYLOAD */
 #define WL_RULE_NO_VLAN	 0x1000	     /* the VLAN of a packet without a tag */
 #define WL_RULE_NO_LIMIT 0	     /* wl_rule.truncate, wl_precise.truncate: the packet is not truncated */
+#define WL_EXITS	 8	     /* devices that a group's rules may send packets to: bits of a mask */
 
 /*
  * The dimensions. What is taken of the packet is walked from its most significant byte on, and is absent
@@ -167,11 +168,12 @@ struct wl_rule_class {
 
 /* What a rule says of a packet. */
 enum wl_rule_verdict {
-	WL_VERDICT_NONE = 0,   /* nothing: later rules, or the default, do */
-	WL_VERDICT_PASS = 1,   /* delivered */
-	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
-	WL_VERDICT_ABSORB = 3, /* counted by the rule, and no more: `absorbed` in the ledger */
-	WL_VERDICT_DIGEST = 4, /* delivered as a record of kind WL_RECORD_DIGEST */
+	WL_VERDICT_NONE = 0,	 /* nothing: later rules, or the default, do */
+	WL_VERDICT_PASS = 1,	 /* delivered */
+	WL_VERDICT_DROP = 2,	 /* `filtered` in the ledger */
+	WL_VERDICT_ABSORB = 3,	 /* counted by the rule, and no more: `absorbed` in the ledger */
+	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
+	WL_VERDICT_REDIRECT = 5, /* sent to the exit `to`, not to the host: `absorbed` in the ledger */
 	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first (never the last word) */
 };
 
@@ -197,7 +199,9 @@ struct wl_rule {
 	__u32 insert_hard_s;
 	__u8 insert_verdict; /* of the precise rule that is made */
 	__u8 insert_flags;   /* WL_RULE_* of it: CONTINUE and TAG (with this rule's tag) */
-	__u8 pad[26];
+	__u8 mirror;	     /* bit per exit: a copy is sent there */
+	__u8 to;	     /* WL_VERDICT_REDIRECT: the bit of the exit; else 0 */
+	__u8 pad[24];
 };
 
 /* Where the walk of a dimension begins. */
@@ -287,7 +291,8 @@ struct wl_precise {
 	__u32 id;
 	__u8 verdict;
 	__u8 flags;
-	__u16 pad;
+	__u8 mirror; /* as of wl_rule */
+	__u8 to;
 	__u32 truncate;
 	__u32 sample;
 	__u32 tag;
@@ -311,6 +316,8 @@ struct wl_judged {
 	__u32 flags; /* WL_JUDGED_* */
 	__u32 hits;  /* wildcard rules */
 	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, as they were found; 0 behind the last */
+	__u32 exits; /* bit per exit: the packet is sent there */
+	__u32 to;    /* of these, the one that it is redirected to; 0: none */
 };
 
 /* What a packet is judged by beside what was parsed. */

@@ -92,6 +92,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 {
 	struct wl_packet packet = {.queue = queue, .flags = flags};
 	__u32 linear = skb->data_end - skb->data;
+	bool taken;
 
 	/* Payload may lie in pages, and headers with it where a driver left them there. */
 	if (linear < skb->len && linear < WL_PULL)
@@ -106,9 +107,11 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	packet.card_ns = skb->hwtstamp;
 	if (skb->gso_size)
 		packet.flags |= WL_REC_GSO;
-	return wl_offer(skb, WL_HOOK_SKB, &packet)
-		   ? TC_ACT_SHOT
-		   : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
+	taken = wl_offer(skb, WL_HOOK_SKB, &packet);
+	/* After all groups: it moves the packet in memory. */
+	if (packet.senders)
+		wl_send(skb, packet.lane, packet.senders);
+	return taken ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }
 
 SEC("?tc")

@@ -22,6 +22,8 @@
  *   wl_rule_counts
  *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
  *   wl_precises  per group: precise rules                            (inner map, a hash table)
+ *   wl_exits     per group and lane: the devices that its rules send packets to, and how many were sent
+ *                (devices written by its owner before it is active, counters by the lane)
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
@@ -111,7 +113,7 @@ struct wl_group {
  * there before wl_group.rules is set.
  *
  * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
- * What a rule drops goes on, as what a filter refuses does.
+ * What a rule drops goes on, as what a filter refuses does. What one redirects does not, also without it.
  */
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
@@ -153,6 +155,14 @@ struct wl_balance {
 	__u32 packets[WL_BUCKETS]; /* counted since the group joined; wraps around */
 };
 
+/* Where the rules of a group send packets, as one lane has it. Three cache lines. */
+struct wl_exits {
+	__u32 ifindex[WL_EXITS]; /* 0 behind the last exit */
+	__u64 pad[4];
+	__u64 sent[WL_EXITS];	/* packets and copies that the kernel took for the device */
+	__u64 unsent[WL_EXITS]; /* that it did not: the device is gone or down, or there was no room */
+};
+
 #define WL_AWAKE (~0ULL)
 
 /* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
@@ -181,11 +191,11 @@ struct wl_lane {
 	__u64 seen_bytes;
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
-	__u64 pad[2];
-	struct steer_packet steer; /* what a steering program is shown */
-	__u64 pad2[1];
-	struct wl_rule_work rules; /* of the group at hand (rules.h) */
-	__u64 pad3[3];
+	__u64 exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of the groups in wl_packet.senders */
+	struct steer_packet steer;		    /* what a steering program is shown */
+	__u64 sending;				    /* 1: packets are being sent (send.h) */
+	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
+	__u64 pad3[2];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

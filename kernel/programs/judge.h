@@ -147,6 +147,7 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	packet->tag = work->judged.tag;
 	packet->found = wl_rule_fresh(work->judged.pattern[0]) ? sizeof(struct wl_found) : 0;
 	packet->half = wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF ? WL_REC_HALF_SEARCHED : 0;
+	packet->exits = work->judged.exits;
 	return verdict;
 }
 

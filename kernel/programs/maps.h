@@ -225,6 +225,14 @@ struct {
 	__type(value, struct wl_balance);
 } wl_balances SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_exits);
+} wl_exits SEC(".maps");
+
 /* The smallest ring buffer there is: 64 KiB is a multiple of every page size. */
 struct wl_bell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

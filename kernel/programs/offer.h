@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "program.h"
 #include "ring.h"
+#include "send.h"
 #include "shed.h"
 #include "verdict.h"
 #include "packet/parse.h"
@@ -285,6 +286,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	packet->found = 0;
 	packet->half = 0;
 	packet->digest = 0;
+	packet->exits = 0;
 	if (!rules)
 		return true;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
@@ -296,14 +298,16 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 			wl_search_skb(ctx, packet, target);
 		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
 	}
+	if (hook == WL_HOOK_SKB && packet->exits)
+		wl_send_later(packet, g);
 	packet->digest = verdict == WL_VERDICT_DIGEST;
 	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
 		return true;
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
-	if (verdict == WL_VERDICT_ABSORB) {
+	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
 		tally->absorbed++;
-		*taken = group->flags & WL_GROUP_TAKE;
+		*taken = verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE;
 	} else {
 		tally->filtered++;
 	}

@@ -20,6 +20,8 @@ mod jumbo;
 mod rss_table;
 #[path = "kernels/rules.rs"]
 mod rules;
+#[path = "kernels/rules_exits.rs"]
+mod rules_exits;
 #[path = "kernels/rules_patterns.rs"]
 mod rules_patterns;
 #[path = "kernels/rules_sets.rs"]

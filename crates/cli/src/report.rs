@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::ledger::Counters;
-use wirelane::{BalanceReport, Capture, HookPoint, Ledger, RuleStats};
+use wirelane::{BalanceReport, Capture, ExitLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
 use crate::out;
@@ -295,6 +295,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         ),
         None => String::new(),
     };
+    let exits = exits_text(ledger);
     let causes: Vec<String> = ledger
         .lost_by
         .iter()
@@ -305,12 +306,20 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{causes}{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
         rate(bps),
     )
+}
+
+/// What was sent to each exit.
+fn exits_text(ledger: &Ledger) -> String {
+    let line = |line: &ExitLine| {
+        format!("to {}: {} sent, {} unsent\n", printable(&line.exit), amount(line.sent), amount(line.unsent))
+    };
+    ledger.exits.iter().map(line).collect()
 }
 
 /// A virtual device as a table shows it. An interface of a file that names none has the file's path: its end is
@@ -342,6 +351,10 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     }
     for (cause, packets) in &mut since.lost_by {
         *packets -= before.lost_by.get(cause).copied().unwrap_or(0);
+    }
+    for (line, same) in since.exits.iter_mut().zip(&before.exits) {
+        line.sent -= same.sent;
+        line.unsent -= same.unsent;
     }
     for (line, same) in since.workers.iter_mut().zip(&before.workers) {
         line.counters = line.counters.since(&same.counters);

@@ -113,6 +113,11 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_room, conflicts_with = "read", help_heading = CAPTURE)]
     pub rules_room: Option<RulesRoom>,
 
+    /// The devices that rules may send packets to (mirror = "DEV", or action = "redirect" and to = "DEV"), at most 8 with
+    /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
+    #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
+    pub exits: Vec<String>,
+
     /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
     #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
@@ -163,7 +168,7 @@ pub enum EngineArg {
 /// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HookArg {
-    /// Native XDP where the driver can, else generic XDP
+    /// Native XDP where the driver can, else generic XDP; 'tc' with --exits
     Auto,
     /// XDP in the driver: the fastest
     Native,
@@ -386,7 +391,7 @@ impl SourceArgs {
             let input = FileInput::open(path)?;
             // Names are looked up with them, too.
             let filter = FileFilter::compile(expression)?;
-            let rules = self.rules.as_ref().map(RuleSet::read).transpose()?;
+            let rules = self.rules.as_ref().map(|file| RuleSet::read_for(file, &[])).transpose()?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
                 confinement.apply()?;
             }
@@ -478,7 +483,10 @@ impl SourceArgs {
             builder = builder.polling(polling.polling());
         }
         if let Some(file) = &self.rules {
-            builder = builder.rules(RuleSet::read(file)?);
+            builder = builder.rules(RuleSet::read_for(file, &self.exits)?);
+        }
+        if !self.exits.is_empty() {
+            builder = builder.exits(&self.exits);
         }
         if let Some(room) = self.rules_room {
             builder = builder.rules_room(room);

@@ -3,6 +3,8 @@
 //! As in [`crate::layout`], the C header is the source and a test compares the two. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
+use crate::rules::MAX_EXITS;
+
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
 pub const INTERFACE_VERSION: u32 = 10;
 /// Most groups of one device.
@@ -196,6 +198,20 @@ pub struct Ring {
     pub shed_level: u64,
     #[doc(hidden)]
     pub pad3: [u64; 6],
+}
+
+/// `struct wl_exits`: where the rules of a group send packets, as one lane has it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Exits {
+    /// The devices, 0 behind the last one. Written by the group's owner before the group is active.
+    pub ifindex: [u32; MAX_EXITS],
+    #[doc(hidden)]
+    pub pad: [u64; 4],
+    /// Packets and copies that the kernel took for the device. Written by the lane, as is the next.
+    pub sent: [u64; MAX_EXITS],
+    /// Those that it did not take.
+    pub unsent: [u64; MAX_EXITS],
 }
 
 /// `struct wl_balance`: what a lane knows of an adaptive group's buckets. Written by the lane.

@@ -27,6 +27,8 @@ pub const NO_VLAN: u16 = 0x1000;
 pub const DIMS: usize = 16;
 /// Dimensions that there are (`WL_RULE_DIMS_USED`).
 pub const DIMS_USED: usize = 15;
+/// Devices that the rules of a group may send packets to (`WL_EXITS`).
+pub const MAX_EXITS: usize = 8;
 /// Tests of named sets, in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = 8;
 /// Names of patterns that one set of rules asks for (`WL_RULE_PATTERNS`).
@@ -135,6 +137,8 @@ pub mod verdict {
     pub const ABSORB: u8 = 3;
     /// Delivered as a digest ([`crate::layout::record_kind::DIGEST`]).
     pub const DIGEST: u8 = 4;
+    /// Sent to an exit in the place of the host: `absorbed` in the ledger.
+    pub const REDIRECT: u8 = 5;
 }
 
 /// Bits of [`Rule::flags`] and [`Precise::flags`].
@@ -181,8 +185,12 @@ pub struct Rule {
     pub insert_verdict: u8,
     /// Its flags: [`rule_flags::CONTINUE`] and [`rule_flags::TAG`], with this rule's tag.
     pub insert_flags: u8,
+    /// Bit per exit: a copy is sent there.
+    pub mirror: u8,
+    /// [`verdict::REDIRECT`]: the bit of the exit; else 0.
+    pub to: u8,
     #[doc(hidden)]
-    pub pad: [u8; 26],
+    pub pad: [u8; 24],
 }
 
 /// Where the walk of a dimension begins (`struct wl_rule_field`).
@@ -406,8 +414,10 @@ pub struct Precise {
     pub verdict: u8,
     /// See [`rule_flags`].
     pub flags: u8,
-    #[doc(hidden)]
-    pub pad: u16,
+    /// As of [`Rule::mirror`].
+    pub mirror: u8,
+    /// As of [`Rule::to`].
+    pub to: u8,
     /// Bytes of the packet in the record; 0: all.
     pub truncate: u32,
     /// One in so many goes on to the action; 0 and 1: all.
@@ -452,6 +462,10 @@ pub struct Judged {
     pub hits: u32,
     /// Ids of patterns, as they were found; 0 behind the last.
     pub pattern: [u32; search::FOUND],
+    /// Bit per exit: the packet is sent there.
+    pub exits: u32,
+    /// Of these, the one that it is redirected to; 0: none.
+    pub to: u32,
 }
 
 /// What a packet is judged by beside what was parsed (`struct wl_rule_facts`).

@@ -184,6 +184,17 @@ impl Builder {
         self
     }
 
+    /// The devices that rules may send packets to ([`crate::rules::Rule::mirror`], [`crate::rules::Rule::to`]), at most 8,
+    /// also of rules that come while the capture runs. They are looked up when it starts. What the kernel has sent
+    /// there, and what it could not send, is in [`crate::Ledger::exits`]. Takes engine `ring` and tc, which is
+    /// [`HookChoice::Auto`] then. Default: none.
+    #[must_use]
+    pub fn exits(mut self, devices: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.0.exits = devices.into_iter().map(Into::into).collect();
+        self.0.rules.get_or_insert_default();
+        self
+    }
+
     /// Lets `wirelane rules` change the rules while the capture runs, where it has any: by a socket
     /// that only root and the user who starts the capture can connect to ([`crate::control`]). Default: no.
     #[must_use]

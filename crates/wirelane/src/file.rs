@@ -139,7 +139,14 @@ impl FileCapture {
             });
         }
         let worker = WorkerLine { worker: 0, core: None, counters: total, sleeps: 0, wakes: 0 };
-        Ledger { total, virtual_devices, workers: vec![worker], balance: None, lost_by: BTreeMap::new() }
+        Ledger {
+            total,
+            virtual_devices,
+            workers: vec![worker],
+            balance: None,
+            lost_by: BTreeMap::new(),
+            exits: Vec::new(),
+        }
     }
 
     /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.

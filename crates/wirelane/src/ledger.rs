@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::balance::BalanceReport;
+use crate::exits::ExitLine;
 
 /// One line of the ledger, in packets unless a field says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -136,6 +137,9 @@ pub struct Ledger {
     /// The parts of `lost`, by cause, where the engine can lose for several: `packet` and `xsk`. They add up to it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_by: BTreeMap<&'static str, u64>,
+    /// What rules have sent to each exit ([`crate::Builder::exits`]), over all devices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exits: Vec<ExitLine>,
 }
 
 impl Ledger {

@@ -52,6 +52,7 @@ pub mod control;
 pub mod device;
 mod engine;
 mod error;
+mod exits;
 mod file;
 pub mod filter;
 mod forked;
@@ -88,6 +89,7 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
+pub use exits::ExitLine;
 pub use in_force::{
     Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
 };

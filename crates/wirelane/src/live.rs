@@ -17,6 +17,7 @@ use crate::engine::ring::instance::Instance;
 use crate::engine::ring::program::SteeringProgram;
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
+use crate::exits::{self, Exit, ExitLine};
 use crate::filter;
 use crate::guardian::Guardian;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
@@ -64,6 +65,7 @@ pub(crate) struct LiveCapture {
     snap_len: usize,
     /// Of each part, where load moves.
     moved: Vec<Arc<Moved>>,
+    exits: Vec<Exit>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -80,6 +82,7 @@ impl LiveCapture {
         let room = ruled::room(settings)?;
         let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
         let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
+        let exits = exits::look_up(&settings.exits, &selected)?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -98,7 +101,8 @@ impl LiveCapture {
             reap(&instance)?;
             cards.push(card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
-            let wish = Wish { program: program.clone(), rules: room.clone(), ..wish };
+            let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
+            let wish = Wish { program, rules, exits, ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
@@ -197,6 +201,7 @@ impl LiveCapture {
             cores,
             snap_len: settings.snap_len,
             moved,
+            exits,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -307,7 +312,13 @@ impl LiveCapture {
             }
         }
         let balance = Moved::report(&self.moved);
-        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new() })
+        let exits = self.exits.iter().enumerate().map(|(at, exit)| {
+            let (sent, unsent): (Vec<u64>, Vec<u64>) =
+                parts.iter().map(|part| part.membership.sent(at)).unzip();
+            ExitLine { exit: exit.name.clone(), sent: sent.iter().sum(), unsent: unsent.iter().sum() }
+        });
+        let exits = exits.collect();
+        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), exits })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {

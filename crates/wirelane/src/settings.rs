@@ -102,7 +102,7 @@ impl Watermarks {
 /// Where packets are taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
-    /// Native XDP where the driver can, else generic XDP, with a warning.
+    /// Native XDP where the driver can, else generic XDP, with a warning; tc with [`crate::Builder::exits`].
     #[default]
     Auto,
     /// XDP in the driver.
@@ -212,6 +212,8 @@ pub(crate) struct Settings {
     /// What becomes of packets that the filter wants; `None`: there are no rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
     pub(crate) rules_room: RulesRoom,
+    /// The devices that they may send packets to.
+    pub(crate) exits: Vec<String>,
     /// Whether `wirelane rules` can change them.
     pub(crate) control: bool,
     pub(crate) engine: Engine,
@@ -245,6 +247,7 @@ impl Settings {
             filter: String::new(),
             rules: None,
             rules_room: RulesRoom::default(),
+            exits: Vec::new(),
             control: false,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
@@ -297,6 +300,9 @@ impl Settings {
             }
         }
         self.rules_room.check()?;
+        if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
+            return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
+        }
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -340,6 +346,7 @@ impl Settings {
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
             program: None,
             rules: None,
+            exits: Vec::new(),
         })
     }
 
@@ -358,6 +365,8 @@ impl Settings {
     /// The hooks to capture on, `None` standing for the best XDP that works.
     pub(crate) fn hooks(&self) -> Vec<Option<Hook>> {
         let rx = match self.hook {
+            // XDP is not told what becomes of a packet that it sends.
+            HookChoice::Auto if !self.exits.is_empty() => Some(Hook::Ingress),
             HookChoice::Auto => None,
             HookChoice::Native => Some(Hook::Xdp(XdpMode::Native)),
             HookChoice::Generic => Some(Hook::Xdp(XdpMode::Generic)),

@@ -255,6 +255,7 @@ impl SocketCapture {
             workers: self.worker_lines(),
             balance: Moved::report(&self.moved),
             lost_by: BTreeMap::new(),
+            exits: Vec::new(),
         };
         for (index, device) in devices.iter_mut().enumerate() {
             if let Some(ifindex) = self.kept[index].whereabouts.index_here() {

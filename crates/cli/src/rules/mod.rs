@@ -36,7 +36,7 @@ A rule file:
   id = 10
   name = \"no telnet\"
   port = 23
-  action = \"drop\"                   # pass, drop, count or none
+  action = \"drop\"                   # pass, drop, count, digest, redirect or none
 
   [[rule]]
   id = 20
@@ -120,8 +120,9 @@ pub fn run(args: &Args) -> Result<()> {
         What::Explain(args) => explain::run(args),
         What::Instances { json } => show::instances(*json),
         What::Load { file, which } => {
-            let rules = RuleSet::read(file)?;
-            changed(which.connect()?.load(rules)?, which.json)
+            let mut client = which.connect()?;
+            let rules = RuleSet::read_for(file, &client.status()?.exits)?;
+            changed(client.load(rules)?, which.json)
         }
         What::Add(args) => running::add(args),
         What::Del(args) => running::del(args),
@@ -146,6 +147,9 @@ struct Checked {
     /// Patterns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<PatternLine>,
+    /// The devices that they send packets to, for `--exits`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exits: Vec<String>,
 }
 
 fn check(file: &std::path::Path, json: bool) -> Result<()> {
@@ -159,15 +163,20 @@ fn check(file: &std::path::Path, json: bool) -> Result<()> {
         table_bytes: room.bytes(),
         sets: rules.set_lines(),
         patterns: rules.pattern_lines(),
+        exits: rules.exits(),
     };
     if json {
         return out::print(serde_json::to_string(&checked)? + "\n");
     }
     let sets = checked.sets.iter().map(show::of_set);
     let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
-    let lines: String = lines.map(|line| line + "\n").collect();
+    let mut more: String = lines.map(|line| line + "\n").collect();
+    if !checked.exits.is_empty() {
+        let exits = checked.exits.join(",");
+        more += &format!("for a capture that is started with --exits {}\n", crate::table::printable(&exits));
+    }
     out::print(format!(
-        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{lines}",
+        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
         crate::table::printable(&file.display().to_string()),
         checked.rules,
         checked.precise,

@@ -86,7 +86,7 @@ fn none(which: &Which, all: &[Instance]) -> String {
 /// added, none is; but of precise rules of a large file those that have been added by then stay.
 #[derive(clap::Args, Debug)]
 pub struct Add {
-    /// The rule: id=N, conditions, action=pass|drop|count|none, and modifiers
+    /// The rule: id=N, conditions, action=pass|drop|count|redirect|none, and modifiers
     #[arg(value_name = "FIELD=VALUE", required_unless_present = "file", conflicts_with = "file")]
     words: Vec<String>,
 
@@ -107,9 +107,11 @@ pub struct Add {
 /// # Errors
 /// What is wrong with the rules, or what the capture says.
 pub fn add(args: &Add) -> Result<()> {
+    let mut client = None;
     let set = match &args.file {
         Some(file) => {
-            let set = RuleSet::read(file)?;
+            let client = client.insert(args.which.connect()?);
+            let set = RuleSet::read_for(file, &client.status()?.exits)?;
             if !set.sets.is_empty() {
                 bail!(
                     "named sets come with all rules at once: use 'wirelane rules load', or add the rules without [[sets]]"
@@ -133,7 +135,7 @@ pub fn add(args: &Add) -> Result<()> {
             set
         }
     };
-    let mut client = args.which.connect()?;
+    let mut client = client.map_or_else(|| args.which.connect(), Ok)?;
     let mut sum: Option<Changed> = None;
     let mut rules = Some(set.rules);
     let mut precise = set.precise.into_iter().peekable();

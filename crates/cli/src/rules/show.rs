@@ -149,7 +149,7 @@ fn table(stats: &RuleStats, precise: &[PreciseLine]) -> String {
             amount(line.hits.packets),
             amount(line.hits.bytes),
             ago(&line.hits),
-            rule.action.to_string(),
+            printable(&rule.does()).into_owned(),
             rule.fields.to_string(),
         ]);
     }
@@ -163,7 +163,7 @@ fn table(stats: &RuleStats, precise: &[PreciseLine]) -> String {
             amount(line.hits.packets),
             amount(line.hits.bytes),
             ago(&line.hits),
-            rule.action.to_string(),
+            printable(&rule.does()).into_owned(),
             shortened(&printable(&conditions)),
         ]);
     }

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
-    self, Balance, Group, Instance, Reader, Ring, Tally, group_flags, steering,
+    self, Balance, Exits, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
 use wirelane_datapath::layout::{FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind};
 use wirelane_datapath::native::{self, Field, constants, layout};
@@ -157,6 +157,8 @@ fn rust_and_c_agree_on_every_field() {
             insert_hard_s,
             insert_verdict,
             insert_flags,
+            mirror,
+            to,
             pad
         }
     );
@@ -210,7 +212,8 @@ fn rust_and_c_agree_on_every_field() {
             id,
             verdict,
             flags,
-            pad,
+            mirror,
+            to,
             truncate,
             sample,
             tag,
@@ -219,7 +222,11 @@ fn rust_and_c_agree_on_every_field() {
             pad2
         }
     );
-    mirror!(rust, "wl_judged", rules::Judged { verdict, rule_id, truncate, tag, flags, hits, pattern });
+    mirror!(
+        rust,
+        "wl_judged",
+        rules::Judged { verdict, rule_id, truncate, tag, flags, hits, pattern, exits, to }
+    );
     mirror!(rust, "wl_rule_facts", rules::Facts { now_ns, wire_len, queue, egress, seed });
     mirror!(
         rust,
@@ -245,6 +252,7 @@ fn rust_and_c_agree_on_every_field() {
             pad3
         }
     );
+    mirror!(rust, "wl_exits", Exits { ifindex, pad, sent, unsent });
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
     assert_eq!(rust, layout(), "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/");
@@ -368,6 +376,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_SEARCH_HIT", search::HIT.into()),
         ("WL_SEARCH_NONE", search::NONE.into()),
         ("WL_FOUND_MORE", FOUND_MORE.into()),
+        ("WL_EXITS", rules::MAX_EXITS as u64),
         ("WL_MEMBER_SRC", members::of::SRC.into()),
         ("WL_MEMBER_DST", members::of::DST.into()),
         ("WL_MEMBER_FLOW", members::of::FLOW.into()),
@@ -386,6 +395,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_VERDICT_DROP", rules::verdict::DROP.into()),
         ("WL_VERDICT_ABSORB", rules::verdict::ABSORB.into()),
         ("WL_VERDICT_DIGEST", rules::verdict::DIGEST.into()),
+        ("WL_VERDICT_REDIRECT", rules::verdict::REDIRECT.into()),
         ("WL_RULE_CONTINUE", rules::rule_flags::CONTINUE.into()),
         ("WL_RULE_SAMPLE_PACKET", rules::rule_flags::SAMPLE_PACKET.into()),
         ("WL_RULE_TAG", rules::rule_flags::TAG.into()),

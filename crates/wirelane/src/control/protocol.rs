@@ -88,6 +88,9 @@ pub struct Status {
     pub engine: String,
     /// The devices that it captures on.
     pub devices: Vec<String>,
+    /// The devices that its rules may send packets to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exits: Vec<String>,
     /// The cookie of the network namespace that these are in (SO_NETNS_COOKIE).
     pub namespace: u64,
 }

@@ -34,6 +34,7 @@ pub(crate) struct About {
     /// The name of the process as the kernel has it, which cannot be read once rights are given up.
     pub(crate) command: String,
     pub(crate) devices: Vec<String>,
+    pub(crate) exits: Vec<String>,
     pub(crate) namespace: u64,
 }
 
@@ -58,6 +59,7 @@ impl Server {
             command: about.command,
             engine: about.engine.to_owned(),
             devices: about.devices,
+            exits: about.exits,
             namespace: about.namespace,
         };
         let signal = Arc::clone(&stop);

@@ -20,8 +20,8 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) name: String,
-    pub(super) ifindex: u32,
-    pub(super) flags: u32,
+    pub(crate) ifindex: u32,
+    pub(crate) flags: u32,
     /// `ARPHRD_*`: what its packets begin with.
     pub(super) hardware: u16,
     pub(super) mtu: u32,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::confine::Confinement;
 use crate::device::{Selected, kernel};
 use crate::engine::{packet, xsk};
+use crate::exits;
 use crate::filter;
 use crate::guardian::Guardian;
 use crate::live::LiveCapture;
@@ -39,6 +40,13 @@ pub(crate) fn start(
             return only_xsk("--busy-poll");
         }
     }
+    if let (false, Engine::Xsk | Engine::Packet) = (settings.exits.is_empty(), settings.engine) {
+        return Err(Error::BadOption {
+            option: "--exits",
+            reason: "only --engine ring sends packets on: the others judge them when they have passed".into(),
+        });
+    }
+    exits::look_up(&settings.exits, &selected)?;
     // A mistake in the expression is said before anything is put on a device.
     for one in &selected {
         filter::for_device(&settings.filter, &one.device)?;
@@ -54,7 +62,7 @@ pub(crate) fn start(
         }
         Engine::Auto => match ring(settings, selected.clone(), confinement, guardian) {
             Ok(live) => Ok(Started::Ring(live)),
-            Err(why) if !is_refusal(&why) => Err(why),
+            Err(why) if !is_refusal(&why) || !settings.exits.is_empty() => Err(why),
             Err(why) => {
                 // Where the other cannot do it either, what the first one says is what helps.
                 let Ok(capture) = packet(settings, selected, confinement, guardian) else { return Err(why) };

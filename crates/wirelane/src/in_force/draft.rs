@@ -27,13 +27,13 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Compiles it for the packets of a device.
+    /// Compiles it for the packets of a device, in a capture with these exits.
     ///
     /// # Errors
     /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
-    pub(crate) fn compile(&self, device: &str, room: &RulesRoom) -> Result<FlatSet> {
+    pub(crate) fn compile(&self, device: &str, exits: &[String], room: &RulesRoom) -> Result<FlatSet> {
         let most = Room { nodes: room.nodes, classes: room.classes };
-        let mut flat = self.set.compile(device, &self.shapes, most)?;
+        let mut flat = self.set.compile_for(device, exits, &self.shapes, most)?;
         let set = &mut *flat.set;
         set.version = self.version as u32;
         set.slots = room.slots() as u32;

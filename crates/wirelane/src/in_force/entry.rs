@@ -11,6 +11,7 @@ use wirelane_datapath::layout::l3;
 use wirelane_datapath::rules::{NO_VLAN, Precise, PreciseKey, rule_flags, shape};
 
 use crate::rules::action_of;
+use crate::rules::exits::named;
 use crate::rules::{PreciseFields, PreciseRule, PreciseVlan, Sample, SampleBy, Then};
 
 /// Where the epoch begins in a shape.
@@ -78,7 +79,7 @@ pub(super) fn fields(key: &PreciseKey) -> PreciseFields {
 }
 
 /// The rule that an entry is.
-pub(super) fn rule(key: &PreciseKey, value: &Precise) -> PreciseRule {
+pub(super) fn rule(key: &PreciseKey, value: &Precise, exits: &[String]) -> PreciseRule {
     let by = if value.flags & rule_flags::SAMPLE_PACKET != 0 { SampleBy::Packet } else { SampleBy::Flow };
     PreciseRule {
         id: value.id,
@@ -90,6 +91,8 @@ pub(super) fn rule(key: &PreciseKey, value: &Precise) -> PreciseRule {
         tag: (value.flags & rule_flags::TAG != 0).then_some(value.tag),
         idle_s: value.idle_s,
         hard_s: value.hard_s,
+        mirror: named(exits, value.mirror.into()).pop(),
+        to: named(exits, value.to.into()).pop(),
     }
 }
 
@@ -126,13 +129,15 @@ mod tests {
                 tunnel: Some(u32::MAX),
                 both_ways: true,
             },
-            action: Action::Count,
+            action: Action::Redirect,
             then: Then::Continue,
             truncate: Some(96),
             sample: Some(Sample { one_in: 10, by: SampleBy::Packet }),
             tag: Some(0),
             idle_s: 3,
             hard_s: u32::MAX,
+            mirror: Some("eth3".to_owned()),
+            to: Some("eth2".to_owned()),
         };
         let fields = PreciseFields {
             dst: Some("2001:db8::1".parse().unwrap()),
@@ -140,9 +145,10 @@ mod tests {
             ..PreciseFields::default()
         };
         let few = PreciseRule::new(8, fields, Action::Drop);
+        let exits = ["eth1", "eth2", "eth3"].map(str::to_owned);
         for one in [all, few] {
-            let (key, (_, value)) = (key(&one.fields, 5), one.entry(99));
-            assert_eq!(rule(&key, &value), one);
+            let (key, (_, value)) = (key(&one.fields, 5), one.entry(99, &exits));
+            assert_eq!(rule(&key, &value, &exits), one);
             assert_eq!(epoch_of(&key), 5);
             assert_eq!(key.shape & FIELDS, one.fields.shape().0);
             assert!(!is_made(&value));

@@ -119,6 +119,7 @@ impl InForce {
     /// force stay so. What the kernel said.
     pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
         rules.check()?;
+        self.check_exits(rules)?;
         let mut state = self.lock();
         let epoch = entry::after(state.epoch);
         let shapes = rules::shapes(rules, &[])?;
@@ -143,6 +144,7 @@ impl InForce {
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
         let new = RuleSet { default: Policy::Pass, rules, precise, sets, patterns };
         new.check()?;
+        self.check_exits(&new)?;
         let RuleSet { rules, precise, .. } = &new;
         let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
         if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
@@ -295,6 +297,12 @@ impl InForce {
         let mut sum = Counts::default();
         self.targets.iter().for_each(|target| add(&mut sum, &target.counts(slot)));
         sum
+    }
+
+    /// Whether rules send packets to exits only.
+    fn check_exits(&self, rules: &RuleSet) -> Result<()> {
+        // All devices of a capture have the same.
+        rules.check_exits(self.targets.first().map_or(&[][..], |target| target.exits()))
     }
 
     /// What searching payloads has done, on all devices.

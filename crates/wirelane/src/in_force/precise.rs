@@ -75,7 +75,7 @@ impl InForce {
 
 /// Puts a rule into the table of a device. One that a packet has made is replaced.
 fn put(state: &mut State, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
-    let (_, value) = rule.entry(target.now_ns());
+    let (_, value) = rule.entry(target.now_ns(), target.exits());
     let mut swept = false;
     if let Some(back) = entry::turned(key) {
         make_way(state, target, &back, rule.id)?;

@@ -73,7 +73,7 @@ impl InForce {
             .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
             .map(|(key, value)| PreciseLine {
                 device,
-                rule: entry::rule(key, value),
+                rule: entry::rule(key, value, target.exits()),
                 made: entry::is_made(value),
                 age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
                 hits: hits(&counts_of(value), offset),

@@ -13,6 +13,10 @@ use crate::Result;
 pub(crate) trait Target: Send + Sync + fmt::Debug {
     /// Name of the device, for conditions on it.
     fn device(&self) -> &str;
+    /// The devices that rules may send packets to, in the order of their numbers.
+    fn exits(&self) -> &[String] {
+        &[]
+    }
     /// What is set aside for rules.
     fn room(&self) -> RulesRoom;
     /// Compiles a set and writes it beside the one in use.

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use super::compile::clauses;
+use super::exits;
 use super::named;
 use super::names::shown;
 use super::patterns;
 use super::possible::contradiction;
 use super::precise::{own_shapes, too_many_shapes};
-use super::{Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan};
+use super::{
+    Action, Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan,
+};
 use crate::{Error, Result};
 
 /// The most letters of a rule's name.
@@ -44,23 +47,25 @@ impl RuleSet {
     /// # Errors
     /// [`Error::Rules`] with everything that is wrong, without places.
     pub fn check(&self) -> Result<()> {
+        let mistakes = self.mistakes(self.faults(false));
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
+    }
+
+    /// These faults, without places.
+    pub(super) fn mistakes(&self, faults: Vec<Fault>) -> Vec<Mistake> {
         let named = |which: Which| match which {
             Which::Wildcard(index) => format!("rule {}", self.rules[index].id),
             Which::Precise(index) => format!("precise rule {}", self.precise[index].id),
             Which::Named(index) => format!("set {}", shown(&self.sets[index].name)),
             Which::Patterns(index) => format!("patterns {}", shown(&self.patterns[index].name)),
         };
-        let mistakes: Vec<Mistake> = self
-            .faults(false)
-            .into_iter()
-            .map(|fault| {
-                let rule = fault.rule.map_or_else(String::new, |rule| format!("{}: ", named(rule)));
-                let other = fault.other.map_or_else(String::new, |other| format!(" by {}", named(other)));
-                let reason = format!("{rule}{}{other}", fault.reason);
-                Mistake { path: Default::default(), line: 0, column: 0, reason }
-            })
-            .collect();
-        if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
+        let mistake = |fault: Fault| {
+            let rule = fault.rule.map_or_else(String::new, |rule| format!("{}: ", named(rule)));
+            let other = fault.other.map_or_else(String::new, |other| format!(" by {}", named(other)));
+            let reason = format!("{rule}{}{other}", fault.reason);
+            Mistake { path: Default::default(), line: 0, column: 0, reason }
+        };
+        faults.into_iter().map(mistake).collect()
     }
 
     /// Everything that is wrong with the set; `elsewhere`: it may ask named sets that it has not.
@@ -82,6 +87,7 @@ impl RuleSet {
         if shapes > wirelane_datapath::rules::MAX_SHAPES {
             of_set(too_many_shapes(shapes));
         }
+        exits::too_many(self.exits().len()).into_iter().for_each(&mut of_set);
         self.same(&mut faults);
         self.named_faults(elsewhere, &mut faults);
         self.pattern_faults(elsewhere, &mut faults);
@@ -149,8 +155,16 @@ impl Rule {
                 fault(reason);
             }
         }
-        if let Some(Insert { shape, .. }) = self.insert {
+        self.sends().faults(&mut fault);
+        if let Some(Insert { shape, action, .. }) = self.insert {
             shape_faults(shape, "the rule to insert", &mut fault);
+            if action == Action::Redirect {
+                fault(
+                    "a rule that is made of a packet cannot redirect: give insert an action of its own, as in \
+                     insert = { action = \"drop\" }"
+                        .to_owned(),
+                );
+            }
         }
         whole
     }
@@ -160,6 +174,7 @@ impl PreciseRule {
     /// What is wrong with the rule on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), fault);
+        self.sends().faults(fault);
         let PreciseFields { src, dst, src_port, dst_port, protocol, vlan, mpls, .. } = self.fields;
         shape_faults(self.fields.shape(), "it", fault);
         if let (Some(src), Some(dst)) = (src, dst)

@@ -19,6 +19,7 @@ mod bloom;
 mod check;
 mod compile;
 mod condition;
+pub(crate) mod exits;
 mod file;
 mod mistake;
 mod named;
@@ -112,6 +113,13 @@ pub struct Rule {
     /// Make a precise rule of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert: Option<Insert>,
+    /// Send a copy of the packet to this exit ([`crate::Builder::exits`]). Of several rules hit, each does; an exit
+    /// gets a packet once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
+    /// With [`Action::Redirect`]: the exit that the packet is sent to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 impl Rule {
@@ -128,7 +136,19 @@ impl Rule {
             sample: None,
             tag: None,
             insert: None,
+            mirror: None,
+            to: None,
         }
+    }
+
+    /// What it sends, and where to.
+    fn sends(&self) -> exits::Sends<'_> {
+        exits::Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
+    }
+
+    /// Its action, with the devices that it sends packets to: `redirect to eth2`.
+    pub fn does(&self) -> String {
+        self.sends().words()
     }
 }
 
@@ -146,6 +166,8 @@ pub enum Action {
     Digest,
     /// The rule says nothing about it, and only counts and applies its modifiers.
     None,
+    /// It goes to the exit that the rule names ([`Rule::to`]), and not to the host: `absorbed` in the ledger.
+    Redirect,
 }
 
 /// Whether later rules are asked once a packet has hit a rule.
@@ -163,7 +185,7 @@ impl Then {
     pub fn after(action: Action) -> Then {
         match action {
             Action::None => Then::Continue,
-            Action::Pass | Action::Drop | Action::Count | Action::Digest => Then::Stop,
+            Action::Pass | Action::Drop | Action::Count | Action::Digest | Action::Redirect => Then::Stop,
         }
     }
 }
@@ -195,7 +217,7 @@ pub enum SampleBy {
 pub struct Insert {
     /// Which fields of the packet it has.
     pub shape: Shape,
-    /// What becomes of the packets that it fits. It has the tag of the rule that made it.
+    /// What becomes of the packets that it fits; not [`Action::Redirect`]. It has the tag of the rule that made it.
     pub action: Action,
     /// Whether wildcard rules are asked too.
     pub then: Then,

@@ -8,6 +8,7 @@ use wirelane_datapath::layout::l3;
 use wirelane_datapath::rules::{MAX_SHAPES, NO_VLAN, Precise, PreciseKey, rule_flags};
 
 use super::compile::{flag_of, verdict_of};
+use super::exits::Sends;
 use super::{Action, RuleSet, Sample, SampleBy, Then};
 use crate::{Error, Result};
 
@@ -39,6 +40,12 @@ pub struct PreciseRule {
     /// It ends so many seconds after it was made; 0: never.
     #[serde(default)]
     pub hard_s: u32,
+    /// Send a copy of the packet to this exit, as [`super::Rule::mirror`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
+    /// With [`Action::Redirect`]: the exit that the packet is sent to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 impl PreciseRule {
@@ -55,11 +62,24 @@ impl PreciseRule {
             tag: None,
             idle_s: 0,
             hard_s: 0,
+            mirror: None,
+            to: None,
         }
     }
 
-    /// What the kernel keeps of it, made at this time.
-    pub fn entry(&self, made_ns: u64) -> (PreciseKey, Precise) {
+    /// What it sends, and where to.
+    pub(super) fn sends(&self) -> Sends<'_> {
+        Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
+    }
+
+    /// Its action, with the devices that it sends packets to: `redirect to eth2`.
+    pub fn does(&self) -> String {
+        self.sends().words()
+    }
+
+    /// What the kernel keeps of it, made at this time, where these are the capture's exits.
+    pub fn entry(&self, made_ns: u64, exits: &[String]) -> (PreciseKey, Precise) {
+        let (mirror, to) = self.sends().bits(exits);
         let flag = |there: bool, flag: u8| if there { flag } else { 0 };
         let by_packet = self.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
         let value = Precise {
@@ -74,6 +94,8 @@ impl PreciseRule {
             tag: self.tag.unwrap_or(0),
             idle_s: self.idle_s,
             hard_s: self.hard_s,
+            mirror,
+            to,
             ..Precise::default()
         };
         (self.fields.key(), value)

@@ -150,6 +150,7 @@ impl fmt::Display for Action {
             Action::Count => "count",
             Action::Digest => "digest",
             Action::None => "none",
+            Action::Redirect => "redirect",
         })
     }
 }

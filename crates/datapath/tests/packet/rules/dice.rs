@@ -2,7 +2,7 @@
 
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::rules::{
-    DIMS_USED, Facts, Precise, PreciseKey, Rule, dim, rule_flags, shape, verdict,
+    DIMS_USED, Facts, MAX_EXITS, Precise, PreciseKey, Rule, dim, rule_flags, shape, verdict,
 };
 
 use super::model::{Condition, ModelRule, width};
@@ -190,6 +190,7 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
             verdict::DROP,
             verdict::ABSORB,
             verdict::DIGEST,
+            verdict::REDIRECT,
         ]),
         ..Rule::default()
     };
@@ -206,6 +207,12 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
     if dice.once_in(4) {
         rule.flags |= rule_flags::TAG;
         rule.tag = dice.next() as u32;
+    }
+    if rule.verdict == verdict::REDIRECT {
+        rule.to = 1 << dice.below(MAX_EXITS);
+    }
+    if dice.once_in(4) {
+        rule.mirror = dice.next() as u8 & dice.next() as u8;
     }
     if !shapes.is_empty() && dice.once_in(3) {
         rule.flags |= rule_flags::INSERT;
@@ -253,6 +260,8 @@ pub fn entry(dice: &mut Dice, now_ns: u64) -> Precise {
         truncate: rule.truncate,
         sample: rule.sample,
         tag: rule.tag,
+        mirror: rule.mirror,
+        to: rule.to,
         idle_s: *dice.pick(&[0, 0, 1, 2]),
         hard_s: *dice.pick(&[0, 0, 4]),
         ..Precise::default()

@@ -38,7 +38,7 @@ struct Trio<'a> {
 /// Of how many packets the three have said the same, by verdict.
 #[derive(Default, Debug)]
 struct Said {
-    verdicts: [u64; 5],
+    verdicts: [u64; 6],
     hits: u64,
     more: u64,
     tagged: u64,

@@ -59,6 +59,7 @@ impl Reference {
         if judged.verdict == u32::from(verdict::NONE) {
             judged.verdict = self.default_verdict.into();
         }
+        judged.exits |= judged.to;
         judged
     }
 
@@ -86,6 +87,8 @@ impl Reference {
                     truncate: entry.truncate,
                     sample: entry.sample,
                     tag: entry.tag,
+                    mirror: entry.mirror,
+                    to: entry.to,
                     ..Rule::default()
                 };
                 return packet.apply(&rule, judged) && entry.flags & rule_flags::CONTINUE != 0;
@@ -209,6 +212,7 @@ impl Packet<'_> {
     fn apply(&self, rule: &Rule, judged: &mut Judged) -> bool {
         if !self.is_chosen(rule) {
             judged.verdict = verdict::DROP.into();
+            judged.to = 0;
             judged.rule_id = rule.id;
             return false;
         }
@@ -220,8 +224,10 @@ impl Packet<'_> {
             judged.tag = rule.tag;
             judged.flags |= judged_flags::TAGGED;
         }
+        judged.exits |= u32::from(rule.mirror);
         if rule.verdict != verdict::NONE {
             judged.verdict = rule.verdict.into();
+            judged.to = rule.to.into();
             judged.rule_id = rule.id;
         } else if judged.rule_id == 0 {
             judged.rule_id = rule.id;

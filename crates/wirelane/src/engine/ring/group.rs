@@ -22,6 +22,7 @@ use wirelane_datapath::instance::{
 use super::bell::Bell;
 use super::data::{RingMemory, create_data};
 use super::describe::{first_table, write_balance, write_group};
+use super::exits;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
@@ -29,6 +30,7 @@ use super::program::{self, SteeringProgram};
 use super::reader::Reader;
 use super::rules::{self, GroupRules, KernelSets, NO_RULES};
 use crate::device::Device;
+use crate::exits::Exit;
 use crate::filter::Filter;
 use crate::in_force::RulesRoom;
 use crate::settings::Clock;
@@ -55,6 +57,8 @@ pub(crate) struct Wish {
     pub(crate) program: Option<SteeringProgram>,
     /// Room for rules, and whoever makes named sets; `None`: there will be none.
     pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
+    /// Where they may send packets.
+    pub(crate) exits: Vec<Exit>,
 }
 
 /// What became of the packets that were steered to one worker.
@@ -292,10 +296,10 @@ impl Membership {
                 write_balance(instance, place.group, lane, &buckets);
             }
         }
+        exits::write(instance, place.group, &wish.exits);
         let token = Arc::clone(&place.token);
-        let rules = wish.rules.clone();
-        let rules = rules.map(|room| GroupRules::new(instance, place.group, &device.name, room, token));
-        let rules = rules.transpose()?.map(Arc::new);
+        let named = |room| GroupRules::new(instance, place.group, &device.name, room, &wish.exits, token);
+        let rules = wish.rules.clone().map(named).transpose()?.map(Arc::new);
         if let Some(rules) = &rules {
             at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;
         }
@@ -420,6 +424,11 @@ impl Membership {
             lost: sum(offset_of!(Ring, lost)),
             shed: sum(offset_of!(Ring, shed)),
         }
+    }
+
+    /// How many packets and copies were sent to the exit with this number, and how many could not be.
+    pub(crate) fn sent(&self, exit: usize) -> (u64, u64) {
+        exits::read(&self.instance, self.place.group, exit)
     }
 
     /// How far a worker has read its ring of this lane.

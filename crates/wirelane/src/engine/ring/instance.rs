@@ -14,7 +14,8 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Balance, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
+    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring,
+    Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
@@ -46,6 +47,8 @@ pub(crate) struct Instance {
     pub(crate) rings: Mapping,
     /// `struct wl_balance`, one per group and lane: see [`Instance::balance`].
     pub(crate) balances: Mapping,
+    /// `struct wl_exits`, one per group and lane.
+    pub(crate) exits: Mapping,
     /// The same as `rings`, read-only: for workers.
     pub(crate) writers_ends: Arc<Mapping>,
     pub(crate) data: MapHandle,
@@ -238,6 +241,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
+        exits: take("wl_exits")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
@@ -330,6 +334,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
+    sized(open.maps.wl_exits.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
     let skel = uninterrupted(|| open.load()).map_err(|e| {
@@ -351,8 +356,8 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         }
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
-    // Not looked at by the program: bound to it, they are found by whoever finds the program.
-    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd()] {
+    // Not looked at by the program (the last by tc's alone): bound to it, they are found by whoever finds the program.
+    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_exits.as_fd()] {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
@@ -362,6 +367,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
+        exits: handle(&skel.maps.wl_exits)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
@@ -420,6 +426,7 @@ struct Maps {
     tallies: MapHandle,
     rings: MapHandle,
     balances: MapHandle,
+    exits: MapHandle,
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
@@ -473,6 +480,7 @@ impl Maps {
             tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
             rings: share(&self.rings, rings)?,
             balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
+            exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
             state,
             data: self.data,

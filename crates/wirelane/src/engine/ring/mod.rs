@@ -7,6 +7,7 @@
 //!  lanes.rs      what a lane is: an RX queue or a CPU
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  describe.rs   what it wants, where the lanes read it
+//!  exits.rs      the devices that its rules send packets to
 //!  data.rs       the memory of its rings
 //!  filters.rs    the two filters of a group, and the switch between them
 //!  rules/        the rules of a group: two sets, their counters, the table of precise rules
@@ -25,6 +26,7 @@ pub(crate) mod bell;
 pub(crate) mod clsact;
 pub(crate) mod data;
 mod describe;
+mod exits;
 pub(crate) mod filters;
 pub(crate) mod group;
 pub(crate) mod instance;

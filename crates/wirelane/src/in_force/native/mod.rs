@@ -97,7 +97,7 @@ impl Target for NativeRules {
         if self.device.is_empty() {
             names.extend(draft.devices());
         }
-        let compile = |name: &str| Ok((name.to_owned(), Arc::new(draft.compile(name, &self.room)?)));
+        let compile = |name: &str| Ok((name.to_owned(), Arc::new(draft.compile(name, &[], &self.room)?)));
         let sets = names.into_iter().map(compile).collect::<Result<Sets>>()?;
         if draft.inserts() {
             self.table.reserve();
@@ -277,7 +277,8 @@ pub(crate) enum Fate {
 pub(crate) fn fate(judged: &Judged) -> Fate {
     match judged.verdict as u8 {
         verdict::DROP => Fate::Filtered,
-        verdict::ABSORB => Fate::Absorbed,
+        // Without exits, no rule redirects.
+        verdict::ABSORB | verdict::REDIRECT => Fate::Absorbed,
         verdict::DIGEST => Fate::Digested,
         _ if judged.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
         _ => Fate::Delivered { at_most: judged.truncate as usize },

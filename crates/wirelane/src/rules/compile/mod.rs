@@ -53,12 +53,27 @@ impl RuleSet {
     /// them, but their shapes are, and those of others that may be added while the set is in use.
     ///
     /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. Where
-    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]).
+    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]). Exits are
+    /// numbered as [`RuleSet::exits`] has them.
     ///
     /// # Errors
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
     /// be larger; it says how large.
     pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<FlatSet> {
+        self.compile_for(device, &self.exits(), others, most)
+    }
+
+    /// The same for a capture with these exits.
+    ///
+    /// # Errors
+    /// As [`RuleSet::compile`].
+    pub(crate) fn compile_for(
+        &self,
+        device: &str,
+        exits: &[String],
+        others: &[Shape],
+        most: Room,
+    ) -> Result<FlatSet> {
         self.check()?;
         let mut rules: Vec<&Rule> = self.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
@@ -81,7 +96,7 @@ impl RuleSet {
             *place = shape.0;
         }
         for (slot, (flat, rule)) in head.rule.iter_mut().zip(&rules).enumerate() {
-            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule) };
+            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule, exits) };
         }
         for (number, clause) in clauses.iter().enumerate() {
             head.rule_of[number] = clause.rule as u16;
@@ -209,6 +224,7 @@ pub(super) fn verdict_of(action: Action) -> u8 {
         Action::Drop => verdict::DROP,
         Action::Count => verdict::ABSORB,
         Action::Digest => verdict::DIGEST,
+        Action::Redirect => verdict::REDIRECT,
     }
 }
 
@@ -219,6 +235,7 @@ pub(crate) fn action_of(code: u8) -> Action {
         verdict::DROP => Action::Drop,
         verdict::ABSORB => Action::Count,
         verdict::DIGEST => Action::Digest,
+        verdict::REDIRECT => Action::Redirect,
         _ => Action::None,
     }
 }
@@ -232,7 +249,8 @@ pub(super) fn flag_of(then: Then) -> u8 {
 }
 
 /// What the kernel has to know of a rule, less its conditions.
-fn flat_rule(rule: &Rule) -> flat::Rule {
+fn flat_rule(rule: &Rule, exits: &[String]) -> flat::Rule {
+    let (mirror, to) = rule.sends().bits(exits);
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
     let tag = flag(rule.tag.is_some(), rule_flags::TAG);
     let by_packet = rule.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
@@ -243,6 +261,8 @@ fn flat_rule(rule: &Rule) -> flat::Rule {
         truncate: rule.truncate.unwrap_or(0),
         sample: rule.sample.map_or(0, |sample| sample.one_in),
         tag: rule.tag.unwrap_or(0),
+        mirror,
+        to,
         ..flat::Rule::default()
     };
     if let Some(insert) = &rule.insert {

@@ -53,6 +53,17 @@ impl RuleSet {
         reader.finish()
     }
 
+    /// Reads a rule file for a capture with these exits ([`crate::Builder::exits`]): a rule that sends packets elsewhere is
+    /// a mistake, with its place.
+    ///
+    /// # Errors
+    /// As [`RuleSet::read`].
+    pub fn read_for(path: impl AsRef<Path>, exits: &[String]) -> Result<RuleSet> {
+        let mut reader = Reader { exits: Some(exits.to_vec()), ..Reader::default() };
+        reader.load(path.as_ref().to_owned(), None);
+        reader.finish()
+    }
+
     /// Reads the text of a rule file. It cannot name other files.
     ///
     /// # Errors
@@ -149,6 +160,8 @@ struct Reader {
     faulty_sets: Vec<String>,
     /// The rules are for a capture that has sets and patterns of its own.
     sets_elsewhere: bool,
+    /// The devices that rules may send packets to; `None`: any.
+    exits: Option<Vec<String>>,
     default_at: Option<Place>,
     /// By name; `None`: it has mistakes.
     lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::files::{self, LARGEST_LIST};
 use super::node::{Entry, Node, Value};
 use super::place::Place;
-use super::rule::{Common, FIELDS, protocol};
+use super::rule::{Common, FIELDS, NO_ACTION, protocol};
 use super::table::Csv;
 use super::values::{self, number, text};
 use super::{Document, Reader};
@@ -16,8 +16,21 @@ use crate::rules::names::{nearest, shown};
 use crate::rules::{PreciseFields, PreciseRule, Then};
 
 /// The other fields of a precise rule.
-const OTHERS: &[&str] =
-    &["id", "both-ways", "action", "then", "truncate", "sample", "sample-by", "tag", "idle", "hard", "file"];
+const OTHERS: &[&str] = &[
+    "id",
+    "both-ways",
+    "action",
+    "then",
+    "truncate",
+    "sample",
+    "sample-by",
+    "tag",
+    "mirror",
+    "to",
+    "idle",
+    "hard",
+    "file",
+];
 
 /// A precise rule as it is read.
 #[derive(Clone, Default)]
@@ -58,7 +71,7 @@ impl Draft {
     fn finish(self) -> Result<PreciseRule, String> {
         let sample = self.common.sample()?;
         let id = self.common.id.ok_or("the rule has no id")?;
-        let action = self.common.action.ok_or("the rule has no action: pass, drop, count or none")?;
+        let action = self.common.action.ok_or(NO_ACTION)?;
         Ok(PreciseRule {
             id,
             fields: self.fields,
@@ -69,6 +82,8 @@ impl Draft {
             tag: self.common.tag,
             idle_s: self.idle_s,
             hard_s: self.hard_s,
+            mirror: self.common.mirror,
+            to: self.common.to,
         })
     }
 }
@@ -95,7 +110,10 @@ impl Reader {
                 continue;
             }
             match draft.read(key, node) {
-                Some(read) => whole &= self.mistakes.take(document.place(node), read).is_some(),
+                Some(read) => {
+                    let read = read.and_then(|()| self.exit(key, node));
+                    whole &= self.mistakes.take(document.place(node), read).is_some();
+                }
                 None => {
                     self.unknown(document, key, *at, &known());
                     whole = false;
@@ -188,7 +206,11 @@ impl Reader {
                 continue;
             }
             let read = match columns.get(column) {
-                Some(name) => draft.read(name, &Node::of_word(value)).expect("columns have names of fields"),
+                Some(name) => {
+                    let node = Node::of_word(value);
+                    let read = draft.read(name, &node).expect("columns have names of fields");
+                    read.and_then(|()| self.exit(name, &node))
+                }
                 None => Err("there is no column for this".to_owned()),
             };
             if let Err(reason) = read {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use super::node::{Entry, Node, Value};
 use super::values::{self, number, range8, range16, text, word};
 use super::{Document, Reader};
+use crate::rules::exits::no_exit;
 use crate::rules::names::{self, look_up, shown};
 use crate::rules::patterns::{OF_TEXTS, RTP_TYPE};
 use crate::rules::{Action, Application, Condition, Insert, Rule, Sample, SampleBy, Shape, Test, Then};
@@ -42,11 +43,20 @@ const CONDITIONS: &[&str] = &[
 ];
 
 /// The other fields of a rule.
-const OTHERS: &[&str] =
-    &["id", "name", "not", "action", "then", "truncate", "sample", "sample-by", "tag", "insert"];
-
-/// Actions and fields that are agreed on, and that nothing carries out so far.
-const LATER: &[&str] = &["mirror", "redirect"];
+const OTHERS: &[&str] = &[
+    "id",
+    "name",
+    "not",
+    "action",
+    "then",
+    "truncate",
+    "sample",
+    "sample-by",
+    "tag",
+    "insert",
+    "mirror",
+    "to",
+];
 
 pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("pass", Action::Pass),
@@ -54,6 +64,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("count", Action::Count),
     ("digest", Action::Digest),
     ("none", Action::None),
+    ("redirect", Action::Redirect),
 ];
 
 const THEN: &[(&str, Then)] = &[("stop", Then::Stop), ("continue", Then::Continue)];
@@ -66,6 +77,8 @@ pub(super) struct Common {
     pub then: Option<Then>,
     pub truncate: Option<u32>,
     pub tag: Option<u32>,
+    pub mirror: Option<String>,
+    pub to: Option<String>,
     one_in: Option<u32>,
     by: Option<SampleBy>,
 }
@@ -80,6 +93,8 @@ impl Common {
             "then" => word(node, THEN).map(|then| self.then = Some(then)),
             "truncate" => number(node, all).map(|bytes| self.truncate = Some(bytes)),
             "tag" => number(node, 0..=u32::MAX).map(|tag| self.tag = Some(tag)),
+            "mirror" => values::device(node).map(|exit| self.mirror = Some(exit)),
+            "to" => values::device(node).map(|exit| self.to = Some(exit)),
             "sample" => number(node, all).map(|one_in| self.one_in = Some(one_in)),
             "sample-by" => word(node, &[("flow", SampleBy::Flow), ("packet", SampleBy::Packet)])
                 .map(|by| self.by = Some(by)),
@@ -102,15 +117,11 @@ impl Common {
 
 /// An action.
 pub(super) fn action(node: &Node) -> values::Read<Action> {
-    match text(node)? {
-        later if LATER.contains(&later) => Err(not_yet(later)),
-        _ => word(node, ACTIONS),
-    }
+    word(node, ACTIONS)
 }
 
-fn not_yet(what: &str) -> String {
-    format!("'{what}' cannot be done yet; there are pass, drop, count, digest, none")
-}
+/// What is wrong with a rule that does not say what becomes of a packet.
+pub(super) const NO_ACTION: &str = "the rule has no action: pass, drop, count, digest, redirect or none";
 
 impl Reader {
     /// A table of `[[rule]]`.
@@ -120,6 +131,7 @@ impl Reader {
         for Entry { key, at, node } in node.entries() {
             let here = document.place(node);
             if let Some(read) = common.read(key, node) {
+                let read = read.and_then(|()| self.exit(key, node));
                 self.mistakes.take(here, read);
             } else if CONDITIONS.contains(&key.as_str()) {
                 conditions.extend(self.test(document, key, node).map(Condition::is));
@@ -128,9 +140,6 @@ impl Reader {
                     "name" => name = self.mistakes.take(here, text(node)).map(str::to_owned),
                     "not" => self.negated(document, node, &mut conditions),
                     "insert" => insert = Some(node),
-                    later if LATER.contains(&later) => {
-                        self.mistakes.add(document.lines.place(*at), not_yet(later));
-                    }
                     _ => {
                         let known: Vec<&str> = OTHERS.iter().chain(CONDITIONS).copied().collect();
                         self.unknown(document, key, *at, &known);
@@ -148,9 +157,12 @@ impl Reader {
             self.mistakes.add_if_readable(place, "the rule has no id");
         }
         if !has("action") {
-            self.mistakes.add_if_readable(place, "the rule has no action: pass, drop, count or none");
+            self.mistakes.add_if_readable(place, NO_ACTION);
         }
         let (Some(id), Some(action)) = (common.id, common.action) else { return };
+        if has("to") && common.to.is_none() {
+            return;
+        }
         let rule = Rule {
             id,
             name,
@@ -161,9 +173,20 @@ impl Reader {
             sample,
             tag: common.tag,
             insert,
+            mirror: common.mirror,
+            to: common.to,
         };
         self.set.rules.push(rule);
         self.rules_at.push(place);
+    }
+
+    /// Whether a field that names an exit names one that the capture has, where that is known.
+    pub(super) fn exit(&self, key: &str, node: &Node) -> values::Read<()> {
+        let (Some(exits), "mirror" | "to") = (&self.exits, key) else { return Ok(()) };
+        match text(node)? {
+            name if exits.iter().any(|exit| exit == name) => Ok(()),
+            name => Err(no_exit(name, exits)),
+        }
     }
 
     /// `not`: conditions that must not hold.

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::node::{Node, Value};
+use crate::rules::exits::is_device_name;
 use crate::rules::names::{self, shown};
 use crate::rules::{Kind, PreciseVlan, TcpTest, Vlan, Way};
 
@@ -171,13 +172,7 @@ pub(super) fn way(node: &Node) -> Read<Way> {
 /// The name of a device.
 pub(super) fn device(node: &Node) -> Read<String> {
     let name = text(node)?;
-    // As the kernel has it (dev_valid_name()).
-    let valid = !name.is_empty()
-        && name.len() < 16
-        && name != "."
-        && name != ".."
-        && !name.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace());
-    if !valid {
+    if !is_device_name(name) {
         return Err(format!("'{}' cannot be the name of a device", shown(name)));
     }
     Ok(name.to_owned())

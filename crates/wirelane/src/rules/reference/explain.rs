@@ -9,6 +9,7 @@ use wirelane_datapath::rules::{Facts, judged_flags};
 
 use super::{FoundPattern, Reference, Seen, Watch};
 use crate::rules::compile::action_of;
+use crate::rules::exits::named as named_exits;
 use crate::rules::named;
 use crate::rules::patterns;
 use crate::rules::names::shown;
@@ -36,6 +37,12 @@ pub struct Explanation {
     pub truncate: Option<u32>,
     /// What its record is tagged with.
     pub tag: Option<u32>,
+    /// The exits that get a copy of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mirror: Vec<String>,
+    /// The exit that it is redirected to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// It hits more rules than are looked at; those behind were not asked.
     pub more: bool,
     /// The tests of named sets that rules ask, and whether they hold: exactly, where the kernel's may take what is in
@@ -104,7 +111,10 @@ impl RuleSet {
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
         let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
         let action = action_of(judged.verdict as u8);
+        let exits = self.exits();
         Explanation {
+            mirror: named_exits(&exits, judged.exits & !judged.to),
+            to: named_exits(&exits, judged.to).pop(),
             packet: seen.words(),
             precise_rules: self.precise.len(),
             action,
@@ -143,7 +153,7 @@ struct Explainer<'p, 'q> {
 
 impl Watch for Explainer<'_, '_> {
     fn precise(&mut self, rule: &PreciseRule, exchanged: bool, chosen: bool) {
-        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        let mut does = does(&rule.does(), rule.then, rule.sample, chosen);
         if exchanged {
             does.push_str(", in the other direction");
         }
@@ -159,7 +169,7 @@ impl Watch for Explainer<'_, '_> {
     }
 
     fn hit(&mut self, rule: &Rule, chosen: bool) {
-        let mut does = does(rule.action, rule.then, rule.sample, chosen);
+        let mut does = does(&rule.does(), rule.then, rule.sample, chosen);
         if chosen {
             let mut also = |what: Option<String>| {
                 if let Some(what) = what {
@@ -205,7 +215,7 @@ impl Explainer<'_, '_> {
 }
 
 /// What a rule does with a packet that hits it.
-fn does(action: Action, then: Then, sample: Option<Sample>, chosen: bool) -> String {
+fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> String {
     match sample {
         Some(sample) if !chosen => return format!("drop, as the sample of {sample} does not have it"),
         _ => {}
@@ -266,6 +276,9 @@ impl fmt::Display for Explanation {
             }
         }
         write!(f, "=> {}", self.action)?;
+        if let Some(to) = &self.to {
+            write!(f, " to {}", shown(to))?;
+        }
         match (self.by_default, self.rule_id) {
             (true, _) => write!(f, ", by default")?,
             (false, id) => write!(f, ", by rule {id}")?,
@@ -275,6 +288,9 @@ impl fmt::Display for Explanation {
         }
         if let Some(tag) = self.tag {
             write!(f, ", tagged {tag}")?;
+        }
+        if !self.mirror.is_empty() {
+            write!(f, ", mirrored to {}", shown(&self.mirror.join(", ")))?;
         }
         if self.more {
             write!(f, "; it hits more rules than are looked at")?;

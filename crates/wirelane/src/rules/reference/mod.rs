@@ -28,6 +28,8 @@ pub struct Reference<'s> {
     /// In the order of their ids.
     rules: Vec<&'s Rule>,
     shapes: Vec<Shape>,
+    /// The numbers of the devices that its rules send packets to.
+    exits: Vec<String>,
     counts: Vec<Counts>,
     precise: Vec<PreciseEntry>,
     /// The patterns that rules ask for.
@@ -55,6 +57,8 @@ struct Effect {
     then: Then,
     truncate: Option<u32>,
     tag: Option<u32>,
+    /// Bits of exits: of its copy, and of that which it redirects to.
+    sends: (u8, u8),
 }
 
 /// What is asked while a packet is judged.
@@ -90,6 +94,7 @@ impl<'s> Reference<'s> {
             counts: vec![Counts::default(); rules.len()],
             rules,
             shapes: own_shapes(set),
+            exits: set.exits(),
             precise: set.precise.iter().map(entry).collect(),
             patterns: set.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect(),
             searched: Counts::default(),
@@ -128,7 +133,7 @@ impl<'s> Reference<'s> {
                 count(&mut entry.counts, seen.facts);
                 let chosen = is_chosen(seen, entry.rule.sample);
                 watch.precise(&entry.rule, exchanged, chosen);
-                apply(&mut judged, &entry.rule.effect(), chosen) == Then::Continue
+                apply(&mut judged, &entry.rule.effect(&self.exits), chosen) == Then::Continue
             }
         };
         let mut asked = goes_on;
@@ -152,7 +157,7 @@ impl<'s> Reference<'s> {
             count(&mut self.counts[index], seen.facts);
             let chosen = is_chosen(seen, rule.sample);
             watch.hit(rule, chosen);
-            asked = apply(&mut judged, &rule.effect(), chosen) == Then::Continue;
+            asked = apply(&mut judged, &rule.effect(&self.exits), chosen) == Then::Continue;
             if let (true, Some(insert)) = (chosen, rule.insert) {
                 self.counts[index].inserted += u64::from(self.insert(seen, rule, insert));
             }
@@ -168,6 +173,7 @@ impl<'s> Reference<'s> {
         if judged.verdict == 0 {
             judged.verdict = default_of(self.set.default).into();
         }
+        judged.exits |= judged.to;
         judged
     }
 
@@ -222,14 +228,16 @@ impl PreciseEntry {
 }
 
 impl Rule {
-    fn effect(&self) -> Effect {
-        Effect { id: self.id, action: self.action, then: self.then, truncate: self.truncate, tag: self.tag }
+    fn effect(&self, exits: &[String]) -> Effect {
+        let Rule { id, action, then, truncate, tag, .. } = *self;
+        Effect { id, action, then, truncate, tag, sends: self.sends().bits(exits) }
     }
 }
 
 impl PreciseRule {
-    fn effect(&self) -> Effect {
-        Effect { id: self.id, action: self.action, then: self.then, truncate: self.truncate, tag: self.tag }
+    fn effect(&self, exits: &[String]) -> Effect {
+        let PreciseRule { id, action, then, truncate, tag, .. } = *self;
+        Effect { id, action, then, truncate, tag, sends: self.sends().bits(exits) }
     }
 }
 
@@ -241,6 +249,7 @@ fn is_chosen(seen: &Seen<'_>, sample: Option<Sample>) -> bool {
 fn apply(judged: &mut Judged, effect: &Effect, chosen: bool) -> Then {
     if !chosen {
         judged.verdict = verdict_of(Action::Drop).into();
+        judged.to = 0;
         judged.rule_id = effect.id;
         return Then::Stop;
     }
@@ -251,8 +260,11 @@ fn apply(judged: &mut Judged, effect: &Effect, chosen: bool) -> Then {
         judged.tag = tag;
         judged.flags |= judged_flags::TAGGED;
     }
+    let (mirror, to) = effect.sends;
+    judged.exits |= u32::from(mirror);
     if effect.action != Action::None {
         judged.verdict = verdict_of(effect.action).into();
+        judged.to = to.into();
         judged.rule_id = effect.id;
     } else if judged.rule_id == 0 {
         judged.rule_id = effect.id;

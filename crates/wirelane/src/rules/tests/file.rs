@@ -242,7 +242,10 @@ fn wrong_words_say_in_which_column() {
     let both = of("id=0 port=1,x action=drop");
     assert!(both[0].starts_with("1:4: 0 is not in 1 to"), "{both:?}");
     assert!(both[1].starts_with("1:13: 'x' is not a number"), "{both:?}");
-    assert_eq!(of(""), ["1:1: the rule has no id", "1:1: the rule has no action: pass, drop, count or none"]);
+    assert_eq!(
+        of(""),
+        ["1:1: the rule has no id", "1:1: the rule has no action: pass, drop, count, digest, redirect or none"]
+    );
     assert_eq!(
         of("id=1 action=drop src=@a/b"),
         ["1:22: rules that are not in a file cannot name other files"]

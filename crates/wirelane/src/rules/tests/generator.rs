@@ -28,6 +28,7 @@ pub(super) struct Values {
     pub words: Vec<Vec<u8>>,
 }
 
+/// All but redirect, which precise rules that packets make do not have.
 const ACTIONS: [Action; 5] = [Action::Pass, Action::Drop, Action::Count, Action::Digest, Action::None];
 
 /// The named sets that tests ask: of addresses, and of flows. Each asked in every way there can be makes eight tests.
@@ -223,8 +224,9 @@ fn shape(dice: &mut Dice) -> Shape {
 }
 
 pub(super) fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Rule {
-    let action = *dice.pick(&ACTIONS);
+    let action = action(dice);
     let mut rule = Rule::new(id, action);
+    (rule.mirror, rule.to) = exits(dice, action);
     rule.conditions = (0..dice.below(4)).map(|_| condition(dice, values)).collect();
     if dice.once_in(3) {
         rule.then = Then::Continue;
@@ -242,6 +244,17 @@ pub(super) fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) 
         });
     }
     rule
+}
+
+fn action(dice: &mut Dice) -> Action {
+    if dice.once_in(5) { Action::Redirect } else { *dice.pick(&ACTIONS) }
+}
+
+/// The exits of a rule with this action: for a copy, and for the packet itself.
+fn exits(dice: &mut Dice, action: Action) -> (Option<String>, Option<String>) {
+    let names = ["eth2", "eth3", "eth10", "tap0", "wan", "x", "y", "zz"];
+    let mirror = dice.once_in(4).then(|| dice.one(&names).to_owned());
+    (mirror, (action == Action::Redirect).then(|| dice.one(&names).to_owned()))
 }
 
 fn sample(dice: &mut Dice) -> Option<Sample> {
@@ -398,8 +411,11 @@ fn precise(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Optio
         tunnel: value(Shape::TUNNEL, dice.below(3) as u32),
         both_ways: shape.has(Shape::BOTH_WAYS),
     };
-    let action = *dice.pick(&ACTIONS);
+    let action = action(dice);
+    let (mirror, to) = exits(dice, action);
     Some(PreciseRule {
+        mirror,
+        to,
         then: *dice.pick(&[Then::Stop, Then::Continue]),
         truncate: dice.once_in(4).then(|| 1 + dice.below(1500) as u32),
         sample: sample(dice),

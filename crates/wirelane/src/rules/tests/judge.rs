@@ -47,7 +47,8 @@ struct Both<'s> {
 /// What was decided of how many packets.
 #[derive(Debug, Default)]
 struct Said {
-    verdicts: [u64; 5],
+    verdicts: [u64; 6],
+    sent: u64,
     hits: u64,
     precise: u64,
     made: u64,
@@ -65,7 +66,7 @@ impl<'s> Both<'s> {
         let flat =
             set.compile(device, &[], Room::UNLIMITED).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
         let counts = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
-        let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS)).collect());
+        let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS, &set.exits())).collect());
         assert_eq!(precise.0.len(), set.precise.len(), "each precise rule has a key of its own");
         Both { set, device, flat, counts, precise, reference: Reference::new(set, START_NS) }
     }
@@ -91,6 +92,7 @@ impl<'s> Both<'s> {
         said.tagged += u64::from(ours.flags & judged_flags::TAGGED != 0);
         said.more += u64::from(ours.flags & judged_flags::MORE != 0);
         said.truncated += u64::from(ours.truncate > 0);
+        said.sent += u64::from(ours.exits & !ours.to > 0);
         said.by_default += u64::from(ours.rule_id == 0);
         said.found += u64::from(ours.pattern[0] != 0);
         said.half += u64::from(ours.flags & judged_flags::HALF != 0);
@@ -103,12 +105,13 @@ impl<'s> Both<'s> {
         assert_eq!(ours, self.reference.counts(), "{:#?}", self.set);
         assert_eq!(searched, self.reference.searched(), "{:#?}", self.set);
         said.searched += searched.packets;
+        let exits = self.set.exits();
         let expected: HashMap<PreciseKey, Precise> = self
             .reference
             .precise()
             .iter()
             .map(|entry| {
-                let (key, mut value) = entry.rule.entry(entry.made_ns);
+                let (key, mut value) = entry.rule.entry(entry.made_ns, &exits);
                 if entry.made {
                     value.flags |= rule_flags::MADE;
                     said.made += 1;
@@ -127,11 +130,11 @@ impl<'s> Both<'s> {
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, .. } = said;
-    let [_, pass, drop, absorb, digest] = verdicts;
+    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, sent, .. } = said;
+    let [_, pass, drop, absorb, digest, redirect] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    let kinds = [pass, drop, absorb, digest, hits, precise, made];
-    for often in kinds.into_iter().chain([tagged, truncated, by_default, searched, found]) {
+    let kinds = [pass, drop, absorb, digest, redirect, hits, precise, made];
+    for often in kinds.into_iter().chain([tagged, truncated, by_default, searched, found, sent]) {
         assert!(*often > 500, "{said:?}");
     }
 }

@@ -80,8 +80,8 @@ impl Bytes {
             bytes.u32s(&[rule.id, rule.slot]).u8(rule.verdict).u8(rule.flags).u16(rule.last_clause);
             bytes.u32s(&[rule.truncate, rule.sample, rule.tag]);
             bytes.u32s(&[rule.insert_shape, rule.insert_idle_s, rule.insert_hard_s]);
-            bytes.u8(rule.insert_verdict).u8(rule.insert_flags);
-            bytes.0.extend([0; 26]);
+            bytes.u8(rule.insert_verdict).u8(rule.insert_flags).u8(rule.mirror).u8(rule.to);
+            bytes.0.extend([0; 24]);
         }
         bytes.0.extend(set.member);
         bytes.u32s(&set.search_root).u32s(&[set.search_reach, 0]);
@@ -102,7 +102,7 @@ impl Bytes {
     fn of_entry(entry: &Precise) -> Vec<u8> {
         let mut bytes = Bytes::default();
         bytes.u64s(&[entry.packets, entry.bytes, entry.first_ns, entry.last_ns, entry.made_ns]);
-        bytes.u32s(&[entry.id]).u8(entry.verdict).u8(entry.flags).u16(0);
+        bytes.u32s(&[entry.id]).u8(entry.verdict).u8(entry.flags).u8(entry.mirror).u8(entry.to);
         bytes.u32s(&[entry.truncate, entry.sample, entry.tag, entry.idle_s, entry.hard_s, 0]);
         assert_eq!(bytes.0.len(), size_of::<Precise>());
         bytes.0
@@ -217,13 +217,15 @@ impl Probe {
             flags: word(4),
             hits: word(5),
             pattern: [word(6), word(7), word(8), word(9)],
+            exits: word(10),
+            to: word(11),
         };
         assert_eq!(output.return_value, judged.verdict, "the probe returns the verdict");
         judged
     }
 
     /// The kernel has counted the same, and made the same rules.
-    fn has_counted(&self, reference: &Reference<'_>) {
+    fn has_counted(&self, reference: &Reference<'_>, exits: &[String]) {
         let maps = &self.0.maps;
         for (slot, expected) in reference.counts().iter().enumerate() {
             let ours = maps.probe_counts.lookup(&(slot as u32).to_ne_bytes(), MapFlags::ANY);
@@ -234,7 +236,7 @@ impl Probe {
         let ours = maps.probe_counts.lookup(&searched, MapFlags::ANY).expect("the map is readable");
         assert_eq!(ours, Some(Bytes::of_counts(&reference.searched())), "{:?}", reference.searched());
         for entry in reference.precise() {
-            let (key, mut value) = entry.rule.entry(entry.made_ns);
+            let (key, mut value) = entry.rule.entry(entry.made_ns, exits);
             value.flags |= if entry.made { rule_flags::MADE } else { 0 };
             let counts = entry.counts;
             (value.packets, value.bytes) = (counts.packets, counts.bytes);
@@ -270,7 +272,8 @@ fn the_kernel_decides_what_the_conditions_say() {
         let rules = if turn % 20 == 0 { 200 } else { dice.below(40) };
         let set = generator::set(&mut dice, &values, rules);
         let flat = set.compile("eth0", &[], ROOM).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
-        let entries: Vec<_> = set.precise.iter().map(|rule| rule.entry(START_NS)).collect();
+        let exits = set.exits();
+        let entries: Vec<_> = set.precise.iter().map(|rule| rule.entry(START_NS, &exits)).collect();
         probe.use_set(&set, &flat, &entries);
         let mut reference = Reference::new(&set, START_NS);
         let mut now_ns = START_NS;
@@ -289,7 +292,7 @@ fn the_kernel_decides_what_the_conditions_say() {
             assert_eq!(ours, expected, "inner {inner}, {facts:?}: {parsed:#?} and {set:#?}");
             hits += expected.hits;
         }
-        probe.has_counted(&reference);
+        probe.has_counted(&reference, &exits);
         precise += reference.precise().iter().map(|entry| entry.counts.packets).sum::<u64>();
         made += reference.precise().iter().filter(|entry| entry.made).count();
     }

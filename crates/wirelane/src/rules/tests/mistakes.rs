@@ -136,8 +136,10 @@ fn values_that_are_wrong() {
         ("sample-by = \"flow\"\nsample = 0", "5:10: 0 is not in 1 to"),
         ("tag = 4294967296", "4:7: 4294967296 is not in 0 to 4294967295"),
         ("name = 7", "4:8: this is a number, not a string"),
-        ("mirror = \"eth1\"", "4:1: 'mirror' cannot be done yet; there are pass, drop, count, digest, none"),
-        ("redirect = \"eth1\"", "4:1: 'redirect' cannot be done yet"),
+        ("mirror = \"a/b\"", "4:10: 'a/b' cannot be the name of a device"),
+        ("mirror = [\"eth1\"]", "4:10: this is an array, not a string"),
+        ("redirect = \"eth1\"", "4:1: unknown field 'redirect'"),
+        ("digest = \"x\"", "4:1: unknown field 'digest'"),
         ("insert = 5", "4:10: this is a number: write insert = { idle = 60 }"),
         ("insert = { fields = [] }", "4:21: the list is empty"),
         ("insert = { fields = \"sorc\" }", "4:21: 'sorc' is not known here; did you mean 'src'?"),
@@ -146,13 +148,12 @@ fn values_that_are_wrong() {
         ("insert = { idle = \"5x\" }", "4:19: '5x' is not a time; write seconds"),
         ("insert = { idle = \"400d\" }", "4:19: '400d' is not within a second and a year"),
         ("insert = { idle = \"99999999d\" }", "4:19: '99999999d' is not a time"),
-        ("insert = { action = \"redirect\" }", "4:21: 'redirect' cannot be done yet"),
         ("insert = { fields = [\"vlan\"], both-ways = true }", "1:1: the rule to insert is for both ways"),
         ("idle = 60", "4:1: unknown field 'idle'"),
     ] {
         has(&rule(fields), &[expected]);
     }
-    has("[[rule]]\nid = 1\naction = \"mirror\"\n", &["3:10: 'mirror' cannot be done yet"]);
+    has("[[rule]]\nid = 1\naction = \"mirror\"\n", &["3:10: 'mirror' is not known here"]);
     has("[[rule]]\nid = 0\naction = \"drop\"\n", &["2:6: 0 is not in 1 to 4294967295"]);
     let long = "x".repeat(65);
     has(&rule(&format!("name = \"{long}\"")), &["1:1: its name has more than 64 letters"]);

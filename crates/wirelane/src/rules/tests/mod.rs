@@ -9,6 +9,7 @@
 //! judge         compiled sets against the reference, over made-up packets and the corpus
 //! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
+//! exits         rules that send packets to other devices
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
 //! patterns      patterns, the same way, and what is found where payloads begin, end and are cut
@@ -17,6 +18,7 @@
 //! ```
 
 mod applications;
+mod exits;
 mod explain;
 mod file;
 mod generator;

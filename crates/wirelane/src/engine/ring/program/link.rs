@@ -116,8 +116,7 @@ pub(super) fn load(
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
     });
     let mut open = open.map_err(|e| unlinkable(new, &e, &heard))?;
-    let mut owners = None;
-    let mut objects = None;
+    let mut unused = Vec::new();
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
@@ -128,10 +127,8 @@ pub(super) fn load(
         } else if own.starts_with("wl_") {
             let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
             map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;
-            match own.as_str() {
-                "wl_owners" => owners = Some(theirs),
-                "wl_programs" => objects = Some(theirs),
-                _ => {}
+            if ["wl_owners", "wl_programs", "wl_exits"].contains(&own.as_str()) {
+                unused.push(theirs);
             }
         }
     }
@@ -188,8 +185,8 @@ pub(super) fn load(
                 )));
             }
         }
-        // Not looked at by the program, and found through it.
-        for map in [owners, objects].into_iter().flatten() {
+        // Not looked at by the program (the last by tc's alone), and found through it.
+        for map in unused {
             attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
         }
         Ok(())

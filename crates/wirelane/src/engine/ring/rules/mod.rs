@@ -37,6 +37,7 @@ pub(crate) use self::named::has;
 use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;
+use crate::exits::Exit;
 use crate::in_force::{Draft, Page, Put, RulesRoom, Target, add};
 use crate::{Error, Result};
 
@@ -71,6 +72,8 @@ pub(crate) struct GroupRules {
     instance: Arc<Instance>,
     group: usize,
     device: String,
+    /// The names of the devices that rules may send packets to.
+    exits: Vec<String>,
     room: RulesRoom,
     sets: [SetMemory; PER_GROUP],
     counts: Mapping,
@@ -162,6 +165,7 @@ impl GroupRules {
         group: usize,
         device: &str,
         (room, named): (RulesRoom, Arc<KernelSets>),
+        exits: &[Exit],
         place: Arc<Token>,
     ) -> Result<GroupRules> {
         let slots = instance.lanes * room.slots();
@@ -170,6 +174,7 @@ impl GroupRules {
             instance: Arc::clone(instance),
             group,
             device: device.to_owned(),
+            exits: exits.iter().map(|exit| exit.name.clone()).collect(),
             room,
             sets: [SetMemory::new(&room)?, SetMemory::new(&room)?],
             counts,
@@ -258,8 +263,12 @@ impl Target for GroupRules {
         self.room
     }
 
+    fn exits(&self) -> &[String] {
+        &self.exits
+    }
+
     fn prepare(&self, draft: &Draft) -> Result<()> {
-        let set = draft.compile(&self.device, &self.room)?;
+        let set = draft.compile(&self.device, &self.exits, &self.room)?;
         let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
         let search = self.named.search(&set.search)?;
         if self.unsettled.load(Ordering::Relaxed) {

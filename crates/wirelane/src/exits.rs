@@ -1,0 +1,58 @@
+//! Exits: the devices that the rules of a capture may send packets to ([`crate::Builder::exits`]). They are looked up
+//! when the capture starts, in its network namespace and with its rights, since rules can be changed later by whoever
+//! may use its control socket.
+
+use serde::Serialize;
+use wirelane_datapath::rules::MAX_EXITS;
+
+use crate::device::{Device, Link, Selected};
+use crate::{Error, Result};
+
+/// An exit that has been looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// As it was asked for, which is what rules call it.
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
+}
+
+/// The line of one exit: what was sent there, beside the ledger's columns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExitLine {
+    /// The device, as rules call it.
+    pub exit: String,
+    /// Packets and copies that the kernel took for it.
+    pub sent: u64,
+    /// Those that it did not take: the device was gone or down, or there was no room for more.
+    pub unsent: u64,
+}
+
+/// Looks up exits of a capture on these devices.
+///
+/// # Errors
+/// [`Error::UnknownDevice`], or [`Error::BadOption`] for a device that cannot be an exit.
+pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exit>> {
+    let bad = |reason: String| Err(Error::BadOption { option: "--exits", reason });
+    if names.len() > MAX_EXITS {
+        return bad(format!("{} devices are more than {MAX_EXITS}, the most that there can be", names.len()));
+    }
+    let mut exits: Vec<Exit> = Vec::new();
+    for name in names {
+        let Some(link) = Link::find(name)? else {
+            // It says which there are.
+            Device::open(name)?;
+            continue;
+        };
+        if link.flags & libc::IFF_LOOPBACK as u32 != 0 {
+            return bad(format!("{name} is a loopback device, whose packets come back to this host"));
+        }
+        if captured.iter().any(|one| one.device.ifindex == link.ifindex) {
+            return bad(format!("{name} is captured: its packets would go back where they came from"));
+        }
+        if let Some(same) = exits.iter().find(|exit| exit.ifindex == link.ifindex) {
+            return bad(format!("{} and {name} are one device: name it once", same.name));
+        }
+        exits.push(Exit { name: name.clone(), ifindex: link.ifindex });
+    }
+    Ok(exits)
+}
