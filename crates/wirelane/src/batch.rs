@@ -3,9 +3,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use wirelane_datapath::layout::{
-    FOUND_MORE, Found, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
-};
+use wirelane_datapath::layout::{FOUND_MORE, Found, RECORD_HEADER, RecordHeader, Tail, flags, record_kind};
 use wirelane_datapath::rules::{Judged, judged_flags};
 
 use crate::record::Record;

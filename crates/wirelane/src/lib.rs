@@ -88,9 +88,7 @@ pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
 pub use error::{Error, Result};
-pub use in_force::{
-    Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
-};
+pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;

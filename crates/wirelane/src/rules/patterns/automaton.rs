@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::noncontiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
-use wirelane_datapath::search::{HIT, NONE, Output, Search};
+use wirelane_datapath::search::{HIT, Output, Search};
 
 use super::Patterns;
 
@@ -180,7 +180,7 @@ impl Tree {
 mod tests {
     use aho_corasick::AhoCorasick;
     use proptest::prelude::*;
-    use wirelane_datapath::search::PAGE;
+    use wirelane_datapath::search::{NONE, PAGE};
 
     use super::*;
     use crate::rules::Pattern;

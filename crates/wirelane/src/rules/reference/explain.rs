@@ -246,7 +246,11 @@ impl fmt::Display for Explanation {
             };
             let all: Vec<String> = self.patterns.iter().map(found).collect();
             let (shown, more) = (all.len().min(SHOWN), all.len().saturating_sub(SHOWN));
-            write!(f, "payload: {}", if all.is_empty() { "no pattern".to_owned() } else { all[..shown].join("; ") })?;
+            write!(
+                f,
+                "payload: {}",
+                if all.is_empty() { "no pattern".to_owned() } else { all[..shown].join("; ") }
+            )?;
             if more > 0 {
                 write!(f, "; and {more} more")?;
             }

@@ -353,7 +353,8 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
             data.extend(if turn % 2 == 0 { &b"z needles"[..] } else { &[] });
             let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
             let parsed = native::parse(LinkType::Ethernet, &data, true);
-            let expected = reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+            let expected =
+                reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
             assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "at {at}");
             half += u64::from(expected.flags & judged_flags::HALF != 0);
             found += u64::from(expected.pattern[0] != 0);
