@@ -39,8 +39,8 @@
  * One dimension is met last, and seldom: the payload (WL_DIM_PAYLOAD), which has to be searched for patterns
  * first (search.h). Its classes do not choose the words that are looked at, and it is no clause's home. Only
  * where the first clause that is left asks about it (the class wl_rule_field.absent has all that do) is the
- * packet searched, once; then its class is ANDed to the others. So a packet is not searched that a rule before
- * has decided about, or that no such rule would fit anyway.
+ * packet searched, once; then its class is ANDed to the others. So a packet is not searched that a rule
+ *before has decided about, or that no such rule would fit anyway.
  *
  * Rust mirrors the structs in crates/datapath/src/rules.rs; a test holds the two together.
  */
@@ -124,12 +124,12 @@ struct wl_rule_node {
 	__u32 next[256];
 };
 
-#define WL_SEARCH_BYTES	  16384 /* of a payload that are searched, at most */
-#define WL_SEARCH_BLOCK	  128	/* bytes that are searched in one go */
-#define WL_SEARCH_OUTPUTS 1024	/* ends of patterns that are looked at in one packet, at most */
-#define WL_SEARCH_AT_ONCE 128	/* patterns that end at one place, at most */
-#define WL_SEARCH_FOUND	  4	/* ids of patterns in a record */
-#define WL_SEARCH_PAGE	  64	/* states, and outputs, in one element of a map */
+#define WL_SEARCH_BYTES	  16384	      /* of a payload that are searched, at most */
+#define WL_SEARCH_BLOCK	  128	      /* bytes that are searched in one go */
+#define WL_SEARCH_OUTPUTS 1024	      /* ends of patterns that are looked at in one packet, at most */
+#define WL_SEARCH_AT_ONCE 128	      /* patterns that end at one place, at most */
+#define WL_SEARCH_FOUND	  4	      /* ids of patterns in a record */
+#define WL_SEARCH_PAGE	  64	      /* states, and outputs, in one element of a map */
 #define WL_SEARCH_HIT	  0x80000000u /* of wl_search_node.next: patterns end in that state */
 #define WL_SEARCH_NONE	  0xffffffffu /* wl_rule_set.search_root: there are no such patterns */
 
@@ -230,9 +230,9 @@ struct wl_rule_set {
 	__u32 clauses;	       /* of the set; bits beyond are 0 in all classes */
 	__u32 rules;	       /* of the set */
 	__u32 default_verdict; /* WL_VERDICT_PASS or WL_VERDICT_DROP */
-	__u32 used;   /* bit per dimension that some clause asks about; the others are not looked at */
-	__u32 shapes; /* of precise rules, in `shape` */
-	__u32 slots;  /* counters of each lane, of which a rule's slot is one */
+	__u32 used;	   /* bit per dimension that some clause asks about; the others are not looked at */
+	__u32 shapes;	   /* of precise rules, in `shape` */
+	__u32 slots;	   /* counters of each lane, of which a rule's slot is one */
 	__u32 search_slot; /* of them: what searching has done (wl_search_count()) */
 	struct wl_rule_field dims[WL_RULE_DIMS];
 	__u32 shape[WL_RULE_SHAPES]; /* WL_SHAPE_*, in the order in which they are looked for */
@@ -313,11 +313,11 @@ struct wl_judged {
 	__u32 rule_id;	/* 0: no rule was hit */
 	__u32 truncate; /* WL_RULE_NO_LIMIT: not */
 	__u32 tag;
-	__u32 flags; /* WL_JUDGED_* */
-	__u32 hits;  /* wildcard rules */
+	__u32 flags;			/* WL_JUDGED_* */
+	__u32 hits;			/* wildcard rules */
 	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, as they were found; 0 behind the last */
-	__u32 exits; /* bit per exit: the packet is sent there */
-	__u32 to;    /* of these, the one that it is redirected to; 0: none */
+	__u32 exits;			/* bit per exit: the packet is sent there */
+	__u32 to;			/* of these, the one that it is redirected to; 0: none */
 };
 
 /* What a packet is judged by beside what was parsed. */

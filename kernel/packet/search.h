@@ -146,7 +146,8 @@ static __always_inline void wl_search_walk(const struct wl_rule_env *env, struct
 	number = state / WL_SEARCH_PAGE;
 	page = wl_search_page(env, number);
 #ifdef __bpf__
-	/* The verifier forgets how a turn went when it has seen many at one place: it is to see fewer at more. */
+	/* The verifier forgets how a turn went when it has seen many at one place: it is to see fewer at
+	 * more. */
 #pragma clang loop unroll_count(8)
 #endif
 	for (i = 0; page && i < WL_SEARCH_BLOCK; i++) {

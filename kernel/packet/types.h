@@ -71,13 +71,13 @@ enum wl_tunnel {
 #define WL_PKT_INNER	0x80 /* the chosen headers are the inner ones (records only) */
 
 /* The high byte of wl_record.flags */
-#define WL_REC_SNAPPED	   0x0100 /* cap_len < wire_len because of the snap length, or of a rule */
-#define WL_REC_EGRESS	   0x0200 /* the packet was leaving the device */
-#define WL_REC_GSO	   0x0400 /* a segmentation-offload packet: longer than anything on the wire */
-#define WL_REC_HW_CLOCK	   0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
-#define WL_REC_BATCH_CLOCK 0x1000 /* ts_ns is one reading for all packets that were handled in one go */
-#define WL_REC_TAGGED	   0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
-#define WL_REC_FOUND	   0x4000 /* patterns were found in the payload: struct wl_found follows that */
+#define WL_REC_SNAPPED	     0x0100 /* cap_len < wire_len because of the snap length, or of a rule */
+#define WL_REC_EGRESS	     0x0200 /* the packet was leaving the device */
+#define WL_REC_GSO	     0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+#define WL_REC_HW_CLOCK	     0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
+#define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one reading for all packets that were handled in one go */
+#define WL_REC_TAGGED	     0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
+#define WL_REC_FOUND	     0x4000 /* patterns were found in the payload: struct wl_found follows that */
 #define WL_REC_HALF_SEARCHED 0x8000 /* not all of the payload was searched that should have been */
 
 /* One network layer with its transport header. 72 bytes. */

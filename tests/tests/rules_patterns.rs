@@ -78,7 +78,10 @@ fn records_say_what_was_found((engine, hook): (Engine, HookChoice)) {
     assert!(ledger.balances(), "{ledger:?}");
     let turns = SENT / 256;
     assert_eq!((all, ledger.total.absorbed, ledger.total.lost), (SENT - 10 * turns, 10 * turns, 0));
-    assert_eq!((stats.searches.packets, stats.searches.found, stats.searches.half), (31 * turns, 31 * turns, 0));
+    assert_eq!(
+        (stats.searches.packets, stats.searches.found, stats.searches.half),
+        (31 * turns, 31 * turns, 0)
+    );
 }
 
 #[test]

@@ -90,9 +90,7 @@ pub use engine::file::{
 };
 pub use error::{Error, Result};
 pub use exits::ExitLine;
-pub use in_force::{
-    Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
-};
+pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;

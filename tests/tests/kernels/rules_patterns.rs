@@ -142,10 +142,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     assert_eq!(ask(bench, &child, &["stats"])["rules"].as_array().unwrap().len(), 3);
 
     // Under traffic: whatever else is searched for, all that is sent has one of them.
-    let whole = [
-        all(folder.path(), "all", "WLn1\n", 1),
-        all(folder.path(), "more", "WLn\nn1\n", 3000),
-    ];
+    let whole = [all(folder.path(), "all", "WLn1\n", 1), all(folder.path(), "more", "WLn\nn1\n", 3000)];
     ask(bench, &child, &["load", &whole[0]]);
     let before = ask(bench, &child, &["stats"]);
     let packets = 4 * PACKETS;

@@ -6,7 +6,9 @@ use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
     self, Balance, Exits, Group, Instance, Reader, Ring, Tally, group_flags, steering,
 };
-use wirelane_datapath::layout::{FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind};
+use wirelane_datapath::layout::{
+    FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind,
+};
 use wirelane_datapath::native::{self, Field, constants, layout};
 use wirelane_datapath::{members, rules, search};
 

@@ -133,7 +133,7 @@ impl Client {
     /// [`Error::Control`].
     pub fn stats(&mut self) -> Result<RuleStats> {
         match self.ask(Ask::Stats)? {
-            Answer::Stats(stats) => Ok(stats),
+            Answer::Stats(stats) => Ok(*stats),
             other => Err(self.odd(&other)),
         }
     }

@@ -68,7 +68,7 @@ pub(super) struct Reply {
 pub(super) enum Answer {
     Status(Status),
     Changed(Changed),
-    Stats(RuleStats),
+    Stats(Box<RuleStats>),
     Precise {
         rules: Vec<PreciseLine>,
         next: Option<Position>,

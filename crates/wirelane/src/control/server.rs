@@ -185,7 +185,7 @@ fn answer(ask: Ask, in_force: &InForce, status: &Status) -> Answer {
         Ask::Add { rules, precise } => in_force.extend(rules, precise).map(Answer::Changed),
         Ask::Remove { ids, precise } => in_force.remove(&ids, &precise).map(Answer::Changed),
         Ask::Flush { all } => in_force.flush(all).map(Answer::Changed),
-        Ask::Stats => in_force.stats().map(Answer::Stats),
+        Ask::Stats => in_force.stats().map(|stats| Answer::Stats(Box::new(stats))),
         Ask::Precise { from } => in_force.precise((from.device, from.at)).map(|(rules, next)| {
             Answer::Precise { rules, next: next.map(|(device, at)| Position { device, at }) }
         }),

@@ -44,7 +44,9 @@ use self::slots::Slots;
 pub(crate) use self::stats::add;
 pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats, Searches};
 pub(crate) use self::target::{Page, Put, Target};
-use crate::rules::{self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape};
+use crate::rules::{
+    self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape,
+};
 use crate::{Error, Result};
 
 /// How the times of packets relate to UTC.

@@ -97,7 +97,9 @@ fn tables(dice: &mut Dice) -> FlatSet {
     set.used |= if dice.once_in(2) { 1 << dim::PAYLOAD } else { 0 };
     let states = PAGES * search::PAGE;
     set.search_slot = dice.below(2 * MAX_RULES) as u32;
-    set.search_root.iter_mut().for_each(|root| *root = *dice.pick(&[0, states as u32 - 1, search::NONE, 1 << 20]));
+    set.search_root
+        .iter_mut()
+        .for_each(|root| *root = *dice.pick(&[0, states as u32 - 1, search::NONE, 1 << 20]));
     set.search_reach = *dice.pick(&[0, 7, 200, u32::MAX]);
     // Of sets that are not there.
     set.member.iter_mut().for_each(|member| *member = dice.next() as u8);
@@ -146,7 +148,8 @@ fn any_tables_have_one_result() {
             let facts = dice::facts(&mut dice, &mut now, 1_000_000);
             let inner = dice.once_in(2);
             let parsed = native::parse(LINK, &packet, true);
-            let judged = judge(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
+            let judged =
+                judge(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
             hits += judged.hits;
             none += u32::from(judged.hits == 0);
             if let Some(probe) = &probe {

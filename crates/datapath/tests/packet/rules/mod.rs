@@ -72,7 +72,13 @@ impl<'a> Trio<'a> {
         let parsed = native::parse(link, data, true);
         let context = || format!("inner {inner}, {facts:?}, {data:02x?}, {parsed:?}");
         let expected = self.reference.judge(&parsed, inner, facts);
-        let judged = judge(&self.flat, &self.counts, &mut self.entries, Packet { parsed: &parsed, data, inner }, facts);
+        let judged = judge(
+            &self.flat,
+            &self.counts,
+            &mut self.entries,
+            Packet { parsed: &parsed, data, inner },
+            facts,
+        );
         assert_eq!(judged, expected, "native left, reference right: {}", context());
         if let Some(probe) = self.probe {
             let kernel = probe.judge(link, data, inner, facts);

@@ -150,7 +150,13 @@ pub fn flatten(rules: &[ModelRule], default_verdict: u8, shapes: &[u32]) -> Flat
             pad: 0,
         };
     }
-    FlatSet { set, nodes: tables.nodes, classes: tables.classes, members: Members::default(), search: Arc::new(Search::none()) }
+    FlatSet {
+        set,
+        nodes: tables.nodes,
+        classes: tables.classes,
+        members: Members::default(),
+        search: Arc::new(Search::none()),
+    }
 }
 
 struct Tables {

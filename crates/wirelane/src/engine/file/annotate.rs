@@ -23,12 +23,7 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
 }
 
 /// What the rules in force decide of a packet of an interface of this device.
-pub(super) fn judge(
-    judge: &mut Judge,
-    device: &str,
-    packet: Packet<'_>,
-    header: &RecordHeader,
-) -> Judged {
+pub(super) fn judge(judge: &mut Judge, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Judged {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,

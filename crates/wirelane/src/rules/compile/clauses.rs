@@ -6,8 +6,8 @@ use std::sync::Arc;
 use wirelane_datapath::rules::{DIMS_USED, MAX_MEMBERS, MAX_PATTERNS, NO_VLAN, dim, kind};
 
 use super::ranges::Ranges;
-use crate::rules::{named, patterns};
 use crate::rules::{Addresses, Condition, Kind, Rule, Test, Vlan, Way};
+use crate::rules::{named, patterns};
 
 /// What a clause asks of a dimension.
 #[derive(Clone, Debug)]

@@ -26,7 +26,9 @@ impl Reader {
                 "depth" => number(node, 1..=u32::MAX).map(|read| depth = Some(read)),
                 "text" | "hex" | "file" => {
                     let read = match key.as_str() {
-                        "text" => self.each_pattern(document, node, |text| Ok(Pattern(text.as_bytes().to_vec()))),
+                        "text" => {
+                            self.each_pattern(document, node, |text| Ok(Pattern(text.as_bytes().to_vec())))
+                        }
                         "hex" => self.each_pattern(document, node, Pattern::of_hex),
                         _ => self.pattern_files(document, node),
                     };
@@ -42,7 +44,8 @@ impl Reader {
         }
         let has = |key| node.entry(key).is_some();
         if !has("name") {
-            self.mistakes.add_if_readable(place, "the patterns have no name, by which rules could ask for them");
+            self.mistakes
+                .add_if_readable(place, "the patterns have no name, by which rules could ask for them");
         }
         if !has("id") {
             self.mistakes.add_if_readable(place, "the patterns have no id: the number of the first of them");

@@ -118,7 +118,11 @@ impl Application {
         if let Application::RtpType(ranges) = self {
             let wrong = |range: &RangeInclusive<u8>| range.is_empty() || *range.end() > 127;
             let reason = || "payload types of RTP are 0 to 127, in order".to_owned();
-            return if ranges.is_empty() { Some(String::new()) } else { ranges.iter().any(wrong).then(reason) };
+            return if ranges.is_empty() {
+                Some(String::new())
+            } else {
+                ranges.iter().any(wrong).then(reason)
+            };
         }
         if self.texts().is_empty() {
             return Some(String::new());
@@ -153,9 +157,9 @@ impl Application {
                 "CONNECT" => vec!["CONNECT ".to_owned()],
                 _ => ["/", "http://", "https://", "*"].map(|target| format!("{method} {target}")).into(),
             })),
-            Application::HttpHost(hosts) => {
-                somewhere(each(hosts, &|host| [": ", ":"].map(|colon| format!("\r\nHost{colon}{host}")).into()))
-            }
+            Application::HttpHost(hosts) => somewhere(each(hosts, &|host| {
+                [": ", ":"].map(|colon| format!("\r\nHost{colon}{host}")).into()
+            })),
             Application::HttpStatus(all) => first(each(all, &|status| {
                 let status = status.trim_end_matches('x');
                 ["1.0", "1.1"].map(|version| format!("HTTP/{version} {status}")).into()
@@ -169,7 +173,8 @@ impl Application {
             Application::RtpType(ranges) => {
                 // Version 2; padding, extension and contributing sources are free, and so is the marker.
                 let kinds = (0..=127u8).filter(|kind| ranges.iter().any(|range| range.contains(kind)));
-                let heads = |kind| (0x80..=0xbf).flat_map(move |head| [vec![head, kind], vec![head, 0x80 | kind]]);
+                let heads =
+                    |kind| (0x80..=0xbf).flat_map(move |head| [vec![head, kind], vec![head, 0x80 | kind]]);
                 kinds.flat_map(heads).map(beginning).collect()
             }
         }

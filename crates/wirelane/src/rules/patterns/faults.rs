@@ -51,7 +51,10 @@ impl RuleSet {
             fault(None, format!("there are {count} patterns, more than {MOST_PATTERNS}"));
         }
         if self.patterns.len() > MOST_TABLES {
-            fault(None, format!("there are {} tables of patterns, more than {MOST_TABLES}", self.patterns.len()));
+            fault(
+                None,
+                format!("there are {} tables of patterns, more than {MOST_TABLES}", self.patterns.len()),
+            );
             return;
         }
         for (index, patterns) in self.patterns.iter().enumerate() {
@@ -95,8 +98,9 @@ impl RuleSet {
                 let suffixes = (0..bytes.len()).map(|from| (patterns.nocase, bytes[from..].to_vec()));
                 let count: usize = suffixes.filter_map(|suffix| ends.get(&suffix)).sum();
                 if count > AT_ONCE {
-                    let reason =
-                        format!("{count} patterns end where pattern {id} does, more than {AT_ONCE}; leave some out");
+                    let reason = format!(
+                        "{count} patterns end where pattern {id} does, more than {AT_ONCE}; leave some out"
+                    );
                     return fault(Some(Which::Patterns(index)), reason);
                 }
             }

@@ -57,7 +57,10 @@ impl Pattern {
         let digits: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         let not_hex = |letter: &&char| !letter.is_ascii_hexdigit();
         if let Some(letter) = digits.iter().find(not_hex) {
-            return Err(format!("'{}' is not a hexadecimal digit; write \"de ad be ef\"", letter.escape_debug()));
+            return Err(format!(
+                "'{}' is not a hexadecimal digit; write \"de ad be ef\"",
+                letter.escape_debug()
+            ));
         }
         if digits.len() % 2 == 1 {
             return Err(format!("'{}' has an odd number of digits; each byte has two", shown(text)));

@@ -11,8 +11,8 @@ use super::{FoundPattern, Reference, Seen, Watch};
 use crate::rules::compile::action_of;
 use crate::rules::exits::named as named_exits;
 use crate::rules::named;
-use crate::rules::patterns;
 use crate::rules::names::shown;
+use crate::rules::patterns;
 use crate::rules::{Action, Condition, Patterns, PreciseRule, Rule, RuleSet, Sample, Then};
 
 /// The most patterns that are shown as text.
@@ -248,12 +248,15 @@ impl fmt::Display for Explanation {
             writeln!(f, "sets: {}", self.sets.iter().map(test).collect::<Vec<_>>().join("; "))?;
         }
         if self.searched {
-            let found = |found: &FoundPattern| {
-                format!("{} ({}) at byte {}", found.words(), found.pattern, found.at)
-            };
+            let found =
+                |found: &FoundPattern| format!("{} ({}) at byte {}", found.words(), found.pattern, found.at);
             let all: Vec<String> = self.patterns.iter().map(found).collect();
             let (shown, more) = (all.len().min(SHOWN), all.len().saturating_sub(SHOWN));
-            write!(f, "payload: {}", if all.is_empty() { "no pattern".to_owned() } else { all[..shown].join("; ") })?;
+            write!(
+                f,
+                "payload: {}",
+                if all.is_empty() { "no pattern".to_owned() } else { all[..shown].join("; ") }
+            )?;
             if more > 0 {
                 write!(f, "; and {more} more")?;
             }

@@ -266,10 +266,13 @@ impl<'p> Seen<'p> {
             fields.vlan = Some(self.vlan().map_or(PreciseVlan::Untagged, PreciseVlan::Id));
         }
         if shape.has(Shape::MPLS) {
-            fields.mpls = Some((self.packet.parsed.flags & flags::MPLS != 0).then_some(self.packet.parsed.mpls_label)?);
+            fields.mpls =
+                Some((self.packet.parsed.flags & flags::MPLS != 0).then_some(self.packet.parsed.mpls_label)?);
         }
         if shape.has(Shape::TUNNEL) {
-            fields.tunnel = Some((self.packet.parsed.flags & flags::TUNNEL != 0).then_some(self.packet.parsed.tunnel_id)?);
+            fields.tunnel = Some(
+                (self.packet.parsed.flags & flags::TUNNEL != 0).then_some(self.packet.parsed.tunnel_id)?,
+            );
         }
         Some(fields)
     }

@@ -9,14 +9,24 @@ fn application_fields_are_found_where_they_stand() {
         (
             "http-method = [\"GET\", \"CONNECT\"]",
             &[b"GET / HTTP/1.1\r\n", b"GET http://a/ HTTP/1.1\r\n", b"CONNECT a:443 HTTP/1.1\r\n"],
-            &[b" GET / HTTP/1.1\r\n", b"get / HTTP/1.1\r\n", b"GETS / HTTP/1.1\r\n", b"POST /GET / \r\n", b""],
+            &[
+                b" GET / HTTP/1.1\r\n",
+                b"get / HTTP/1.1\r\n",
+                b"GETS / HTTP/1.1\r\n",
+                b"POST /GET / \r\n",
+                b"",
+            ],
         ),
         (
             "http-host = \"www.\"",
             &[b"GET / HTTP/1.1\r\nHost: www.a\r\n", b"GET / HTTP/1.1\r\nA: b\r\nhost:WWW.b\r\n"],
             &[b"GET / HTTP/1.1\r\nHost: a.www.\r\n", b"GET /?Host: www. HTTP/1.1\r\n"],
         ),
-        ("http-status = 404", &[b"HTTP/1.1 404 Not Found\r\n", b"HTTP/1.0 404\r\n"], &[b"HTTP/1.1 403 No\r\n"]),
+        (
+            "http-status = 404",
+            &[b"HTTP/1.1 404 Not Found\r\n", b"HTTP/1.0 404\r\n"],
+            &[b"HTTP/1.1 403 No\r\n"],
+        ),
         (
             "http-status = [\"4xx\", 500]",
             &[b"HTTP/1.1 404 Not Found\r\n", b"HTTP/1.1 500 \r\n"],

@@ -244,7 +244,10 @@ fn wrong_words_say_in_which_column() {
     assert!(both[1].starts_with("1:13: 'x' is not a number"), "{both:?}");
     assert_eq!(
         of(""),
-        ["1:1: the rule has no id", "1:1: the rule has no action: pass, drop, count, digest, redirect or none"]
+        [
+            "1:1: the rule has no id",
+            "1:1: the rule has no action: pass, drop, count, digest, redirect or none"
+        ]
     );
     assert_eq!(
         of("id=1 action=drop src=@a/b"),

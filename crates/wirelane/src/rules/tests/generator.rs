@@ -8,8 +8,9 @@ use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
 use wirelane_datapath::rules::Facts;
 
 use crate::rules::{
-    Action, Addresses, Application, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns, Policy,
-    PreciseFields, PreciseRule, PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
+    Action, Addresses, Application, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns,
+    Policy, PreciseFields, PreciseRule, PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test,
+    Then, Vlan, Way,
 };
 use crate::testing::Dice;
 
@@ -53,8 +54,7 @@ impl Values {
         values.ethertypes.extend([0x0800, 0x0806, 0x86dd, dice.next() as u16]);
         for _ in 0..12 {
             // Of few letters, so that they are parts of each other.
-            let length = 1 + dice.below(5);
-            values.words.push((0..length).map(|_| *dice.pick(b"abAB\x00")).collect());
+            values.words.push((0..1 + dice.below(5)).map(|_| *dice.pick(b"abAB\x00")).collect());
         }
         values.tcp_flags.extend([0x02, 0x12, 0x10, 0x18, 0x11, 0x04, dice.next() as u8]);
         for _ in 0..6 {
@@ -86,8 +86,7 @@ impl Values {
     pub fn take_words(&mut self, dice: &mut Dice, data: &[u8]) {
         for _ in 0..2 {
             let from = dice.below(data.len());
-            let longest = if dice.once_in(3) { 40 } else { 5 };
-            let length = 1 + dice.below(longest);
+            let length = 1 + (dice.next() % if dice.once_in(3) { 40 } else { 5 }) as usize;
             self.words.push(data[from..data.len().min(from + length)].to_vec());
         }
     }
@@ -331,8 +330,17 @@ fn application(dice: &mut Dice) -> Application {
 
 /// Beginnings of payloads that have such fields, or nearly.
 const BEGINNINGS: &[&[u8]] = &[
-    b"GET /", b"POST *", b"GET x", b"\r\nhOsT: aB", b"\r\nHost:ab", b"GET / \r\ni: a\r\n", b"\r\nCall-ID:a\r\n", b"\x80\x00",
-    b"\xbf\xe1", b"\x80\x04", b"\x40\x00",
+    b"GET /",
+    b"POST *",
+    b"GET x",
+    b"\r\nhOsT: aB",
+    b"\r\nHost:ab",
+    b"GET / \r\ni: a\r\n",
+    b"\r\nCall-ID:a\r\n",
+    b"\x80\x00",
+    b"\xbf\xe1",
+    b"\x80\x04",
+    b"\x40\x00",
 ];
 
 fn named(dice: &mut Dice, names: &[&str]) -> Vec<String> {

@@ -130,7 +130,8 @@ impl<'s> Both<'s> {
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, sent, .. } = said;
+    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, sent, .. } =
+        said;
     let [_, pass, drop, absorb, digest, redirect] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
     let kinds = [pass, drop, absorb, digest, redirect, hits, precise, made];

@@ -299,3 +299,80 @@ fn the_kernel_decides_what_the_conditions_say() {
     println!("{hits} hits, {precise} of precise rules, {made} made, {found} with patterns");
     assert!(hits > 3000 && precise > 100 && made > 100 && found > 300);
 }
+
+/// A UDP packet with this payload.
+fn packet(payload: &[u8]) -> Vec<u8> {
+    let mut data = vec![0; 42];
+    data[12] = 0x08;
+    data[14] = 0x45;
+    data[16..18].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
+    data[23] = 17;
+    data[38..40].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+    [&data, payload].concat()
+}
+
+/// Wherever blocks of a payload, and buffers of a packet, meet; at its end, and behind what is searched.
+#[test]
+fn the_kernel_finds_patterns_wherever_they_lie() {
+    let Some(probe) = Probe::load("the_kernel_finds_patterns_wherever_they_lie") else { return };
+    let set = super::set(
+        r#"
+        [[patterns]]
+        name = "some"
+        id = 5
+        text = ["needle", "edle", "le", "z"]
+
+        [[patterns]]
+        name = "others"
+        id = 100
+        text = ["NEEDLES", "dle"]
+        nocase = true
+        offset = 100
+
+        [[rule]]
+        id = 1
+        payload = "some"
+        action = "drop"
+
+        [[rule]]
+        id = 2
+        not.payload = "others"
+        action = "count"
+        "#,
+    );
+    let flat = set.compile("eth0", &[], ROOM).expect("it fits");
+    probe.use_set(&set, &flat, &[]);
+    let mut reference = Reference::new(&set, START_NS);
+    let (mut half, mut found) = (0, 0);
+    let places = (0..20).chain(90..280).chain(3300..3600).step_by(3);
+    let ends = [16_370, 16_378, 16_379, 16_384, 17_000];
+    for (turn, at) in places.chain(4000..4010).chain(ends).enumerate() {
+        let mut payload = vec![b'n'; at];
+        payload.extend(b"needle");
+        payload.resize(at + 6 + turn % 3 * 50, b's');
+        for payload in [&payload[..], &payload[..at + 5]] {
+            let mut data = packet(payload);
+            // Padding is no part of the payload.
+            data.extend(if turn % 2 == 0 { &b"z needles"[..] } else { &[] });
+            let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
+            let parsed = native::parse(LinkType::Ethernet, &data, true);
+            let expected =
+                reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+            assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "at {at}");
+            half += u64::from(expected.flags & judged_flags::HALF != 0);
+            found += u64::from(expected.pattern[0] != 0);
+        }
+    }
+    // More ends of patterns than are looked at.
+    for count in [1000, 1023, 1024, 1025, 3000] {
+        let data = packet(&vec![b'z'; count]);
+        let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
+        let parsed = native::parse(LinkType::Ethernet, &data, true);
+        let expected = reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+        assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "{count}");
+        half += u64::from(expected.flags & judged_flags::HALF != 0);
+    }
+    probe.has_counted(&reference);
+    println!("{found} found, {half} not searched to the end");
+    assert!(found > 100 && half >= 6, "{found} and {half}");
+}

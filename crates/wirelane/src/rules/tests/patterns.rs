@@ -101,7 +101,10 @@ fn patterns_are_read_from_files_and_as_they_are_written() {
     assert_eq!(flat.set.used, 1 << dim::PAYLOAD);
     assert!(flat.search.roots.iter().all(|root| (*root as usize) < flat.search.states));
     let lines = set.pattern_lines();
-    assert_eq!(lines.iter().map(|line| (&line.name[..], line.patterns)).collect::<Vec<_>>(), [("shells", 4), ("web", 3)]);
+    assert_eq!(
+        lines.iter().map(|line| (&line.name[..], line.patterns)).collect::<Vec<_>>(),
+        [("shells", 4), ("web", 3)]
+    );
     assert!(lines.iter().all(|line| line.in_use && line.states > 1 && line.bytes > 0), "{lines:?}");
     let rule = Rule::from_words("id=7 payload=shells,web action=drop").expect("a rule");
     assert_eq!(rule.conditions.len(), 1);
@@ -182,7 +185,9 @@ fn more_than_there_can_be_says_how_much() {
     let found = mistakes(&text(9));
     assert!(
         found.len() == 1
-            && found[0].starts_with("0:0: the rules ask for patterns of 9 names, more than 8 ('s8' is one too many)"),
+            && found[0].starts_with(
+                "0:0: the rules ask for patterns of 9 names, more than 8 ('s8' is one too many)"
+            ),
         "{found:?}"
     );
 
@@ -197,7 +202,10 @@ fn more_than_there_can_be_says_how_much() {
     };
     assert!(many(65_537, 7).contains("there are 65537 patterns, more than 65536"));
     let told = many(30_000, 128);
-    assert!(told.contains("they need 3") && told.contains("MiB), and there can be 1048576 (1032 MiB)"), "{told}");
+    assert!(
+        told.contains("they need 3") && told.contains("MiB), and there can be 1048576 (1032 MiB)"),
+        "{told}"
+    );
 
     // Each is the end of all that are longer, and of those with the same letters.
     let mut set = super::set(&text(1));

@@ -30,10 +30,10 @@ use wirelane_datapath::rules::{
 };
 
 use self::named::KernelSet;
-use self::patterns::KernelSearch;
 pub(crate) use self::named::KernelSets;
 #[cfg(test)]
 pub(crate) use self::named::has;
+use self::patterns::KernelSearch;
 use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;

@@ -70,7 +70,10 @@ impl KernelSets {
         let make = |wanted, what: &str, bytes: u64| {
             self.maker.make(wanted).map_err(|e| {
                 let (mib, reason) = (bytes.div_ceil(1 << 20), maker::why(&e));
-                Error::kernel(format!("making {what} of up to {mib} MiB for the set '{}': {reason}", set.name), e)
+                Error::kernel(
+                    format!("making {what} of up to {mib} MiB for the set '{}': {reason}", set.name),
+                    e,
+                )
             })
         };
         let size = set.bloom();
