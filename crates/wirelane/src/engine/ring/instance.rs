@@ -1,9 +1,7 @@
 //! One capture program on one device: found where it runs, loaded where it does not.
 //!
-//! Nothing is pinned. Every process that uses an instance holds the same link and the same maps by file
-//! descriptor, so the kernel takes the program off the device when the last of them is gone, however it ends.
-//! A process finds a running instance by asking the kernel which program is on the device. Where tc has no links,
-//! `clsact/` sees to the same.
+//! Nothing is pinned: every user of an instance holds the same link and maps, and the kernel takes the program off the device
+//! with the last of them. A running one is found by what is on the device. Where tc has no links, `clsact/` does the same.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -3,9 +3,12 @@
 use super::patterns::decided;
 use crate::rules::{Action, Application, Condition, Rule, RuleSet, Test};
 
+/// A condition, payloads in which it is found, and others.
+type Case = (&'static str, &'static [&'static [u8]], &'static [&'static [u8]]);
+
 #[test]
 fn application_fields_are_found_where_they_stand() {
-    let cases: [(&str, &[&[u8]], &[&[u8]]); 7] = [
+    let cases: [Case; 7] = [
         (
             "http-method = [\"GET\", \"CONNECT\"]",
             &[b"GET / HTTP/1.1\r\n", b"GET http://a/ HTTP/1.1\r\n", b"CONNECT a:443 HTTP/1.1\r\n"],

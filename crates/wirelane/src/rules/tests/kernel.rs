@@ -372,7 +372,7 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
         assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "{count}");
         half += u64::from(expected.flags & judged_flags::HALF != 0);
     }
-    probe.has_counted(&reference);
+    probe.has_counted(&reference, &[]);
     println!("{found} found, {half} not searched to the end");
     assert!(found > 100 && half >= 6, "{found} and {half}");
 }

@@ -14,7 +14,8 @@
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
 //! patterns      patterns, the same way, and what is found where payloads begin, end and are cut
 //! million       a million entries in the kernel
-//! generator     makes sets and packets
+//! generator     makes sets, of values that meet
+//! packets       makes packets of the same values
 //! ```
 
 mod applications;
@@ -28,6 +29,7 @@ mod kernel;
 mod million;
 mod mistakes;
 mod others;
+mod packets;
 mod patterns;
 mod possible;
 mod sets;
