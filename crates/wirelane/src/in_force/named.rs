@@ -90,6 +90,18 @@ mod tests {
         assert!(fit(&million, &million.clone(), 2).is_ok());
         let refusal = fit(&set(1 << 20, "false-positives = 0.0009"), &million, 3).unwrap_err().to_string();
         assert!(refusal.contains("beside 2 MiB of those in force"), "{refusal}");
+        // Patterns are beside them.
+        let words = |first: u32| {
+            let list: String = (first..first + 1000).map(|number| format!("\"{number:08}\", ")).collect();
+            let text = format!("[[patterns]]\nname = \"words\"\nid = 1\ntext = [{list}]\n");
+            RuleSet::parse(&(text + "[[rule]]\nid = 1\npayload = \"words\"\naction = \"drop\"\n")).unwrap()
+        };
+        let (some, others) = (words(10_000_000), words(20_000_000));
+        let refusal = fit(&some, &none, 1).unwrap_err().to_string();
+        assert!(refusal.contains("they need 2 MiB (patterns 2 MiB), and there is room for 1:"), "{refusal}");
+        assert!(fit(&some, &none, 2).is_ok() && fit(&some, &some.clone(), 2).is_ok());
+        let refusal = fit(&others, &some, 2).unwrap_err().to_string();
+        assert!(refusal.contains("beside 2 MiB of those in force"), "{refusal}");
         // A table of all entries: 128 bytes each, and 16 for each bucket.
         let sure = fit(&set(1 << 20, "confirm = true"), &none, 100).unwrap_err().to_string();
         assert!(sure.contains("they need 146 MiB"), "{sure}");

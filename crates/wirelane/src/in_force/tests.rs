@@ -296,3 +296,25 @@ fn every_packet_is_judged_by_one_set_and_counted_there() {
     let counted = stats.rules_gone.packets + stats.rules[0].hits.packets;
     assert_eq!(counted, judged.iter().sum::<u64>());
 }
+
+/// Patterns in force can be asked for by a rule that comes later, and go when all rules do.
+#[test]
+fn patterns_stay_for_rules_that_come_later() {
+    const PATTERNS: &str = "[[patterns]]\nname = \"zeros\"\nid = 4\nhex = \"0000\"\n\n";
+    let text =
+        format!("{PATTERNS}[[rule]]\nid = 9\nsrc = \"192.0.2.9\"\npayload = \"zeros\"\naction = \"drop\"\n");
+    let (in_force, mut judges) = in_force(&[""], &text);
+    let mut judge = |from| judge(&mut judges[0], "", from, SECOND);
+    assert_eq!(judge([192, 0, 2, 9]).rule_id, 0, "there is no payload");
+    let rule = |words: &str| Rule::from_words(words).unwrap();
+    in_force.extend(vec![rule("id=5 not.payload=zeros action=count")], Vec::new()).unwrap();
+    assert_eq!(judge([192, 0, 2, 1]).rule_id, 5);
+    let refusal = in_force.extend(vec![rule("id=6 payload=zero action=count")], Vec::new()).unwrap_err();
+    assert!(refusal.to_string().contains("there are no patterns 'zero'; did you mean 'zeros'?"), "{refusal}");
+    let stats = in_force.stats().unwrap();
+    assert_eq!((stats.rules.len(), stats.patterns.len(), stats.searches.packets), (2, 1, 2), "{stats:?}");
+    in_force.remove(&[9, 5], &[]).unwrap();
+    assert!(!in_force.stats().unwrap().patterns[0].in_use);
+    in_force.flush(true).unwrap();
+    assert_eq!(in_force.stats().unwrap().patterns, []);
+}

@@ -376,3 +376,33 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
     println!("{found} found, {half} not searched to the end");
     assert!(found > 100 && half >= 6, "{found} and {half}");
 }
+
+/// What a byte of a payload costs in the kernel. Figures to look at.
+#[test]
+fn searching_is_measured() {
+    let Some(probe) = Probe::load("searching_is_measured") else { return };
+    let mut dice = Dice(31);
+    let text: Vec<u8> = (0..1400).map(|_| b' ' + dice.below(95) as u8).collect();
+    let data = packet(&text);
+    for (what, count) in [("nothing", 0), ("10 patterns", 10), ("1,000 patterns", 1000)] {
+        let word = |number: usize| format!("\"{number:04}{:08x}\", ", number as u32 ^ 0x1357_9bdf);
+        let words: String = (0..count.max(1)).map(word).collect();
+        let asked = if count > 0 { "payload = \"words\"\n" } else { "" };
+        let set = super::set(&format!(
+            "[[patterns]]\nname = \"words\"\nid = 1\ntext = [{words}]\n[[rule]]\nid = 1\n{asked}action = \"count\"\n"
+        ));
+        let flat = set.compile("eth0", &[], ROOM).expect("it fits");
+        probe.use_set(&set, &flat, &[]);
+        let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
+        probe.judge(LinkType::Ethernet, &data, false, &facts);
+        let mut runs: Vec<u128> = (0..9)
+            .map(|_| {
+                let input = ProgramInput { data_in: Some(&data), repeat: 2000, ..Default::default() };
+                let output = probe.0.progs.wl_rules_probe.test_run(input);
+                output.expect("BPF_PROG_TEST_RUN works").duration.as_nanos()
+            })
+            .collect();
+        runs.sort_unstable();
+        println!("1,400 bytes, {what} ({} states): {} ns", flat.search.states, runs[4]);
+    }
+}
