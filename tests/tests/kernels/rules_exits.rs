@@ -11,8 +11,7 @@ use wirelane_tests::numbers::{number_of, send};
 use wirelane_tests::ruled::{PORTS, SENT, TURNS, drain, rules};
 use wirelane_tests::{Child, End};
 
-use super::{LIMIT, LabOptions, field, start};
-use crate::{Lab, require_root};
+use super::{LIMIT, Lab, LabOptions, field, require_root, start};
 
 /// Of 256 ports 65 are redirected, and copies of 96 others sent.
 const SENDING: &str = r#"

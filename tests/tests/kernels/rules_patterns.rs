@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use wirelane_tests::Child;
 
-use super::{Bench, LIMIT, LabOptions, field, spread_by_hash};
-use crate::{Guest, Lab, require_root};
+use super::judged::Judged;
+use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
 
 /// Numbered packets: each last byte of the number 16 times, each last but one, up to 15, 256 times.
 const PACKETS: u64 = 4096;
@@ -92,35 +91,16 @@ fn all(folder: &Path, name: &str, patterns: &str, more: usize) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn ask(bench: &dyn Bench, child: &Child, words: &[&str]) -> Value {
-    let pid = child.pid().to_string();
-    let finished =
-        bench.wirelane(&[&["rules"], words, &["--pid", &pid, "--json"]].concat()).finish(LIMIT).unwrap();
-    assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
-    finished.last_json().unwrap()
-}
-
 fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let first = rules(folder.path(), "first", 1000);
-    let device = bench.device().to_owned();
-    let words = ["count", "-i", &device, "--hook", hook, "--json", "--interval", "0.2", "--rules", &first];
-    let mut child = bench.wirelane(&words);
-    child.wait_ready(LIMIT).unwrap();
-    let mut seen = 0;
-    let mut all_of = |child: &mut Child, packets: u64| {
-        while seen < packets {
-            let interval = child.next_json(LIMIT).unwrap().expect("it goes on");
-            seen +=
-                ["analysed", "filtered", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
-        }
-    };
+    let mut judged = Judged::start(bench, hook, &first);
     // Without a tag and with one, which the stack takes out of a packet before tc sees it.
     for (turn, options) in [OPTIONS.to_owned(), format!("{OPTIONS} --vlan 7")].iter().enumerate() {
         let turns = turn as u64 + 1;
         bench.send_with(PACKETS, "socket", options);
-        all_of(&mut child, turns * PACKETS);
-        let stats = ask(bench, &child, &["stats"]);
+        judged.all_of(turns * PACKETS);
+        let stats = judged.ask(&["stats"]);
         let hits = [0, 1, 2].map(|at| field(&stats["rules"][at]["hits"], "packets"));
         let expected = [256, 64 * (EACH - 1), PACKETS - 256 - 64 * (EACH - 1)];
         assert_eq!(hits, expected.map(|packets| turns * packets), "{stats}");
@@ -132,34 +112,31 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     }
     // A mistake, and the rules stay.
     let wrong = all(folder.path(), "wrong", &"x".repeat(129), 0);
-    let pid = child.pid().to_string();
-    let finished = bench.wirelane(&["rules", "load", &wrong, "--pid", &pid]).finish(LIMIT).unwrap();
+    let finished = judged.try_to(&["load", &wrong]);
     assert!(
         !finished.status.success() && finished.stderr.contains("the pattern has 129 bytes, more than 128"),
         "{}",
         finished.stderr
     );
-    assert_eq!(ask(bench, &child, &["stats"])["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(judged.ask(&["stats"])["rules"].as_array().unwrap().len(), 3);
 
     // Under traffic: whatever else is searched for, all that is sent has one of them.
     let whole = [all(folder.path(), "all", "WLn1\n", 1), all(folder.path(), "more", "WLn\nn1\n", 3000)];
-    ask(bench, &child, &["load", &whole[0]]);
-    let before = ask(bench, &child, &["stats"]);
+    judged.ask(&["load", &whole[0]]);
+    let before = judged.ask(&["stats"]);
     let packets = 4 * PACKETS;
     let loads = std::thread::scope(|scope| {
         let sending = scope.spawn(|| bench.send_with(packets, "socket", OPTIONS));
         let mut loads = 0;
         while !sending.is_finished() {
             loads += 1;
-            ask(bench, &child, &["load", &whole[loads % 2]]);
+            judged.ask(&["load", &whole[loads % 2]]);
         }
         assert_eq!(sending.join().unwrap(), packets);
         loads
     });
-    all_of(&mut child, 2 * PACKETS + packets);
-    let finished = child.terminate(LIMIT).unwrap();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let last = finished.last_json().unwrap();
+    judged.all_of(2 * PACKETS + packets);
+    let last = judged.end();
     println!("{hook}: {loads} sets of patterns under traffic");
     let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
     assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");
