@@ -266,7 +266,7 @@ fn condition(dice: &mut Dice, values: &Values) -> Condition {
 }
 
 pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
-    match dice.below(27) {
+    match dice.below(29) {
         0 => Test::Src(addresses(dice, values)),
         1 => Test::Dst(addresses(dice, values)),
         2 | 3 => Test::Host(addresses(dice, values)),
@@ -311,8 +311,8 @@ pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
         19 => Test::DstIn(named(dice, SETS[0])),
         20 => Test::HostIn(named(dice, SETS[0])),
         21 | 22 => Test::FlowIn(named(dice, SETS[1])),
-        23..25 => Test::Payload(named(dice, PATTERNS)),
-        25 => Test::Application(application(dice)),
+        23..27 => Test::Payload(named(dice, PATTERNS)),
+        27 => Test::Application(application(dice)),
         _ => Test::Device(several(dice, |dice| dice.one(&["eth0", "eth1", ""]).to_owned())),
     }
 }
