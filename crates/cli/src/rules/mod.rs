@@ -36,7 +36,7 @@ A rule file:
   id = 10
   name = \"no telnet\"
   port = 23
-  action = \"drop\"                   # pass, drop, count, digest, redirect or none
+  action = \"drop\"                   # or pass, count, digest, redirect, none
 
   [[rule]]
   id = 20
