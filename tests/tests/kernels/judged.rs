@@ -3,7 +3,19 @@
 use serde_json::Value;
 use wirelane_tests::Child;
 
-use super::{Bench, LIMIT, field};
+use super::{Bench, LIMIT, Lab, LabOptions, field, require_root, spread_by_hash};
+
+/// Runs it on veth pairs of two queues, by each hook.
+pub(super) fn on_veth(test: &str, decide: impl Fn(&Lab, &str)) {
+    if !require_root(test) {
+        return;
+    }
+    for hook in ["native", "generic", "tc"] {
+        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
+        spread_by_hash(&lab, 2);
+        decide(&lab, hook);
+    }
+}
 
 /// See the head of this file.
 pub(super) struct Judged<'a> {
@@ -41,6 +53,20 @@ impl<'a> Judged<'a> {
     pub(super) fn try_to(&self, words: &[&str]) -> wirelane_tests::Finished {
         let pid = self.child.pid().to_string();
         self.bench.wirelane(&[&["rules"], words, &["--pid", &pid]].concat()).finish(LIMIT).unwrap()
+    }
+
+    /// Loads these rule files in turn while so many packets are sent; how often.
+    pub(super) fn load_under_traffic(&self, files: &[String; 2], packets: u64, options: &str) -> usize {
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| self.bench.send_with(packets, "socket", options));
+            let mut loads = 0;
+            while !sending.is_finished() {
+                loads += 1;
+                self.ask(&["load", &files[loads % 2]]);
+            }
+            assert_eq!(sending.join().unwrap(), packets);
+            loads
+        })
     }
 
     /// Ends it; its last object.

@@ -1,8 +1,8 @@
 //! Rules that decide in the kernel: exact in every column on each hook, made of packets, and replaced while the capture
 //! runs.
 
-use super::judged::Judged;
-use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
+use super::judged::{Judged, on_veth};
+use super::{Bench, Guest, field};
 
 /// Packets from source ports 1000 to 1255, in turn: 16 of each.
 const PACKETS: u64 = 4096;
@@ -90,14 +90,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
 
 #[test]
 fn rules_decide_on_veth() {
-    if !require_root("rules_decide_on_veth") {
-        return;
-    }
-    for hook in ["native", "generic", "tc"] {
-        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
-        spread_by_hash(&lab, 2);
-        decide(&lab, hook);
-    }
+    on_veth("rules_decide_on_veth", |lab, hook| decide(lab, hook));
 }
 
 #[test]

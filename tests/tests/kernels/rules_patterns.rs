@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::judged::Judged;
-use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
+use super::judged::{Judged, on_veth};
+use super::{Bench, Guest, field};
 
 /// Numbered packets: each last byte of the number 16 times, each last but one, up to 15, 256 times.
 const PACKETS: u64 = 4096;
@@ -125,16 +125,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     judged.ask(&["load", &whole[0]]);
     let before = judged.ask(&["stats"]);
     let packets = 4 * PACKETS;
-    let loads = std::thread::scope(|scope| {
-        let sending = scope.spawn(|| bench.send_with(packets, "socket", OPTIONS));
-        let mut loads = 0;
-        while !sending.is_finished() {
-            loads += 1;
-            judged.ask(&["load", &whole[loads % 2]]);
-        }
-        assert_eq!(sending.join().unwrap(), packets);
-        loads
-    });
+    let loads = judged.load_under_traffic(&whole, packets, OPTIONS);
     judged.all_of(2 * PACKETS + packets);
     let last = judged.end();
     println!("{hook}: {loads} sets of patterns under traffic");
@@ -147,14 +138,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
 
 #[test]
 fn patterns_decide_on_veth() {
-    if !require_root("patterns_decide_on_veth") {
-        return;
-    }
-    for hook in ["native", "generic", "tc"] {
-        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
-        spread_by_hash(&lab, 2);
-        decide(&lab, hook);
-    }
+    on_veth("patterns_decide_on_veth", |lab, hook| decide(lab, hook));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use wirelane::send::Traffic;
 
-use super::judged::Judged;
-use super::{Bench, Guest, Lab, LabOptions, field, require_root, spread_by_hash};
+use super::judged::{Judged, on_veth};
+use super::{Bench, Guest, field};
 
 /// Packets to 256 addresses, in turn: 16 of each.
 const PACKETS: u64 = 4096;
@@ -108,16 +108,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     judged.ask(&["load", &whole[0]]);
     let before = judged.ask(&["stats"]);
     let packets = 4 * PACKETS;
-    let loads = std::thread::scope(|scope| {
-        let sending = scope.spawn(|| bench.send_with(packets, "socket", HOSTS));
-        let mut loads = 0;
-        while !sending.is_finished() {
-            loads += 1;
-            judged.ask(&["load", &whole[loads % 2]]);
-        }
-        assert_eq!(sending.join().unwrap(), packets);
-        loads
-    });
+    let loads = judged.load_under_traffic(&whole, packets, HOSTS);
     judged.all_of(2 * PACKETS + packets);
     let last = judged.end();
     println!("{hook}: {loads} lists under traffic");
@@ -130,14 +121,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
 
 #[test]
 fn named_sets_decide_on_veth() {
-    if !require_root("named_sets_decide_on_veth") {
-        return;
-    }
-    for hook in ["native", "generic", "tc"] {
-        let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
-        spread_by_hash(&lab, 2);
-        decide(&lab, hook);
-    }
+    on_veth("named_sets_decide_on_veth", |lab, hook| decide(lab, hook));
 }
 
 #[test]

@@ -438,6 +438,8 @@ fn writers_have_cache_lines_of_their_own() {
         size_of::<Tally>(),
         size_of::<Instance>(),
         size_of::<Balance>(),
+        size_of::<Exits>(),
+        size_of::<rules::Counts>(),
     ] {
         assert_eq!(size % LINE, 0);
     }
