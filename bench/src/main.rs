@@ -6,6 +6,7 @@
 //!              trial      a receiver's process, the generator's process, and the account of every packet
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
+//!              patterns   payloads searched, beside the crate that makes the automata
 //!              study      RX queues, workers, congestion, skew, sharing, rules
 //!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL-PROCESSOR/
 //! ```
@@ -22,6 +23,7 @@ mod generate;
 mod machine;
 mod options;
 mod overload;
+mod patterns;
 mod process;
 mod readme;
 mod receive;
@@ -148,6 +150,7 @@ fn write(
         ("trials.csv", csv::trials(&measured.trials, &measured.search_trials)),
         ("summary.csv", csv::summary(lines)),
         ("loss-free.csv", csv::loss_free(&measured.loss_free)),
+        ("patterns.csv", patterns::csv(&measured.searched)),
     ];
     for (file, text) in files {
         let path = folder.join(file);

@@ -69,6 +69,10 @@ pub struct Options {
     #[arg(long, value_name = "LOOPS", value_delimiter = ',', default_values_t = [25_000, 1000])]
     pub load: Vec<u32>,
 
+    /// Payloads searched for patterns: a folder with pcap and pcapng files; left out where there is none
+    #[arg(long, value_name = "FOLDER")]
+    pub captures: Option<PathBuf>,
+
     /// Studies: cores that workers take in turn; all but the generator's where it is left out
     #[arg(long = "worker-cores", value_name = "LIST", value_delimiter = ',')]
     pub workers: Vec<usize>,
@@ -110,6 +114,8 @@ pub enum Part {
     LossFree,
     /// What the parts of a kernel program cost
     Cost,
+    /// Payloads searched for patterns
+    Patterns,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
@@ -126,10 +132,11 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 9] = [
+    pub const ALL: [Part; 10] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
+        Part::Patterns,
         Part::Queues,
         Part::Workers,
         Part::Congestion,
@@ -283,7 +290,8 @@ mod tests {
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
         let known =
-            "throughput, loss-free, cost, queues, workers, congestion, skew, sharing, rules".split(", ");
+            "throughput, loss-free, cost, patterns, queues, workers, congestion, skew, sharing, rules"
+                .split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }
 

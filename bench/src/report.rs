@@ -67,6 +67,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
         });
         page += &table(&["part", "median", "spread"], rows);
     }
+    page += &crate::patterns::page(&measured.searched);
     page += &faults(measured, lines);
     page
 }

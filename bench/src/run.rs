@@ -12,6 +12,7 @@ use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
+use crate::patterns::{self, Searched};
 use crate::receiver::Receiver;
 use crate::search::{Bound, Length, Outcome, search};
 use crate::study::run::{self as study, Studied};
@@ -48,6 +49,8 @@ pub struct Measured {
     pub loss_free: Vec<LossFree>,
     /// What the parts of a kernel program cost.
     pub costs: Vec<Cost>,
+    /// Payloads searched for patterns.
+    pub searched: Vec<Searched>,
     /// What the studies of parallelism measured.
     pub studied: Studied,
     /// Receivers that were left out, and why.
@@ -101,6 +104,9 @@ impl Runner<'_> {
         if self.options.parts.contains(&Part::Cost) {
             self.measured.costs = cost::measure(self.options.cores[1])?;
         }
+        if self.options.parts.contains(&Part::Patterns) {
+            self.patterns()?;
+        }
         if self.options.parts.contains(&Part::Throughput) {
             self.throughput()?;
         }
@@ -108,6 +114,15 @@ impl Runner<'_> {
             self.loss_free()?;
         }
         study::run(self.options, self.tools, &self.stop, self.start, &mut self.measured.studied)
+    }
+
+    fn patterns(&mut self) -> Result<()> {
+        let Some(captures) = &self.options.captures else {
+            self.say("left out: patterns (their payloads are those of real captures: --captures FOLDER)");
+            return Ok(());
+        };
+        self.measured.searched = patterns::measure(self.options.cores[1], captures)?;
+        Ok(())
     }
 
     /// Leaves out what is not installed.

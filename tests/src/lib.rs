@@ -38,7 +38,7 @@ pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
 pub use programs::{steering_file, steering_object, tag_beside};
-pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run};
+pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.
 ///
