@@ -2,7 +2,8 @@
 //! BPF_PROG_TEST_RUN with packets of files, beside the crate `aho-corasick` in user space over the same payloads.
 //!
 //! A search's time is that of a packet by rules with patterns less that by the same rules without. Patterns are
-//! words of the payloads: every tenth as it is, the others with another end, so that automata are deep where packets are. Who finds something in which packet must agree, or nothing is reported.
+//! words of the payloads: every tenth as it is, the others with another end, so that automata are deep where packets
+//! are. In how many packets something is found must be the same for all, or nothing is reported.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
