@@ -5,6 +5,7 @@ mod devices;
 mod groups;
 mod man;
 mod out;
+mod packets;
 mod record;
 mod report;
 mod rights;
@@ -27,6 +28,7 @@ enum Command {
     Devices(devices::Args),
     Count(Box<count::Args>),
     Groups(groups::Args),
+    Packets(Box<packets::Args>),
     Record(Box<record::Args>),
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Packets(args) => packets::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Rules(args) => rules::run(&args),
@@ -131,6 +134,7 @@ mod tests {
             devices::HELP,
             count::HELP,
             groups::HELP,
+            packets::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

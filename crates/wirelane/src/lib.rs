@@ -58,6 +58,7 @@ pub mod filter;
 mod forked;
 pub mod groups;
 mod guardian;
+mod headers;
 mod in_force;
 mod interfaces;
 mod keeper;
@@ -90,6 +91,7 @@ pub use engine::file::{
 };
 pub use error::{Error, Result};
 pub use exits::ExitLine;
+pub use headers::Headers;
 pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;

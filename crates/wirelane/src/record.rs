@@ -3,6 +3,7 @@
 use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, flags};
 
 use crate::batch::FoundBytes;
+use crate::headers::Headers;
 use crate::settings::Clock;
 
 /// One record of a batch: a header and the bytes behind it, both read in place.
@@ -74,6 +75,15 @@ impl<'a> Record<'a> {
     /// ([`crate::rules::Action::Digest`]). Offsets in it are those that things had in the packet.
     pub fn digest(&self) -> Option<&'a Ip> {
         self.digest
+    }
+
+    /// Between whom the packet travels; nothing is parsed again for it. `None` where there is no network layer, or its
+    /// addresses were not captured.
+    pub fn headers(&self) -> Option<Headers> {
+        match self.digest {
+            Some(digest) => Headers::of_digest(digest),
+            None => Headers::of_packet(self.header, self.data),
+        }
     }
 
     /// The header with every field that the kernel side filled in.

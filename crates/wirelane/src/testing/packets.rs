@@ -1,7 +1,7 @@
 //! The packets of the corpus, by capture.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{FileOptions, FileSource};
@@ -31,6 +31,13 @@ pub(crate) fn corpus(what: &str) -> Option<PathBuf> {
     }
     println!("left out: {what} (no corpus)");
     None
+}
+
+/// The capture files of the corpus.
+pub(crate) fn files(corpus: &Path) -> Vec<PathBuf> {
+    let manifest = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
+    let name = |line: &str| corpus.join(line.split('\t').nth(1).expect("the second column is the path"));
+    manifest.lines().skip(1).map(name).collect()
 }
 
 /// All captures with their packets, at most `most` of each, spread over the file. A file that breaks ends there.

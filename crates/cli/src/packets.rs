@@ -1,0 +1,311 @@
+//! `wirelane packets`: a line for each packet, with what was found in its headers and what rules said of it.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde::Serialize;
+use wirelane::{Capture, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
+
+use crate::out;
+use crate::report::{Report, Stream};
+use crate::session::{self, Handler, Reporter};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::table::printable;
+
+/// Show each packet: its headers, the rule that it hit, its tag, the patterns in it
+///
+/// Nothing is parsed for it again: the line is what the kernel has found and decided. Packets of several workers are not
+/// in order. A terminal is slow: what it cannot keep up with is lost, and counted in the ledger at the end, which goes to
+/// standard error; with --json all goes to standard output.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Workers: threads that take packets out of the rings, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
+    workers: usize,
+
+    /// Which worker gets a packet
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
+    steering: SteeringArg,
+
+    /// Whether load moves between workers
+    #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
+    balance: BalanceArg,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+A line is: time in UTC, RX queue, '>' where the packet was leaving, what it is,
+between whom, its length on the wire, and what rules said of it.
+
+Examples:
+  wirelane packets -i eth1 -c 10             ten packets
+  wirelane packets -i eth1 udp port 53       what a tcpdump expression accepts
+  wirelane packets -i eth1 --rules rules.toml --json | jq 'select(.rule == 7)'
+  wirelane packets -r capture.pcapng --rules rules.toml
+
+With --json each packet is an object with \"record\": \"packet\" (or \"digest\",
+where a rule wants only the headers); fields that it lacks are left out.
+
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+
+/// One record of `--json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    record: &'static str,
+    /// RFC 3339, UTC, with nanoseconds.
+    time: String,
+    utc_ns: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    device: &'a str,
+    queue: u16,
+    egress: bool,
+    wire_len: u32,
+    cap_len: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    l3: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src: Option<std::net::IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst: Option<std::net::IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    /// Symmetric flow hash.
+    hash: u32,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    marks: &'a [&'static str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    patterns: Vec<u32>,
+}
+
+/// What is remarkable about a record, by the bits of its flags.
+const MARKS: [(u16, &str); 10] = [
+    (flags::CUT, "cut"),
+    (flags::MALFORMED, "malformed"),
+    (flags::DEEP, "deep"),
+    (flags::TUNNEL, "tunnel"),
+    (flags::INNER, "inner"),
+    (flags::MPLS, "mpls"),
+    (flags::FRAGMENT, "fragment"),
+    (flags::SNAPPED, "snapped"),
+    (flags::GSO, "gso"),
+    (flags::HALF_SEARCHED, "half-searched"),
+];
+
+/// More patterns were found than a record has ids of.
+const MORE_PATTERNS: &str = "more-patterns";
+
+impl<'a> Line<'a> {
+    fn new(record: &Record<'_>, utc_ns: u64, device: &'a str, marks: &'a [&'static str]) -> Line<'a> {
+        let (header, headers) = (record.header(), record.headers());
+        let port = |which: fn((u16, u16)) -> u16| headers.and_then(|headers| headers.ports).map(which);
+        Line {
+            record: if record.digest().is_some() { "digest" } else { "packet" },
+            time: time(utc_ns),
+            utc_ns,
+            device,
+            queue: record.queue(),
+            egress: record.is_egress(),
+            wire_len: record.wire_len(),
+            cap_len: record.data().len(),
+            l3: layer(header.l3),
+            src: headers.map(|headers| headers.src),
+            dst: headers.map(|headers| headers.dst),
+            src_port: port(|(src, _)| src),
+            dst_port: port(|(_, dst)| dst),
+            protocol: protocol(header.l3, header.proto),
+            vlan: (header.flags & flags::VLAN != 0).then_some(header.vlan_tci & 0xfff),
+            hash: header.hash,
+            marks,
+            rule: record.rule(),
+            tag: record.tag(),
+            patterns: record.patterns().collect(),
+        }
+    }
+
+    /// The line for people; without its end.
+    fn text(&self, into: &mut String) {
+        let digest = if self.record == "digest" { " digest" } else { "" };
+        let way = if self.egress { " >" } else { "" };
+        let _ = write!(into, "{} {}@{}{way}{digest}", self.time, printable(self.device), self.queue);
+        if let Some(vlan) = self.vlan {
+            let _ = write!(into, " vlan {vlan}");
+        }
+        if let Some(l3) = self.l3 {
+            let _ = write!(into, " {l3}");
+        }
+        if let Some(protocol) = self.protocol {
+            match name(protocol) {
+                Some(name) => into.push_str(name),
+                None => _ = write!(into, " protocol {protocol}"),
+            }
+        }
+        if let (Some(src), Some(dst)) = (self.src, self.dst) {
+            let ports = self.src_port.zip(self.dst_port);
+            let end = |address: std::net::IpAddr, port: Option<u16>| match port {
+                Some(port) => std::net::SocketAddr::new(address, port).to_string(),
+                None => address.to_string(),
+            };
+            let (from, to) = (end(src, ports.map(|ports| ports.0)), end(dst, ports.map(|ports| ports.1)));
+            let _ = write!(into, " {from} > {to}");
+        }
+        let _ = write!(into, " {} bytes", self.wire_len);
+        for mark in self.marks {
+            let _ = write!(into, " {mark}");
+        }
+        if let Some(rule) = self.rule {
+            let _ = write!(into, " rule {rule}");
+        }
+        if let Some(tag) = self.tag {
+            let _ = write!(into, " tag {tag}");
+        }
+        for (number, id) in self.patterns.iter().enumerate() {
+            let _ = write!(into, "{}{id}", if number == 0 { " patterns " } else { "," });
+        }
+    }
+}
+
+fn time(utc_ns: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(utc_ns);
+    humantime::format_rfc3339_nanos(time).to_string()
+}
+
+fn layer(number: u8) -> Option<&'static str> {
+    match number {
+        l3::ARP => Some("arp"),
+        l3::IPV4 => Some("ipv4"),
+        l3::IPV6 => Some("ipv6"),
+        _ => None,
+    }
+}
+
+/// The number of the transport header's protocol, where there is IP.
+fn protocol(layer: u8, proto: u8) -> Option<u8> {
+    matches!(layer, l3::IPV4 | l3::IPV6).then_some(proto)
+}
+
+/// IANA's keyword of protocols that are met every day.
+fn name(protocol: u8) -> Option<&'static str> {
+    match protocol {
+        1 => Some(" icmp"),
+        2 => Some(" igmp"),
+        6 => Some(" tcp"),
+        17 => Some(" udp"),
+        47 => Some(" gre"),
+        50 => Some(" esp"),
+        58 => Some(" icmpv6"),
+        132 => Some(" sctp"),
+        _ => None,
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let json = args.source.json;
+    let capture =
+        args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
+    let (interfaces, devices) = (capture.interfaces(), capture.devices());
+    let stream = if json { Stream::Stdout } else { Stream::Stderr };
+    let mut reporter = Around { report: Report::new(json, capture.engine(), stream), json };
+    let shower = |worker: &Worker| {
+        Ok(Shower {
+            json,
+            time: worker.timebase(),
+            interfaces: interfaces.clone(),
+            names: devices.iter().map(|device| device.name.clone()).collect(),
+            shown: String::new(),
+        })
+    };
+    let outcome = session::run(capture, &args.source, shower, &mut reporter)?;
+    let mut report = reporter.report;
+    report.ruled(outcome.rules);
+    let shown = report.last(&outcome.ledger, outcome.elapsed);
+    outcome.failure.map_or(shown, Err)
+}
+
+/// What is told beside the packets: for people the beginning and the end alone.
+struct Around {
+    report: Report,
+    json: bool,
+}
+
+impl Reporter for Around {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.report.ready(capture)
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
+    }
+}
+
+/// Shows the records of one worker, a batch at a time.
+struct Shower {
+    json: bool,
+    time: Timebase,
+    interfaces: Interfaces,
+    /// By device; those of files come as they are met.
+    names: Vec<String>,
+    shown: String,
+}
+
+/// Text that is kept before it is written, in bytes: batches may be long.
+const KEPT: usize = 64 << 10;
+
+impl Shower {
+    /// Knows the name of this device.
+    fn learn(&mut self, device: usize) {
+        while device >= self.names.len() {
+            let interface = self.interfaces.get(self.names.len(), 0);
+            self.names.push(interface.map(|interface| interface.name).unwrap_or_default());
+        }
+    }
+}
+
+impl Handler for Shower {
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        let utc_ns = self.time.utc_ns(record);
+        self.learn(record.device());
+        let set = record.header().flags;
+        let mut marks: Vec<&'static str> =
+            MARKS.iter().filter(|(bit, _)| set & bit != 0).map(|(_, mark)| *mark).collect();
+        if record.has_more_patterns() {
+            marks.push(MORE_PATTERNS);
+        }
+        let line = Line::new(record, utc_ns, &self.names[record.device()], &marks);
+        if self.json {
+            self.shown += &serde_json::to_string(&line)?;
+        } else {
+            line.text(&mut self.shown);
+        }
+        self.shown.push('\n');
+        if self.shown.len() < KEPT { Ok(()) } else { self.pause(false) }
+    }
+
+    fn pause(&mut self, _: bool) -> Result<()> {
+        if self.shown.is_empty() {
+            return Ok(());
+        }
+        out::print(&self.shown)?;
+        self.shown.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.pause(false)
+    }
+}

@@ -1,0 +1,111 @@
+//! Between whom a packet travels, where the parser has found it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use wirelane_datapath::layout::{Ip, NO_OFFSET, RecordHeader, ip_flags, l3};
+
+/// Addresses, ports and protocol of the headers that a record goes by: the outer ones, or with
+/// [`crate::Builder::inner_headers`] those in the innermost tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Headers {
+    /// Source address; of ARP the sender's.
+    pub src: IpAddr,
+    /// Destination address; of ARP the target's.
+    pub dst: IpAddr,
+    /// Source and destination port, where the protocol has them and they are in this packet: later fragments have none.
+    pub ports: Option<(u16, u16)>,
+    /// IP protocol of the transport header (IANA's number: 6 is TCP); `None` of ARP.
+    pub protocol: Option<u8>,
+}
+
+impl Headers {
+    /// What a digest says.
+    pub(crate) fn of_digest(ip: &Ip) -> Option<Headers> {
+        Some(Headers {
+            src: address(ip.l3, &ip.src)?,
+            dst: address(ip.l3, &ip.dst)?,
+            ports: (ip.flags & ip_flags::PORTS != 0)
+                .then(|| (u16::from_be(ip.src_port), u16::from_be(ip.dst_port))),
+            protocol: (ip.l3 != l3::ARP).then_some(ip.proto),
+        })
+    }
+
+    /// What is in a packet at the offsets that its record has. `None`: no network layer, or the packet was cut before.
+    pub(crate) fn of_packet(header: &RecordHeader, data: &[u8]) -> Option<Headers> {
+        let network = data.get(usize::from(header.l3_off)..)?;
+        // Where the addresses stand: RFC 826 (of Ethernet and IPv4), RFC 791, RFC 8200.
+        let (src, dst, length) = match header.l3 {
+            l3::ARP => (14, 24, 4),
+            l3::IPV4 => (12, 16, 4),
+            l3::IPV6 => (8, 24, 16),
+            _ => return None,
+        };
+        // As wl_read_arp() has it: addresses of other kinds are not looked at.
+        let is_known = header.l3 != l3::ARP || network.get(2..6)? == [8, 0, 6, 4];
+        let at = |from: usize| address(header.l3, network.get(from..from + length)?);
+        let ports = || {
+            let transport = data.get(usize::from(header.l4_off)..)?;
+            let &[a, b, c, d, ..] = transport else { return None };
+            Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+        };
+        let has_ports = header.l4_off != NO_OFFSET && PORTED.contains(&header.proto);
+        if !is_known {
+            return None;
+        }
+        Some(Headers {
+            src: at(src)?,
+            dst: at(dst)?,
+            ports: if has_ports { ports() } else { None },
+            protocol: (header.l3 != l3::ARP).then_some(header.proto),
+        })
+    }
+}
+
+/// Protocols that begin with two ports: those of `kernel/packet/transport.h`.
+const PORTED: [u8; 5] = [6, 17, 33, 132, 136];
+
+/// An address of this layer in the first bytes; 4 bytes may stand for 16.
+fn address(layer: u8, bytes: &[u8]) -> Option<IpAddr> {
+    match layer {
+        l3::ARP | l3::IPV4 => Some(Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()),
+        l3::IPV6 => Some(Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wirelane_datapath::native;
+
+    use super::*;
+    use crate::testing::packets::{corpus, files};
+    use crate::{FileOptions, FileSource};
+
+    #[test]
+    fn what_stands_at_the_offsets_is_what_the_parser_has_found() {
+        let Some(corpus) = corpus("what_stands_at_the_offsets_is_what_the_parser_has_found") else { return };
+        let (mut packets, mut ported) = (0, 0);
+        for file in files(&corpus) {
+            let Ok(mut source) = FileSource::open(&file, FileOptions::default()) else { continue };
+            while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+                for record in batch {
+                    let found = record.headers();
+                    let all = native::parse(record.link_type(), record.data(), true);
+                    let expected = Headers::of_digest(&all.outer);
+                    let header = record.header();
+                    if found.is_none() && header.l3 == l3::ARP {
+                        // Cut, or not of Ethernet and IPv4: zeros to the parser.
+                        assert_eq!(expected.map(|headers| headers.src), Some(Ipv4Addr::UNSPECIFIED.into()));
+                        continue;
+                    }
+                    assert_eq!(found, expected, "{}: {header:?}", file.display());
+                    packets += 1;
+                    ported += u64::from(found.is_some_and(|headers| headers.ports.is_some()));
+                }
+            }
+        }
+        assert!(packets > 100_000 && ported > packets / 2, "{packets} {ported}");
+    }
+}
