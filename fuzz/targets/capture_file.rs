@@ -27,8 +27,11 @@ impl Read for Pieces {
     }
 }
 
-/// Everything that a reading of the file gives: of each record its device, time, lengths and bytes; then the error.
-fn read(file: &[u8], most: usize) -> (Vec<(usize, u64, u32, Vec<u8>)>, Option<String>) {
+/// Of a record its device, time, length on the wire and bytes.
+type Taken = (usize, u64, u32, Vec<u8>);
+
+/// Everything that a reading of the file gives: the records, then the error.
+fn read(file: &[u8], most: usize) -> (Vec<Taken>, Option<String>) {
     let pieces = Pieces { bytes: file.to_vec(), at: 0, most };
     let mut records = Vec::new();
     let told = |error: Error| {

@@ -55,12 +55,13 @@ fuzz_target!(|data: &[u8]| {
         Ok(set) => set,
         Err(error) => return told(text, &error),
     };
+    let exits = set.exits();
     let room = set.room().expect("what was read can be used");
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("what was read compiles");
     assert!(flat.nodes.len() <= room.nodes && flat.classes.len() <= room.classes);
 
     let counts: Vec<LiveCounts> = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
-    let mut table = Table(set.precise.iter().map(|rule| rule.entry(0)).collect());
+    let mut table = Table(set.precise.iter().map(|rule| rule.entry(0, &exits)).collect());
     let mut reference = Reference::new(&set, 0);
     for (turn, link) in [LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet].into_iter().enumerate() {
         let parsed = native::parse(link, &packet, true);
@@ -84,6 +85,7 @@ fuzz_target!(|data: &[u8]| {
                     judged.flags,
                     judged.hits,
                     judged.pattern,
+                    (judged.exits, judged.to),
                     tagged.then_some(judged.tag),
                 )
             };
