@@ -2,6 +2,7 @@
 mod completions;
 mod count;
 mod devices;
+mod flows;
 mod groups;
 mod man;
 mod out;
@@ -26,6 +27,7 @@ use clap::{CommandFactory, Parser};
 enum Command {
     Devices(devices::Args),
     Count(Box<count::Args>),
+    Flows(Box<flows::Args>),
     Groups(groups::Args),
     Record(Box<record::Args>),
     #[command(hide = true)]
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
+        Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
@@ -130,6 +133,7 @@ mod tests {
             HELP,
             devices::HELP,
             count::HELP,
+            flows::HELP,
             groups::HELP,
             record::HELP,
             rules::HELP,

@@ -6,7 +6,7 @@ use wirelane::Ip;
 use wirelane_datapath::flow::{EndReason, Flow, FlowKey, FlowPacket, Timeouts, flow_flags};
 
 use super::lists::{Link, Links, List, NONE};
-use super::record::{FlowRecord, reverse};
+use super::record::{FlowRecord, reverse_key};
 
 /// Time of packets between two looks for flows that have ended.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -324,7 +324,7 @@ impl FlowCache {
         if !self.settings.biflow {
             return NONE;
         }
-        let Some(reverse) = reverse(key) else { return NONE };
+        let Some(reverse) = reverse_key(key) else { return NONE };
         if reverse == *key {
             return NONE;
         }

@@ -33,7 +33,7 @@ pub use application::application;
 pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY, Totals};
 pub use community_id::community_id;
 pub use reader::FlowReader;
-pub use record::FlowRecord;
+pub use record::{FlowRecord, reverse_key};
 pub use wirelane_datapath::flow::{
     EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, Timeouts, flow_flags,
 };

@@ -123,7 +123,7 @@ pub(super) fn icmp_counterpart(key: &FlowKey, kind: u8) -> Option<u8> {
 }
 
 /// The key of the other direction; `None` where there is none: what is no IP, ICMP messages that nobody answers.
-pub(super) fn reverse(key: &FlowKey) -> Option<FlowKey> {
+pub fn reverse_key(key: &FlowKey) -> Option<FlowKey> {
     if key.l3 == l3::NONE {
         return None;
     }
