@@ -13,6 +13,9 @@ use crate::{Output, Result};
 /// Messages that are sent at once, by UDP: fewer than a collector's socket holds.
 const BURST: f64 = 32.0;
 
+/// Refusals that are passed over without looking after other outputs.
+const MOST_REFUSED: u32 = 8;
+
 /// Messages that wait.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -152,10 +155,13 @@ impl Udp {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Wait::Room,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 // An earlier one has been refused, by ICMP; this one has not been sent.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused && refused < 2 => {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     refused += 1;
                     counts.refused += 1;
                     counts.failed(format!("nobody listens there: {error}"));
+                    if refused == MOST_REFUSED {
+                        return Wait::Room;
+                    }
                     continue;
                 }
                 Err(error) => {

@@ -55,7 +55,6 @@ pub(super) mod ie {
     pub const MPLS_TOP: u16 = 70;
     pub const END_REASON: u16 = 136;
     pub const ICMP_IPV6: u16 = 139;
-    pub const EXPORTING_PROCESS: u16 = 144;
     pub const OBSERVATION_DOMAIN: u16 = 149;
     pub const START_MS: u16 = 152;
     pub const END_MS: u16 = 153;

@@ -14,8 +14,7 @@ const IPV6: u16 = 257;
 const NO_IP: u16 = 258;
 /// What the template of both directions has on top of the number of one.
 const BOTH: u16 = 4;
-const SAMPLING: u16 = 300;
-const STATISTICS: u16 = 301;
+const OPTIONS: u16 = 300;
 
 /// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
 const COMMON: [Field; 12] = [
@@ -57,7 +56,8 @@ const OF_REVERSE: [Field; 7] = [
     field(ie::BIFLOW_DIRECTION, 1),
 ];
 
-const SAMPLING_FIELDS: [Field; 7] = [
+/// Of the observation domain, which is the first: how it samples (RFC 5477), and what its exporter has done.
+const OPTION_FIELDS: [Field; 13] = [
     field(ie::OBSERVATION_DOMAIN, 4),
     field(ie::SELECTOR_ID, 4),
     field(ie::SELECTOR_ALGORITHM, 2),
@@ -65,10 +65,6 @@ const SAMPLING_FIELDS: [Field; 7] = [
     field(ie::SAMPLING_SPACE, 4),
     field(ie::SAMPLING_INTERVAL, 4),
     field(ie::SAMPLING_ALGORITHM, 1),
-];
-
-const STATISTICS_FIELDS: [Field; 7] = [
-    field(ie::EXPORTING_PROCESS, 4),
     field(ie::EXPORTED_MESSAGES, 8),
     field(ie::EXPORTED_FLOWS, 8),
     field(ie::EXPORTED_OCTETS, 8),
@@ -122,37 +118,29 @@ impl Ipfix {
             fields::specifiers(&mut template, fields);
             described.push((TEMPLATES, template));
         }
-        for (id, fields) in [(SAMPLING, &SAMPLING_FIELDS), (STATISTICS, &STATISTICS_FIELDS)] {
-            let mut template = id.to_be_bytes().to_vec();
-            // One of the fields is the scope.
-            template.extend((fields.len() as u16).to_be_bytes());
-            template.extend(1u16.to_be_bytes());
-            fields::specifiers(&mut template, fields);
-            described.push((OPTIONS_TEMPLATES, template));
-        }
+        let mut template = OPTIONS.to_be_bytes().to_vec();
+        // One of the fields is the scope.
+        template.extend((OPTION_FIELDS.len() as u16).to_be_bytes());
+        template.extend(1u16.to_be_bytes());
+        fields::specifiers(&mut template, &OPTION_FIELDS);
+        described.push((OPTIONS_TEMPLATES, template));
         let (settings, counts) = (context.settings, context.counts);
         let every = settings.sampling;
-        // Systematic, by count: one packet, then a space (RFC 5477).
+        // Systematic, by count: one packet, then a space.
         let sampling = [settings.domain, 1, 1, 1, every - 1, every, 1].map(u64::from);
-        let unsent = counts.unsent_flows + counts.not_exportable;
         let statistics = [
-            u64::from(settings.domain),
             counts.messages,
             counts.flows,
             counts.bytes,
-            unsent,
+            counts.unsent_flows + counts.not_exportable,
             counts.unsent_packets,
             counts.unsent_bytes,
         ];
-        for (id, fields, values) in
-            [(SAMPLING, &SAMPLING_FIELDS, sampling), (STATISTICS, &STATISTICS_FIELDS, statistics)]
-        {
-            let mut record = Vec::new();
-            for (field, value) in fields.iter().zip(values) {
-                integer(&mut record, value, field.bytes);
-            }
-            described.push((id, record));
+        let mut record = Vec::new();
+        for (field, value) in OPTION_FIELDS.iter().zip(sampling.into_iter().chain(statistics)) {
+            integer(&mut record, value, field.bytes);
         }
+        described.push((OPTIONS, record));
         for (set, record) in described {
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);

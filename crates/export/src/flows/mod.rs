@@ -22,6 +22,8 @@ mod netflow5;
 mod netflow9;
 mod target;
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 pub use encode::ExportSettings;
 pub use exporters::{Exporters, OutputCounts};
