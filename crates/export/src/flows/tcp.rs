@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, connect, send, shutdown, socket_with,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, connect, recv, send, shutdown,
+    socket_with,
 };
 
 use super::OutputCounts;
@@ -133,6 +134,10 @@ impl Tcp {
                 self.progress = Instant::now();
                 return Wait::Idle;
             };
+            if self.begun == 0 && has_closed(socket) {
+                self.broke(counts, "the collector has closed the connection");
+                continue;
+            }
             if self.begun == 0 {
                 message.bytes[8..12].copy_from_slice(&self.sequence.to_be_bytes());
             }
@@ -179,6 +184,14 @@ impl Tcp {
             let _ = shutdown(socket, Shutdown::Write);
         }
     }
+}
+
+/// Whether the other side has closed: what is written then is lost, and the kernel tells of it only with the write behind it.
+/// Collectors say nothing else (RFC 7011), and if one does, nobody reads it.
+fn has_closed(socket: &OwnedFd) -> bool {
+    let mut byte = [0; 1];
+    let asked = recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    !matches!(asked, Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
 /// Whether a connection that was begun is there; `None`: not yet known.
