@@ -60,7 +60,7 @@ fn frame(n: u32) -> Vec<u8> {
         0..=2 => {
             let mut tcp = [port.to_be_bytes(), 80u16.to_be_bytes()].concat();
             tcp.extend((n * 10).to_be_bytes());
-            tcp.extend([0, 0, 0, 0, 0x50, if n % 11 == 0 { 0x11 } else { 0x18 }, 1, 0, 0, 0, 0, 0]);
+            tcp.extend([0, 0, 0, 0, 0x50, if n.is_multiple_of(11) { 0x11 } else { 0x18 }, 1, 0, 0, 0, 0, 0]);
             tcp.resize(20 + (n % 100) as usize, 7);
             (6, tcp)
         }
@@ -72,7 +72,7 @@ fn frame(n: u32) -> Vec<u8> {
         }
         _ => (
             if kind == 4 { 1 } else { 58 },
-            vec![if n % 2 == 0 { 8 } else { 128 }, 0, 0, 0, 0, 1, 0, n as u8],
+            vec![if n.is_multiple_of(2) { 8 } else { 128 }, 0, 0, 0, 0, 1, 0, n as u8],
         ),
     };
     if kind >= 5 {
@@ -81,7 +81,7 @@ fn frame(n: u32) -> Vec<u8> {
         frame.extend([proto, 64]);
         let address = |last: u8| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
         frame.extend(address((n % 5) as u8).into_iter().chain(address(99)));
-    } else if n % 77 == 0 {
+    } else if n.is_multiple_of(77) {
         frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
         frame.resize(60, 0);
         return frame;

@@ -133,9 +133,12 @@ fn made() -> impl Strategy<Value = Made> {
 /// The reference: a list of packets for each key, cut by its own reading of the rules.
 #[derive(Default)]
 struct Reference {
-    open: HashMap<FlowKey, Vec<(u64, Made)>>,
-    done: Vec<(FlowKey, Vec<(u64, Made)>, EndReason)>,
+    open: HashMap<FlowKey, Packets>,
+    done: Vec<(FlowKey, Packets, EndReason)>,
 }
+
+/// Packets with their times.
+type Packets = Vec<(u64, Made)>;
 
 fn has_ended(packets: &[(u64, Made)]) -> bool {
     packets.iter().any(|(_, made)| made.proto == 6 && made.flags & (FIN | RST) != 0)

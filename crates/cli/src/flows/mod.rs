@@ -20,7 +20,7 @@ mod worker;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
-use worker::{Homes, Probe};
+use worker::{Homes, Probe, ProbeSettings};
 
 /// Heading of the help.
 const FLOWS: &str = "What a flow is";
@@ -225,6 +225,7 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let devices = capture.devices();
     let numbers = devices.iter().map_while(|device| of(&device.name)).collect();
     let naming = Naming::new(capture.interfaces(), numbers);
+    let interfaces = capture.interfaces();
     exporters.start(naming.clone());
     let style = match (args.quiet, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
@@ -258,16 +259,9 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let (outcome, exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, move || show::export(exporters, shown, &inbox))?;
+        let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
-            Ok(Probe::new(
-                cache,
-                args.source.inner,
-                worker.timebase(),
-                args.sampling,
-                live,
-                sender.clone(),
-                &homes,
-            ))
+            Ok(Probe::new(how, interfaces.clone(), worker.timebase(), sender.clone(), &homes))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.

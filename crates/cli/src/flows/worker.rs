@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Ledger, Record, Timebase};
+use wirelane::{Interfaces, Ledger, Record, Timebase};
 use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Totals};
 
 use crate::session::Handler;
@@ -58,10 +58,61 @@ impl Homes {
     }
 }
 
+/// Which device a packet is of. The interfaces of a file may be RX queues of one device, as in recordings of ours: its
+/// flows are those that a live capture of the device has.
+struct Devices {
+    interfaces: Interfaces,
+    live: bool,
+    /// By the index of a file's interface: that of the first of the same device.
+    known: Vec<u16>,
+}
+
+impl Devices {
+    fn of(&mut self, record: &Record<'_>) -> u16 {
+        match self.known.get(record.device()) {
+            Some(device) => *device,
+            None if self.live => record.device() as u16,
+            None => self.learn(record.device()),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, upto: usize) -> u16 {
+        for at in self.known.len()..=upto {
+            let device = self
+                .name(at)
+                .and_then(|name| (0..at).find(|other| self.name(*other).as_ref() == Some(&name)));
+            self.known.push(device.unwrap_or(at) as u16);
+        }
+        self.known[upto]
+    }
+
+    /// The device of an interface that is one of its queues.
+    fn name(&self, at: usize) -> Option<String> {
+        let name = self.interfaces.get(at, 0)?.name;
+        let (device, queue) = name.rsplit_once('@')?;
+        queue.parse::<u16>().ok().map(|_| device.to_owned())
+    }
+}
+
+/// How workers make flows.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeSettings {
+    /// Timeouts, memory, directions.
+    pub cache: CacheSettings,
+    /// By the headers inside tunnels.
+    pub inner: bool,
+    /// One packet of how many.
+    pub sampling: u32,
+    /// Whether the time is now.
+    pub live: bool,
+}
+
 /// One worker's flows.
 pub struct Probe {
     cache: FlowCache,
     reader: FlowReader,
+    devices: Devices,
     time: Timebase,
     sender: SyncSender<Vec<FlowRecord>>,
     homes: Arc<Homes>,
@@ -74,24 +125,23 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A worker without flows.
+    /// A worker without flows, of a capture with these interfaces.
     pub fn new(
-        cache: CacheSettings,
-        inner: bool,
+        how: ProbeSettings,
+        interfaces: Interfaces,
         time: Timebase,
-        sampling: u32,
-        live: bool,
         sender: SyncSender<Vec<FlowRecord>>,
         homes: &Arc<Homes>,
     ) -> Probe {
         Probe {
-            cache: FlowCache::new(cache),
-            reader: FlowReader::new(inner),
+            cache: FlowCache::new(how.cache),
+            reader: FlowReader::new(how.inner),
+            devices: Devices { interfaces, live: how.live, known: Vec::new() },
             time,
             sender,
             homes: Arc::clone(homes),
-            live,
-            sampling,
+            live: how.live,
+            sampling: how.sampling,
             skip: 0,
             unsampled_packets: 0,
             unsampled_bytes: 0,
@@ -119,7 +169,8 @@ impl Handler for Probe {
             return Ok(());
         }
         self.skip = self.sampling - 1;
-        let (ip, packet) = self.reader.read(record, self.time.utc_ns(record));
+        let (ip, mut packet) = self.reader.read(record, self.time.utc_ns(record));
+        packet.device = self.devices.of(record);
         self.cache.packet(ip, &packet);
         if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
     }

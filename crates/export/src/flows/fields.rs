@@ -181,7 +181,7 @@ mod tests {
         for ns in [0, 1, 999_999_999, 1_700_000_000_123_456_789] {
             let time = ntp(ns);
             let back = (time >> 32).wrapping_sub(2_208_988_800) * 1_000_000_000
-                + ((time & 0xffff_ffff) * 1_000_000_000 >> 32);
+                + (((time & 0xffff_ffff) * 1_000_000_000) >> 32);
             assert_eq!(back, ns);
         }
     }
