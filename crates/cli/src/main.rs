@@ -2,6 +2,7 @@
 mod completions;
 mod count;
 mod devices;
+mod flows;
 mod groups;
 mod man;
 mod out;
@@ -27,6 +28,7 @@ use clap::{CommandFactory, Parser};
 enum Command {
     Devices(devices::Args),
     Count(Box<count::Args>),
+    Flows(Box<flows::Args>),
     Groups(groups::Args),
     Packets(Box<packets::Args>),
     Record(Box<record::Args>),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(&args),
+        Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
         Command::Packets(args) => packets::run(&args),
         Command::Record(args) => record::run(&args),
@@ -133,6 +136,7 @@ mod tests {
             HELP,
             devices::HELP,
             count::HELP,
+            flows::HELP,
             groups::HELP,
             packets::HELP,
             record::HELP,

@@ -8,6 +8,7 @@ use wirelane::ledger::Counters;
 use wirelane::{BalanceReport, Capture, ExitLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
+use crate::flows::FlowsReport;
 use crate::out;
 use crate::session::Reporter;
 use crate::table::{Table, amount, printable, rate};
@@ -37,6 +38,9 @@ struct Object<'a> {
     /// At the end, where there are rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_stats: Option<&'a RuleStats>,
+    /// What the packets came to, and what became of that.
+    #[serde(flatten)]
+    flows: Option<&'a FlowsReport>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -83,6 +87,7 @@ pub struct Report {
     recorded: Option<Recorded>,
     recorded_before: Option<Recorded>,
     rules: Option<RuleStats>,
+    flows: Option<FlowsReport>,
 }
 
 impl Report {
@@ -97,12 +102,18 @@ impl Report {
             recorded: None,
             recorded_before: None,
             rules: None,
+            flows: None,
         }
     }
 
     /// What the rules have counted in the end, to be shown with the last ledger.
     pub fn ruled(&mut self, rules: Option<RuleStats>) {
         self.rules = rules;
+    }
+
+    /// What the packets came to in the end, to be shown with the last ledger.
+    pub fn flows(&mut self, flows: FlowsReport) {
+        self.flows = Some(flows);
     }
 
     /// What the recording has come to by now, to be shown with the next ledger.
@@ -117,7 +128,9 @@ impl Report {
         } else {
             let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
             let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
-            self.say(&(rules + &ledger_text(ledger, elapsed, self.engine) + &recorded.unwrap_or_default()))
+            let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
+            let ledger = ledger_text(ledger, elapsed, self.engine);
+            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows))
         }
     }
 
@@ -160,6 +173,7 @@ impl Report {
             ledger,
             recorded,
             rule_stats,
+            flows: self.flows.as_ref().filter(|_| r#final),
             file_bytes_per_s,
         })
     }

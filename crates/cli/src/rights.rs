@@ -28,6 +28,10 @@ pub struct RightsArgs {
     /// Give nothing up: same user, all capabilities, files and system calls. For finding faults
     #[arg(long, conflicts_with = "user", help_heading = RIGHTS)]
     keep_rights: bool,
+
+    /// Ports that the command goes on to connect to, by TCP.
+    #[arg(skip)]
+    pub tcp_ports: Vec<u16>,
 }
 
 impl RightsArgs {
@@ -51,7 +55,7 @@ impl RightsArgs {
         if self.keep_rights {
             return Ok(None);
         }
-        let confinement = Confinement::new(work).identity(self.identity()?);
+        let confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
         Ok(Some(match output {
             Some(output) if output.path.as_os_str() != "-" => {
                 confinement.output(output.path).read_back(output.read_back)

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const WIRELANE: &str = env!("CARGO_BIN_EXE_wirelane");
-const COMMANDS: [&str; 7] = ["devices", "count", "groups", "record", "send", "completions", "man"];
+const COMMANDS: [&str; 8] = ["devices", "count", "flows", "groups", "record", "send", "completions", "man"];
 
 fn wirelane(arguments: &[&str]) -> Output {
     Command::new(WIRELANE).args(arguments).output().unwrap()

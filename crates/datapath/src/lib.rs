@@ -1,6 +1,7 @@
 //! The unsafe leaf under everything: `kernel/` built both ways.
 //!
 //! * [`filter`]: compiled filter expressions.
+//! * [`flow`]: what packets of one flow come to.
 //! * [`instance`]: what a capture program and its users share.
 //! * [`judge`]: rules, judged natively.
 //! * [`layout`]: the structs that kernel and user space share.
@@ -10,6 +11,7 @@
 //! * [`search`]: the automata that search payloads for patterns.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
+pub mod flow;
 pub mod instance;
 pub mod judge;
 pub mod layout;

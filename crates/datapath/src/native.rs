@@ -73,6 +73,8 @@ unsafe extern "C" {
     ) -> u32;
     fn wl_native_layout() -> *const RawField;
     fn wl_native_constants() -> *const RawConstant;
+    fn wl_native_flow_layout() -> *const RawField;
+    fn wl_native_flow_constants() -> *const RawConstant;
 }
 
 /// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,
@@ -150,16 +152,38 @@ pub fn filter(steps: &[Step], data: &[u8], wire_len: u32, outgoing: bool) -> boo
 /// [`crate::instance`].
 pub fn layout() -> Vec<Field> {
     // SAFETY: C returns a static table that ends with an entry whose name is null.
-    let fields = unsafe { table(wl_native_layout(), |field| field.name) };
-    fields
-        .map(|(name, field)| Field { name, offset: field.offset as usize, size: field.size as usize })
-        .collect()
+    fields(unsafe { wl_native_layout() })
 }
 
 /// The constants of `kernel/` that Rust repeats, by their names in C, as the C compiler evaluates them.
 pub fn constants() -> Vec<(&'static str, u64)> {
     // SAFETY: as in `layout`.
-    let constants = unsafe { table(wl_native_constants(), |constant| constant.name) };
+    values(unsafe { wl_native_constants() })
+}
+
+/// The same as [`layout`] for the structs of flows ([`crate::flow`]).
+pub fn flow_layout() -> Vec<Field> {
+    // SAFETY: as in `layout`.
+    fields(unsafe { wl_native_flow_layout() })
+}
+
+/// The same as [`constants`] for those of flows.
+pub fn flow_constants() -> Vec<(&'static str, u64)> {
+    // SAFETY: as in `layout`.
+    values(unsafe { wl_native_flow_constants() })
+}
+
+fn fields(of: *const RawField) -> Vec<Field> {
+    // SAFETY: only called with what C's functions of tables return.
+    let fields = unsafe { table(of, |field| field.name) };
+    fields
+        .map(|(name, field)| Field { name, offset: field.offset as usize, size: field.size as usize })
+        .collect()
+}
+
+fn values(of: *const RawConstant) -> Vec<(&'static str, u64)> {
+    // SAFETY: as in `fields`.
+    let constants = unsafe { table(of, |constant| constant.name) };
     constants.map(|(name, constant)| (name, constant.value)).collect()
 }
 

@@ -150,6 +150,14 @@ pub enum Error {
         /// How many there are.
         interfaces: u32,
     },
+    /// Somewhere that flows cannot be exported to.
+    #[error("--export {target}: {reason}")]
+    Target {
+        /// As it was given.
+        target: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
     /// More bytes than a packet can have.
     #[error("a packet of {len} bytes is longer than a capture file can hold")]
     PacketTooLong {

@@ -4,6 +4,7 @@
 //! * [`PcapWriter`]: classic pcap with nanoseconds, for one link type.
 //! * [`Recording`]: the files of a capture: rotated, kept within bounds, compressed, finished atomically, each
 //!   worker's by a thread of its own, with an account of what was written and what was not.
+//! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -11,6 +12,7 @@
 //! what they write to should be buffered, as [`Output`] is.
 
 pub mod error;
+pub mod flows;
 pub mod output;
 pub mod pcap;
 pub mod pcapng;

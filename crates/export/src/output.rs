@@ -109,6 +109,20 @@ impl Output {
         &self.writer.get_ref().path
     }
 
+    /// Gives a regular file to this user and group: whoever runs the command as root becomes somebody else, whose file it
+    /// is.
+    ///
+    /// # Errors
+    /// What the kernel says, where this is not root.
+    pub fn give_to(&self, uid: u32, gid: u32) -> Result<()> {
+        let Named { file, path } = self.writer.get_ref();
+        if !self.regular {
+            return Ok(());
+        }
+        std::os::unix::fs::fchown(file, Some(uid), Some(gid))
+            .map_err(|source| Error::Open { path: path.clone(), source })
+    }
+
     /// Whether it is a regular file. Anything else may have a reader who waits for what is buffered.
     pub fn is_regular(&self) -> bool {
         self.regular

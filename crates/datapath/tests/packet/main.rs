@@ -9,6 +9,7 @@ mod build;
 mod captures;
 mod corpus;
 mod describe;
+mod flow_layout;
 mod ground_truth;
 mod guarded;
 mod hash;

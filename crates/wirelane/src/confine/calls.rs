@@ -163,8 +163,8 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile.
-    pub(super) fn compile(work: Work, writes: bool, rules: bool) -> Result<Filters> {
+    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile; `connects`: by TCP.
+    pub(super) fn compile(work: Work, writes: bool, rules: bool, connects: bool) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
             needs: "an allow-list for this CPU".into(),
@@ -177,7 +177,7 @@ impl Filters {
         // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
-        let calls = calls(work, writes, rules).map_err(failed)?;
+        let calls = calls(work, writes, rules, connects).map_err(failed)?;
         let allowed = compile(calls, SeccompAction::KillProcess, SeccompAction::Allow);
         Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
     }
@@ -194,7 +194,12 @@ impl Filters {
     }
 }
 
-fn calls(work: Work, writes: bool, rules: bool) -> std::result::Result<Rules, seccompiler::BackendError> {
+fn calls(
+    work: Work,
+    writes: bool,
+    rules: bool,
+    connects: bool,
+) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
     if writes {
@@ -256,6 +261,21 @@ fn calls(work: Work, writes: bool, rules: bool) -> std::result::Result<Rules, se
     allowed.insert(libc::SYS_socketpair, one_of(0, &[int(libc::AF_UNIX)])?);
     // To whom the socket is connected, not to an address.
     allowed.insert(libc::SYS_sendto, nil(4)?);
+    if connects {
+        // Streams of the internet alone. To which port is Landlock's matter.
+        let family = |family: libc::c_int| {
+            let is = |argument, operator, value| {
+                SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+            };
+            let kind = SeccompCmpOp::MaskedEq(0xf);
+            SeccompRule::new(vec![
+                is(0, SeccompCmpOp::Eq, int(family))?,
+                is(1, kind, int(libc::SOCK_STREAM))?,
+            ])
+        };
+        allowed.insert(libc::SYS_socket, vec![family(libc::AF_INET)?, family(libc::AF_INET6)?]);
+        allowed.insert(libc::SYS_connect, Vec::new());
+    }
     allowed.insert(libc::SYS_tgkill, one_of(0, &[u64::from(std::process::id())])?);
     let maps = [BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_OBJ_GET_INFO_BY_FD];
     match work {
@@ -287,8 +307,9 @@ mod tests {
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
         for work in [Work::Capture, Work::Read, Work::Send] {
             for (writes, rules) in [(false, false), (true, false), (false, true), (true, true)] {
-                assert!(Filters::compile(work, writes, rules).is_ok(), "{work:?}");
-                let allowed = calls(work, writes, rules).unwrap();
+                assert!(Filters::compile(work, writes, rules, false).is_ok(), "{work:?}");
+                assert!(Filters::compile(work, writes, rules, true).is_ok(), "{work:?}");
+                let allowed = calls(work, writes, rules, false).unwrap();
                 let accepts = allowed.contains_key(&libc::SYS_accept4);
                 assert_eq!(accepts, rules && work == Work::Capture, "{work:?}");
                 for call in [
@@ -313,6 +334,12 @@ mod tests {
                     assert!(!allowed.contains_key(&call), "{work:?}: call {call}");
                 }
                 assert_eq!(allowed.contains_key(&(libc::SYS_renameat2)), writes);
+                let connecting = calls(work, writes, rules, true).unwrap();
+                let more: Vec<_> = connecting.keys().filter(|call| !allowed.contains_key(call)).collect();
+                assert_eq!(
+                    more,
+                    [&libc::SYS_socket.min(libc::SYS_connect), &libc::SYS_socket.max(libc::SYS_connect)]
+                );
             }
         }
     }

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, PathFdError,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 use crate::{Error, Result};
@@ -29,8 +29,9 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Restricts the calling thread, and those that it starts, to these folders and files. Whether the kernel enforces it.
-pub(super) fn restrict(places: &[PathBuf], read_back: bool) -> Result<bool> {
+/// Restricts the calling thread, and those that it starts, to these folders and files, and to connections to these ports.
+/// Whether the kernel enforces it.
+pub(super) fn restrict(places: &[PathBuf], read_back: bool, ports: &[u16]) -> Result<bool> {
     let failed =
         |source: RulesetError| Error::kernel("restricting files by Landlock", io::Error::other(source));
     let mut rules = Ruleset::default()
@@ -53,6 +54,9 @@ pub(super) fn restrict(places: &[PathBuf], read_back: bool) -> Result<bool> {
         let access = if place.is_dir() { in_folder() } else { AccessFs::WriteFile.into() };
         let access = if read_back { access | AccessFs::ReadFile } else { access };
         rules = rules.add_rule(PathBeneath::new(file, access)).map_err(failed)?;
+    }
+    for port in ports {
+        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(failed)?;
     }
     let enforced = rules.restrict_self().map_err(failed)?.ruleset;
     match enforced {

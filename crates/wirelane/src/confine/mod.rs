@@ -9,7 +9,7 @@
 //! | user and groups | setresuid(2), setgroups(2) | an unprivileged user: see [`Identity`] |
 //! | capabilities | capset(2), the bounding set too | none but those of [`Confinement::keep`], and CAP_DAC_OVERRIDE for some outputs: see [`Confinement::output`] |
 //! | new privileges | `PR_SET_NO_NEW_PRIVS` | none, whatever is executed |
-//! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP, no abstract sockets, no signals |
+//! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP but [`Confinement::connects`], no abstract sockets, no signals |
 //! | system calls | seccomp, an allow-list | those of the work; any other kills the process (SIGSYS) |
 //! | memory | `PR_SET_DUMPABLE` | no core dump, no debugger but root's |
 //!
@@ -52,6 +52,7 @@ pub struct Confinement {
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
+    ports: Vec<u16>,
 }
 
 impl Confinement {
@@ -64,6 +65,7 @@ impl Confinement {
             read_back: false,
             kept: Vec::new(),
             rules: false,
+            ports: Vec::new(),
         }
     }
 
@@ -99,6 +101,14 @@ impl Confinement {
         self
     }
 
+    /// Leaves connections by TCP to these ports, whatever the host: a collector that comes back is connected to again. Before
+    /// Linux 6.7, whose Landlock knows ports, that is connections to any port.
+    #[must_use]
+    pub fn connects(mut self, ports: &[u16]) -> Confinement {
+        self.ports.extend_from_slice(ports);
+        self
+    }
+
     /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
     /// and removing entries of maps by the page.
     #[must_use]
@@ -115,10 +125,11 @@ impl Confinement {
     /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
-        let calls = calls::Filters::compile(self.work, !self.outputs.is_empty(), self.rules)?;
+        let calls =
+            calls::Filters::compile(self.work, !self.outputs.is_empty(), self.rules, !self.ports.is_empty())?;
         let closed = self.outputs.iter().find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
-        let boxed = files::restrict(&self.outputs, self.read_back)?;
+        let boxed = files::restrict(&self.outputs, self.read_back, &self.ports)?;
         let mut kept: CapsHashSet = self
             .kept
             .iter()

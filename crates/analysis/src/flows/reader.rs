@@ -1,0 +1,60 @@
+//! From a record to what a flow cache takes.
+
+use wirelane::{Ip, Record, RecordHeader, flags, ip_flags};
+use wirelane_datapath::flow::FlowPacket;
+use wirelane_datapath::layout::Parsed;
+use wirelane_datapath::native;
+
+/// Reads the headers of records.
+#[derive(Clone, Debug)]
+pub struct FlowReader {
+    inner: bool,
+    parsed: Parsed,
+}
+
+impl FlowReader {
+    /// A reader of the headers inside tunnels with `inner`, else of the outer ones.
+    pub fn new(inner: bool) -> FlowReader {
+        FlowReader { inner, parsed: Parsed::default() }
+    }
+
+    /// The headers that count for a record, and what else a flow takes of it. `ts_ns`: its time, in UTC.
+    pub fn read(&mut self, record: &Record<'_>, ts_ns: u64) -> (&Ip, FlowPacket) {
+        let header = record.header();
+        let mut packet = FlowPacket {
+            ts_ns,
+            wire_len: header.wire_len,
+            device: record.device() as u16,
+            queue: header.queue,
+            ..FlowPacket::default()
+        };
+        if let Some(digest) = record.digest() {
+            return digested(&mut self.parsed, header, digest, packet);
+        }
+        self.parsed = native::parse(record.link_type(), record.data(), self.inner);
+        let parsed = &self.parsed;
+        let inside = self.inner && parsed.flags & flags::TUNNEL != 0;
+        packet.flags = parsed.flags | (header.flags & flags::EGRESS) | if inside { flags::INNER } else { 0 };
+        packet.tunnel_id = parsed.tunnel_id;
+        packet.tunnel = parsed.tunnel;
+        packet.mpls_label = parsed.mpls_label;
+        packet.eth_type = parsed.eth_type;
+        packet.vlan_tci = parsed.vlan_tci[0];
+        (if inside { &parsed.inner } else { &parsed.outer }, packet)
+    }
+}
+
+/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids and EtherTypes are not in it.
+fn digested<'p>(
+    place: &'p mut Parsed,
+    header: &RecordHeader,
+    digest: &Ip,
+    mut packet: FlowPacket,
+) -> (&'p Ip, FlowPacket) {
+    const KNOWN: u16 = flags::VLAN | flags::EGRESS | flags::INNER;
+    packet.flags = header.flags & KNOWN;
+    packet.vlan_tci = header.vlan_tci;
+    place.outer = *digest;
+    debug_assert!(digest.flags & ip_flags::LATER == 0 || digest.flags & ip_flags::FRAGMENT != 0);
+    (&place.outer, packet)
+}

@@ -1,0 +1,254 @@
+//! The corpus of real captures as flows: every packet is in one, and what they come to is what tshark has found, by
+//! addresses and ports.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use wirelane::{FileOptions, FileSource};
+use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Timeouts, community_id};
+
+/// The folder of the corpus; `None` after saying that the test is left out.
+fn corpus(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("WIRELANE_CORPUS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"), PathBuf::from);
+    if folder.join("MANIFEST.tsv").is_file() {
+        return Some(folder);
+    }
+    println!("left out: {test} (no corpus)");
+    None
+}
+
+/// A capture of the manifest: its id, category, path and ground truth.
+struct Capture {
+    id: String,
+    category: String,
+    path: PathBuf,
+    truth: PathBuf,
+}
+
+fn captures(corpus: &Path) -> Vec<Capture> {
+    let manifest = fs::read_to_string(corpus.join("MANIFEST.tsv")).unwrap();
+    let capture = |line: &str| {
+        let column: Vec<&str> = line.split('\t').collect();
+        let (path, truth) = (corpus.join(column[1]), corpus.join(column[14]));
+        Capture { id: column[0].into(), category: column[2].into(), path, truth }
+    };
+    manifest.lines().skip(1).map(capture).collect()
+}
+
+fn json(path: &Path) -> Value {
+    let mut bytes = fs::read(path).unwrap();
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
+        bytes = plain;
+    }
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// The flows of a capture, and the packets and wire bytes that were read.
+fn flows(path: &Path, settings: CacheSettings) -> (Vec<FlowRecord>, u64, u64) {
+    let mut cache = FlowCache::new(settings);
+    let mut reader = FlowReader::new(false);
+    let (mut packets, mut bytes) = (0, 0);
+    // One that is damaged has what comes before the damage.
+    if let Ok(mut source) = FileSource::open(path, FileOptions::default()) {
+        while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+            for record in batch {
+                let (ip, packet) = reader.read(&record, record.header().ts_ns);
+                cache.packet(ip, &packet);
+                packets += 1;
+                bytes += u64::from(record.wire_len());
+            }
+        }
+    }
+    cache.flush();
+    (std::mem::take(cache.finished()), packets, bytes)
+}
+
+type Sums = BTreeMap<String, (u64, u64)>;
+
+/// Packets and wire bytes by "proto source sport destination dport" of TCP and UDP, in tshark's words.
+fn sums(flows: &[FlowRecord]) -> Sums {
+    let mut sums = Sums::new();
+    for flow in flows {
+        let proto = match flow.key.proto {
+            6 => "tcp",
+            17 => "udp",
+            _ => continue,
+        };
+        if let (Some(from), Some(to), false) =
+            (flow.source(), flow.destination(), flow.key.src_port == 0 && flow.key.dst_port == 0)
+        {
+            let key = format!("{proto} {from} {} > {to} {}", flow.source_port(), flow.destination_port());
+            let sum = sums.entry(key).or_default();
+            (sum.0, sum.1) = (sum.0 + flow.packets(), sum.1 + flow.wire_bytes());
+        }
+    }
+    sums
+}
+
+fn expected(truth: &Value) -> Sums {
+    let mut sums = Sums::new();
+    for flow in truth["flows_outermost_5tuple"].as_array().into_iter().flatten() {
+        let text = |name: &str| flow[name].as_str().unwrap();
+        let ports = !text("sport").is_empty() && (text("sport"), text("dport")) != ("0", "0");
+        if matches!(text("proto"), "tcp" | "udp") && ports {
+            let key = format!(
+                "{} {} {} > {} {}",
+                text("proto"),
+                text("src"),
+                text("sport"),
+                text("dst"),
+                text("dport")
+            );
+            let sum = sums.entry(key).or_default();
+            sum.0 += flow["packets"].as_u64().unwrap();
+            sum.1 += flow["bytes"].as_u64().unwrap();
+        }
+    }
+    sums
+}
+
+#[test]
+fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
+    let Some(corpus) = corpus("flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found") else {
+        return;
+    };
+    let (mut compared, mut same, mut tuples, mut all) = (0, 0, 0, 0);
+    let mut differ = Vec::new();
+    for capture in captures(&corpus) {
+        // Little memory, so that many captures are evictions too.
+        let (little, packets, bytes) =
+            flows(&capture.path, CacheSettings { memory: 0, ..CacheSettings::default() });
+        let (flows, _, _) = flows(&capture.path, CacheSettings { biflow: false, ..CacheSettings::default() });
+        for flows in [&little, &flows] {
+            assert_eq!(flows.iter().map(FlowRecord::packets).sum::<u64>(), packets, "{}", capture.id);
+            assert_eq!(flows.iter().map(FlowRecord::wire_bytes).sum::<u64>(), bytes, "{}", capture.id);
+        }
+        all += packets;
+        assert_eq!(sums(&little), sums(&flows), "{}", capture.id);
+        assert!(flows.iter().all(|flow| community_id(&flow.key).is_some() == flow.source().is_some()));
+        if capture.category == "malformed" {
+            continue;
+        }
+        let truth = json(&capture.truth);
+        if truth.get("flows_outermost_5tuple").is_none() {
+            continue;
+        }
+        let (ours, theirs) = (sums(&flows), expected(&truth));
+        compared += 1;
+        if ours == theirs {
+            same += 1;
+            tuples += ours.len();
+        } else {
+            differ.push(capture.id);
+        }
+    }
+    println!("{all} packets; {same} of {compared} captures are the same, with {tuples} tuples");
+    assert_eq!(differ, DIFFERENT, "captures whose flows are not those that tshark has found");
+    assert!(all > 190_000 && same > 500 && tuples > 4900);
+}
+
+/// Captures whose tuples are not tshark's, and have reasons.
+const DIFFERENT: [&str; 11] = [
+    // 802.11, HDLC and PPP frames, which the parser does not know, and shims between Ethernet and IP that it does not
+    // follow (E-tag, NSH): flows of what is no IP.
+    "arkime--80211http",
+    "suricata--decode-chdlc-01.hdlc-http_1tx",
+    "suricata--decode-etag-02",
+    "suricata--decode-nsh-type1",
+    "suricata--decode-nsh-type2",
+    "suricata--defrag-bug-6887-defrag-ppp-ipv4-tcp-syn.frag-ppp-ip-tcp-syn",
+    // IPv6 in IPv6: the ground truth pairs the outer addresses with the inner ports. In the second there are shims too.
+    "akvorado--srv6-end-dt6",
+    "arkime--arkime_synthetic",
+    "zeek--6in6-tunnel-change",
+    "zeek--6in6",
+    "zeek--6in6in6",
+];
+
+/// What nfpcapd makes of the same captures with the same timeouts: 300 and 60 seconds.
+#[test]
+fn flows_of_the_corpus_are_those_of_nfpcapd() {
+    let Some(corpus) = corpus("flows_of_the_corpus_are_those_of_nfpcapd") else { return };
+    let second = 1_000_000_000;
+    let timeouts = Timeouts { active_ns: 300 * second, idle_ns: 60 * second, ended_ns: 60 * second };
+    let (mut compared, mut same_sums, mut same_number, mut flows_there) = (0, 0, 0, 0);
+    let (mut sums_differ, mut numbers_differ) = (Vec::new(), Vec::new());
+    for capture in captures(&corpus) {
+        if !["apps", "voip", "http"].contains(&capture.category.as_str()) {
+            continue;
+        }
+        let truth = json(&capture.truth);
+        let theirs = truth["nfdump"]["flows"].as_array();
+        let Some(theirs) = theirs.filter(|flows| !flows.is_empty()) else { continue };
+        let (flows, _, _) = flows(&capture.path, CacheSettings { timeouts, ..CacheSettings::default() });
+        let (mut ours, mut expected) = (Sums::new(), Sums::new());
+        let (mut number, mut there) = (0, 0);
+        for flow in flows.iter().filter(|flow| matches!(flow.key.proto, 6 | 17)) {
+            let (Some(from), Some(to)) = (flow.source(), flow.destination()) else { continue };
+            let proto = if flow.key.proto == 6 { "TCP" } else { "UDP" };
+            let key = format!("{proto} {from} {} {to} {}", flow.source_port(), flow.destination_port());
+            let sum = ours.entry(key).or_default();
+            (sum.0, sum.1) = (sum.0 + flow.packets(), sum.1 + flow.bytes());
+            number += 1;
+        }
+        for flow in theirs {
+            let text = |name: &str| flow[name].as_str().unwrap();
+            if !matches!(text("proto"), "TCP" | "UDP") {
+                continue;
+            }
+            let key = ["proto", "src", "sport", "dst", "dport"].map(text).join(" ");
+            let sum = expected.entry(key).or_default();
+            let count = |name: &str| text(name).parse::<u64>().unwrap_or(1 << 40);
+            (sum.0, sum.1) = (sum.0 + count("packets"), sum.1 + count("bytes"));
+            there += 1;
+        }
+        compared += 1;
+        flows_there += there;
+        if ours == expected {
+            same_sums += 1
+        } else {
+            sums_differ.push(capture.id.clone())
+        }
+        if number == there {
+            same_number += 1
+        } else {
+            numbers_differ.push((capture.id.clone(), number, there))
+        }
+    }
+    println!(
+        "{compared} captures, {flows_there} flows: {same_sums} with the same sums, {same_number} of as many"
+    );
+    assert_eq!(sums_differ, OTHER_SUMS);
+    assert_eq!(numbers_differ, OTHER_NUMBERS.map(|(id, ours, theirs)| (id.to_owned(), ours, theirs)));
+    assert!(same_sums > 285 && flows_there > 2000);
+}
+
+/// A packet that waits to be segmented states no length, and nfpcapd counts none of it, or a fragment is missing there.
+const OTHER_SUMS: [&str; 2] = ["tcpflow--bug7", "pkts--fragmented_udp_sip"];
+
+/// Captures with another number of flows: here, and there.
+const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
+    // Every packet of DNS is a flow of its own to nfpcapd, and it looks for silent flows now and then only, so that some
+    // go on after more than a minute.
+    ("ipfixprobe--mixed", 36, 38),
+    ("pcap2har--dns_requests", 19, 22),
+    ("arkime--long-session", 4, 3),
+    ("ndpi--netease_games", 10, 12),
+    ("pkts--base_usage_3_streams", 14, 18),
+    ("arkime--socks5-http-302", 4, 3),
+    ("tcpflow--airsnort-linux-browser_page_load", 6, 8),
+    // Times that go back: by more than a silence, and nfpcapd's durations are below zero.
+    ("tcpflow--test5-lines-randomized", 4, 2),
+    ("suricata--sip-method.sip", 193, 394),
+    // A port that is used again after a RST: to nfpcapd the same flow.
+    ("ndpi--rtsp", 15, 14),
+    ("ndpi--sip", 18, 16),
+    ("zeek--wireshark", 18, 14),
+];

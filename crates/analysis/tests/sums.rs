@@ -1,0 +1,156 @@
+//! No packet is lost and none is in two flows, whatever comes: clocks that jump, floods, caches that are full.
+
+use proptest::prelude::*;
+use wirelane::Ip;
+use wirelane_analysis::flows::{
+    CacheSettings, EndReason, FlowCache, FlowPacket, LEAST_MEMORY, Timeouts, Totals,
+};
+
+fn ip(from: u32, to: u32, port: u16, flags: u8) -> Ip {
+    let mut ip = Ip {
+        l3: 4,
+        proto: 6,
+        ttl: 64,
+        l3_off: 14,
+        payload_off: 54,
+        l3_len: 60,
+        flags: 0x0c,
+        tcp_flags: flags,
+        src_port: port.to_be(),
+        dst_port: 80u16.to_be(),
+        ..Ip::default()
+    };
+    ip.src[..4].copy_from_slice(&from.to_be_bytes());
+    ip.dst[..4].copy_from_slice(&to.to_be_bytes());
+    ip
+}
+
+fn packet(ts_ns: u64) -> FlowPacket {
+    FlowPacket { ts_ns, wire_len: 74, ..FlowPacket::default() }
+}
+
+/// The sums over what a cache has handed out; they are also what it says itself.
+fn added_up(cache: &mut FlowCache) -> Totals {
+    let mut totals = Totals::default();
+    for record in cache.finished().iter() {
+        totals += record;
+    }
+    assert_eq!(totals, *cache.totals());
+    totals
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_packet_is_in_one_flow(
+        packets in prop::collection::vec((0..40u32, 0..40u32, 0..3u16, any::<u8>(), prop_oneof![0..30_000_000_000u64, any::<u64>()], 0..20u8), 0..3000),
+        biflow: bool,
+    ) {
+        let mut cache = FlowCache::new(CacheSettings { memory: 0, biflow, ..CacheSettings::default() });
+        for (from, to, port, flags, ts_ns, tick) in &packets {
+            cache.packet(&ip(*from, *to, *port, *flags), &packet(*ts_ns));
+            if *tick == 0 {
+                cache.tick(ts_ns.rotate_left(3));
+            }
+            prop_assert!(cache.len() <= cache.capacity());
+        }
+        cache.flush();
+        let totals = added_up(&mut cache);
+        prop_assert_eq!(totals.packets, packets.len() as u64);
+        prop_assert_eq!(totals.bytes, 60 * packets.len() as u64);
+        prop_assert_eq!(totals.wire_bytes, 74 * packets.len() as u64);
+        prop_assert_eq!(totals.by_reason.iter().sum::<u64>(), totals.flows);
+    }
+}
+
+/// Memory stays within the budget under four times as many flows as it holds; flows that carry traffic stay whole.
+#[test]
+fn a_flood_of_new_flows_costs_only_itself() {
+    let settings = CacheSettings { memory: LEAST_MEMORY * 4, ..CacheSettings::default() };
+    let mut cache = FlowCache::new(settings);
+    assert!(cache.memory() <= settings.memory, "{} of {}", cache.memory(), settings.memory);
+    let flood = cache.capacity() as u32 * 4;
+    let mut sent = 0;
+    for n in 0..flood {
+        // Ten flows of which each has a packet for every hundred of the flood.
+        if n % 10 == 0 {
+            cache.packet(&ip(1, 2, (n / 10 % 10) as u16, 0x10), &packet(u64::from(n) * 1000));
+            sent += 1;
+        }
+        cache.packet(&ip(0x0a00_0000 + n, 2, 1, 0x02), &packet(u64::from(n) * 1000));
+        sent += 1;
+    }
+    assert!(cache.memory() <= settings.memory, "{} of {}", cache.memory(), settings.memory);
+    cache.flush();
+    let totals = added_up(&mut cache);
+    assert_eq!(totals.packets, sent);
+    let evicted = totals.by_reason[EndReason::Resources as usize];
+    assert_eq!(evicted, u64::from(flood) + 10 - cache.capacity() as u64);
+    let heavy: Vec<_> =
+        cache.finished().iter().filter(|record| record.key.src[..4] == [0, 0, 0, 1]).collect();
+    assert_eq!(heavy.len(), 10, "each is one flow from the beginning to the end");
+    assert!(heavy.iter().all(|record| record.reason == EndReason::Forced));
+    assert_eq!(heavy.iter().map(|record| record.flow.packets).sum::<u64>(), sent - u64::from(flood));
+}
+
+/// A connection with `--biflow`: one flow, whose forward side is who sent the SYN, whoever was seen first.
+#[test]
+fn both_directions_are_one_flow_from_the_initiator_on() {
+    let timeouts = Timeouts { active_ns: u64::MAX, idle_ns: 15_000_000_000, ended_ns: 1 };
+    for answer_first in [false, true] {
+        let mut cache = FlowCache::new(CacheSettings { timeouts, biflow: true, ..CacheSettings::default() });
+        let (ms, mut at) = (1_000_000, 0);
+        let mut step = |cache: &mut FlowCache, ip: Ip| {
+            at += ms;
+            cache.packet(&ip, &packet(at));
+        };
+        let there = |flags| ip(1, 2, 1000, flags);
+        let back = |flags| {
+            let there = ip(1, 2, 1000, flags);
+            Ip { src: there.dst, dst: there.src, src_port: there.dst_port, dst_port: there.src_port, ..there }
+        };
+        let (first, second) =
+            if answer_first { (back(0x12), there(0x02)) } else { (there(0x02), back(0x12)) };
+        step(&mut cache, first);
+        step(&mut cache, second);
+        step(&mut cache, there(0x10));
+        step(&mut cache, back(0x18));
+        step(&mut cache, there(0x11));
+        assert_eq!(cache.len(), 2, "a direction that has closed waits for the other");
+        step(&mut cache, back(0x11));
+        cache.tick(at + ms);
+        assert!(cache.is_empty());
+        let [record] = cache.finished()[..] else { panic!("{:?}", cache.finished()) };
+        assert_eq!(record.key.src[3], 1);
+        assert_eq!((record.flow.packets, record.reverse.unwrap().packets), (3, 3));
+        assert_eq!(record.reason, EndReason::Ended);
+        assert_eq!((record.first_ns(), record.last_ns()), (ms, 6 * ms));
+        assert_eq!(record.rtt_ns(), Some(if answer_first { ms } else { 2 * ms }));
+    }
+}
+
+/// Live, nothing may come: flows end all the same, and in time. A clock that is set back ends what is from the future.
+#[test]
+fn silence_and_clocks_that_are_set_back_end_flows() {
+    let second = 1_000_000_000;
+    let mut cache = FlowCache::new(CacheSettings::default());
+    cache.packet(&ip(1, 2, 3, 0x10), &packet(1000 * second));
+    cache.tick(1015 * second);
+    assert_eq!(cache.len(), 1);
+    cache.tick(1015 * second + 1);
+    assert_eq!(cache.finished().pop().unwrap().reason, EndReason::Idle);
+    for n in 0..120 {
+        cache.packet(&ip(1, 2, 3, 0x10), &packet((2000 + n) * second));
+    }
+    // 0 to 60 s belong to the first.
+    assert_eq!(
+        cache.finished().pop().map(|record| (record.reason, record.flow.packets)),
+        Some((EndReason::Active, 61))
+    );
+    cache.tick(1000 * second);
+    assert_eq!(cache.finished().pop().map(|record| record.flow.packets), Some(59));
+    cache.packet(&ip(1, 2, 3, 0x04), &packet(1000 * second));
+    cache.tick(1002 * second + 1);
+    assert_eq!(cache.finished().pop().map(|record| record.reason), Some(EndReason::Ended));
+}

@@ -1,0 +1,312 @@
+//! `wirelane flows`: who talked to whom, to collectors, files and the terminal.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use wirelane::{Capture, Device, Error, Ledger, Selector};
+use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
+use wirelane_export::OutputOptions;
+use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
+
+use crate::report::{Report, Stream};
+use crate::session::{self, Reporter};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+
+mod report;
+mod show;
+mod worker;
+
+pub use report::FlowsReport;
+use show::{Show, Shown};
+use worker::{Homes, Probe, ProbeSettings};
+
+/// Heading of the help.
+const FLOWS: &str = "What a flow is";
+/// Heading of the help.
+const EXPORT: &str = "Where flows go";
+
+/// Turn packets into flows: NetFlow, IPFIX, JSON, CSV
+///
+/// A flow is what one direction of a conversation comes to: packets, bytes, times, TCP flags and more. Each is printed
+/// and exported when it ends: after the last packet and a silence, by TCP's FIN or RST, when it grows old, or at
+/// the end of the capture. The sums over all flows are those of the ledger, exactly.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Workers: threads that take packets out of the rings, each with flows of its own, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
+    workers: usize,
+
+    /// Which worker gets a packet. By RX queue or a single address is right too, where that keeps flows together
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
+    steering: SteeringArg,
+
+    /// Where packets become flows
+    #[arg(long, value_enum, default_value_t = CacheArg::User, help_heading = FLOWS)]
+    cache: CacheArg,
+
+    /// A flow that goes on is ended, and begun anew, this many seconds after its first packet
+    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "60", help_heading = FLOWS)]
+    active_timeout: Duration,
+
+    /// A flow ends this many seconds after its last packet
+    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "15", help_heading = FLOWS)]
+    inactive_timeout: Duration,
+
+    /// Both directions are one flow (RFC 5103), from whoever began. Many collectors show the forward direction only
+    #[arg(long, help_heading = FLOWS)]
+    biflow: bool,
+
+    /// Look at one packet in N, and say so to collectors
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16383), help_heading = FLOWS)]
+    sampling: u32,
+
+    /// Memory for flows, in MiB. Where it is full, the lightest of the flows that have been silent longest are ended
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = FLOWS)]
+    memory: u32,
+
+    /// Export flows: ipfix://HOST:PORT (with ?transport=tcp), netflow9://HOST:PORT, netflow5://HOST:PORT, or
+    /// file:PATH with .ipfix, .json or .csv at its end. Several by repeating the option
+    #[arg(long, value_name = "WHERE", help_heading = EXPORT)]
+    export: Vec<String>,
+
+    /// Messages a second to each collector by UDP, which cannot slow down who sends; 0: as they come
+    #[arg(long, value_name = "N", default_value_t = 2000, help_heading = EXPORT)]
+    export_rate: u32,
+
+    /// Seconds that collectors are waited for at the end
+    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "5", help_heading = EXPORT)]
+    export_wait: Duration,
+
+    /// Seconds after which templates are sent again by UDP; after 20 messages in any case
+    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "60", help_heading = EXPORT)]
+    template_refresh: Duration,
+
+    /// What tells this probe from others of the host: the observation domain of IPFIX, the source id of NetFlow 9.
+    /// Default: the number of the process
+    #[arg(long, value_name = "ID", help_heading = EXPORT)]
+    observation_domain: Option<u32>,
+
+    /// Replace files that exist
+    #[arg(long, help_heading = EXPORT)]
+    overwrite: bool,
+
+    /// Print flows as CSV; the ledger goes to standard error
+    #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
+    csv: bool,
+
+    /// Print no flows, only the ledger and what was exported
+    #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
+    quiet: bool,
+}
+
+/// Values of --cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CacheArg {
+    /// In the workers
+    User,
+    /// In the kernel: not built yet
+    #[value(hide = true)]
+    Kernel,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+What packets are one flow:
+  Those of one device, direction, VLAN, protocol, and pair of addresses and
+  ports; of ICMP, type and code take the place of ports. With --inner, of the
+  addresses inside tunnels, and of the tunnel's kind and id. Fragments other
+  than the first have no ports and are a flow with ports 0. What is no IP is a
+  flow for each EtherType.
+
+Columns of the table:
+  end, seconds, prot, source, destination, flags (of TCP), packets, bytes (from
+  the IP header on), reason: idle, active (timeout), end (of TCP), forced (the
+  capture has ended), resources (its place was needed)
+
+Exports:
+  NetFlow 5 has IPv4 only, NetFlow 9 has IP only: other flows are counted as
+  not_exportable. IPFIX has them all. UDP: messages of at most 1400 bytes
+  (?message=BYTES), and sequence numbers by which the collector counts what it
+  missed. TCP: while the collector is away, up to 16 MiB of messages wait, and
+  the connection is made again. 'wirelane flows' goes on whatever becomes of
+  collectors; the last object (--json) has the counts for each, in exports.
+  An existing file is not replaced without --overwrite.
+
+With --json: an object for each flow, with 'flow', its number; times are in
+seconds since 1970 with nine decimals, as text. tcp_retransmitted and
+tcp_reordered count segments that step back behind the one before them, after
+3 ms or sooner; a burst that is sent again counts once.
+
+Examples:
+  wirelane flows -r capture.pcapng
+  wirelane flows -r capture.pcapng --csv > flows.csv
+  wirelane flows -i eth1 --export ipfix://192.0.2.1:4739 --quiet
+  wirelane flows -i eth1 --export netflow9://192.0.2.1:2055 \\
+      --export file:flows.json --inactive-timeout 30
+  wirelane flows -i eth1 --export 'ipfix://[2001:db8::1]:4739?transport=tcp' \\
+      --workers 4 --biflow
+
+Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
+written, 2 wrong usage. A collector that is away does not change it.";
+
+/// Batches of flows on their way from the workers to the exports.
+const UNDER_WAY: usize = 16;
+
+/// Runs the command.
+pub fn run(mut args: Args) -> Result<()> {
+    if args.cache == CacheArg::Kernel {
+        return Err(wrong("--cache", "'kernel' is not there yet; leave the option out"));
+    }
+    if matches!(args.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
+        let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
+        return Err(wrong("--steering", reason));
+    }
+    let live = args.source.read.is_none();
+    let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
+    let targets = targets.map_err(|error| wrong_target(&error))?;
+    args.source.rights.tcp_ports = targets.iter().flat_map(Target::tcp_ports).collect();
+    let settings = ExportSettings {
+        sampling: args.sampling,
+        biflow: args.biflow,
+        refresh: args.template_refresh,
+        rate: args.export_rate,
+        wait: args.export_wait,
+        live,
+        patient: !live,
+        domain: args.observation_domain.unwrap_or_else(std::process::id),
+        ..ExportSettings::default()
+    };
+    // Before rights are given up: what is opened here is all that is open later.
+    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
+    let options = OutputOptions { overwrite: args.overwrite };
+    let exporters = Exporters::open(&targets, settings, options, owner)?;
+    let indices = device_indices(&args.source)?;
+    let expression = args.source.expression()?;
+    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
+    probe(&args, capture, exporters, indices)
+}
+
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
+/// A target that makes no sense is wrong usage.
+fn wrong_target(error: &wirelane_export::Error) -> anyhow::Error {
+    match error {
+        wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
+        other => anyhow!("{other}"),
+    }
+}
+
+/// The numbers that the kernel has for the devices, by their names.
+fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
+    let mut indices = Vec::new();
+    for list in &source.interface {
+        for selector in Selector::parse_list(list)? {
+            // One that is not there is told of when it is opened.
+            if let Ok(device) = Device::open(&selector.device) {
+                indices.push((device.name.clone(), device.ifindex));
+            }
+        }
+    }
+    Ok(indices)
+}
+
+/// Everything behind the set-up.
+fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(String, u32)>) -> Result<()> {
+    let live = args.source.read.is_none();
+    let of = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index);
+    let devices = capture.devices();
+    let numbers = devices.iter().map_while(|device| of(&device.name)).collect();
+    let naming = Naming::new(capture.interfaces(), numbers);
+    let interfaces = capture.interfaces();
+    exporters.start(naming.clone());
+    let style = match (args.quiet, args.csv, args.source.json) {
+        (true, ..) => Show::Nothing,
+        (_, true, _) => Show::Csv,
+        (_, _, true) => Show::Json,
+        _ => Show::Table,
+    };
+    let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
+    let mut reporter = FlowsReporter {
+        report: Report::new(args.source.json, capture.engine(), stream),
+        json: args.source.json,
+    };
+    let cache = CacheSettings {
+        timeouts: Timeouts {
+            active_ns: args.active_timeout.as_nanos() as u64,
+            idle_ns: args.inactive_timeout.as_nanos() as u64,
+            ended_ns: CacheSettings::default().timeouts.ended_ns.min(args.inactive_timeout.as_nanos() as u64),
+        },
+        memory: ((args.memory as usize) << 20) / args.workers.max(1),
+        biflow: args.biflow,
+    };
+    ensure!(
+        cache.memory >= LEAST_MEMORY,
+        "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
+        args.memory,
+        args.workers
+    );
+    let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
+    let homes = Arc::new(Homes::default());
+    let shown = Shown::new(style, naming);
+    let (outcome, exported) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("wl-export".into());
+        let thread = thread.spawn_scoped(scope, move || show::export(exporters, shown, &inbox))?;
+        let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
+        let begun = |worker: &wirelane::Worker| {
+            Ok(Probe::new(how, interfaces.clone(), worker.timebase(), sender.clone(), &homes))
+        };
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // The handlers are gone; this is the last end of the channel.
+        drop(sender);
+        let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
+        anyhow::Ok((outcome, exported))
+    })?;
+    let totals = homes.totals();
+    let (mut outcome, exported) = match (outcome, exported.result) {
+        // A reader that has gone ends the workers, whose errors say less.
+        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+            drop(outcome);
+            return Err(error);
+        }
+        (Ok(mut outcome), Err(error)) => {
+            outcome.failure = Some(error);
+            (outcome, exported.counts)
+        }
+        (Ok(outcome), Ok(())) => (outcome, exported.counts),
+        (Err(error), _) => return Err(error),
+    };
+    if outcome.failure.is_none() && !totals.are_those_of(&outcome.ledger) {
+        let failure =
+            anyhow!("the flows are not what the ledger has counted; this is a bug: please report it");
+        outcome.failure = Some(failure);
+    }
+    let failure = outcome.failure.or_else(|| exported.failure.map(Into::into));
+    reporter.report.ruled(outcome.rules);
+    reporter.report.flows(FlowsReport::new(&totals, exported.counts));
+    let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
+    failure.map_or(last, Err)
+}
+
+/// Intervals are shown to programs only: between the rows of a table they would be in the way.
+struct FlowsReporter {
+    report: Report,
+    json: bool,
+}
+
+impl Reporter for FlowsReporter {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.report.ready(capture)
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the flows come to, with the last ledger.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use wirelane_analysis::flows::EndReason;
+use wirelane_export::flows::OutputCounts;
+
+use super::worker::WorkersTotals;
+use crate::table::{amount, printable};
+
+/// What the flows come to.
+#[derive(Debug, Serialize)]
+pub struct FlowsReport {
+    /// Flows; of both directions together, one.
+    flows: u64,
+    /// Their packets.
+    flow_packets: u64,
+    /// Their bytes, from the IP headers on.
+    flow_bytes: u64,
+    /// Their bytes on the wire.
+    flow_wire_bytes: u64,
+    /// Packets that sampling has left out.
+    unsampled: u64,
+    /// Flows by why they have ended.
+    end_reasons: BTreeMap<&'static str, u64>,
+    /// What became of them at each output.
+    exports: Vec<OutputCounts>,
+}
+
+const REASONS: [EndReason; 5] =
+    [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Resources];
+
+impl FlowsReport {
+    /// Of all workers, and all outputs.
+    pub fn new(totals: &WorkersTotals, exports: Vec<OutputCounts>) -> FlowsReport {
+        let flows = &totals.flows;
+        FlowsReport {
+            flows: flows.flows,
+            flow_packets: flows.packets,
+            flow_bytes: flows.bytes,
+            flow_wire_bytes: flows.wire_bytes,
+            unsampled: totals.unsampled_packets,
+            end_reasons: REASONS
+                .iter()
+                .map(|reason| (wirelane_export::flows::reason(*reason), flows.by_reason[*reason as usize]))
+                .collect(),
+            exports,
+        }
+    }
+
+    /// As people read it.
+    pub fn text(&self) -> String {
+        let reasons: Vec<String> = self
+            .end_reasons
+            .iter()
+            .filter(|(_, flows)| **flows > 0)
+            .map(|(reason, flows)| format!("{} {reason}", amount(*flows)))
+            .collect();
+        let mut text = format!(
+            "{} flows of {} packets, {} bytes{}{}\n",
+            amount(self.flows),
+            amount(self.flow_packets),
+            amount(self.flow_bytes),
+            if reasons.is_empty() { "" } else { ": " },
+            reasons.join(", "),
+        );
+        if self.unsampled > 0 {
+            text += &format!("{} packets were left out by sampling\n", amount(self.unsampled));
+        }
+        for output in &self.exports {
+            text += &format!(
+                "{}: {} flows, {} messages, {} bytes",
+                printable(&output.target),
+                amount(output.flows),
+                amount(output.messages),
+                amount(output.bytes)
+            );
+            for (what, number) in [
+                ("not exportable", output.not_exportable),
+                ("unsent", output.unsent_flows),
+                ("times refused", output.refused),
+            ] {
+                if number > 0 {
+                    text += &format!("; {} {what}", amount(number));
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+}

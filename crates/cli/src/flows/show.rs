@@ -1,0 +1,177 @@
+//! The thread that shows and exports flows.
+
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Result;
+use wirelane_analysis::flows::FlowRecord;
+use wirelane_export::flows::{
+    CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
+};
+
+use crate::out;
+use crate::table::amount;
+
+/// How flows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A row for each.
+    Table,
+    /// A JSON object for each.
+    Json,
+    /// A line of CSV for each.
+    Csv,
+    /// Not at all.
+    Nothing,
+}
+
+/// Prints flows.
+pub struct Shown {
+    show: Show,
+    naming: Naming,
+    number: u64,
+    /// Whether the header of a table or of CSV has been printed.
+    headed: bool,
+}
+
+/// What has become of the flows.
+pub struct Exported {
+    /// For each output.
+    pub counts: Exports,
+    /// Whether printing went well.
+    pub result: Result<()>,
+}
+
+/// What has become of the flows at the outputs.
+pub struct Exports {
+    /// For each of them.
+    pub counts: Vec<OutputCounts>,
+    /// The first file that could not be written.
+    pub failure: Option<wirelane_export::Error>,
+}
+
+impl Shown {
+    /// Nothing printed yet.
+    pub fn new(show: Show, naming: Naming) -> Shown {
+        Shown { show, naming, number: 0, headed: false }
+    }
+
+    fn flows(&mut self, flows: &[FlowRecord]) -> Result<()> {
+        let mut text = Vec::new();
+        if !self.headed {
+            self.headed = true;
+            match self.show {
+                Show::Table => text.extend_from_slice(header().as_bytes()),
+                Show::Csv => text.extend_from_slice(CSV_HEADER.as_bytes()),
+                Show::Json | Show::Nothing => {}
+            }
+        }
+        for flow in flows {
+            self.number += 1;
+            match self.show {
+                Show::Table => text.extend_from_slice(row(flow).as_bytes()),
+                Show::Json => json_line(&mut text, self.number, flow, &self.naming),
+                Show::Csv => csv_line(&mut text, flow, &self.naming),
+                Show::Nothing => return Ok(()),
+            }
+        }
+        out::print(text)
+    }
+}
+
+/// How long the thread waits for flows, where nothing else is to be done.
+const REST: Duration = Duration::from_millis(100);
+
+/// Shows and exports what comes, until no more does.
+pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<FlowRecord>>) -> Exported {
+    let mut result = Ok(());
+    loop {
+        if exporters.is_full() {
+            exporters.wait(REST);
+            exporters.pump();
+            continue;
+        }
+        match inbox.recv_timeout(exporters.rest(REST)) {
+            Ok(flows) => {
+                exporters.flows(&flows);
+                result = shown.flows(&flows);
+                // Nobody reads any more, or cannot: with this end of the channel the workers end.
+                if result.is_err() {
+                    break;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => exporters.pump(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if result.is_ok() && shown.show == Show::Csv {
+        // The header, also of no flows.
+        result = shown.flows(&[]);
+    }
+    exporters.finish();
+    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure() }, result }
+}
+
+/// Width of an end: an IPv6 address may be longer, and pushes what is behind it to the right.
+const END: usize = 21;
+
+fn header() -> String {
+    format!(
+        "{:<15} {:>8} {:<5} {:<END$}    {:<END$} {:<8} {:>9} {:>12} reason\n",
+        "end (UTC)", "seconds", "prot", "source", "destination", "flags", "packets", "bytes"
+    )
+}
+
+/// A flow as a row. Of both directions in one, the other is a row of its own below it.
+fn row(record: &FlowRecord) -> String {
+    let flow = &record.flow;
+    let seconds = (record.last_ns() - record.first_ns()) as f64 / 1e9;
+    let (source, destination) = match (record.source(), record.destination(), record.icmp()) {
+        (Some(source), Some(destination), Some((kind, code))) => {
+            (source.to_string(), format!("{destination} {kind}.{code}"))
+        }
+        (Some(source), Some(destination), None) => {
+            (end(source, record.source_port()), end(destination, record.destination_port()))
+        }
+        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
+    };
+    let flags = |flags: u8| if record.key.proto == 6 { tcp_flags(flags) } else { String::new() };
+    let time = clock(record.last_ns());
+    let prot = protocol(record);
+    let reason = reason(record.reason);
+    let mut text = format!(
+        "{time:<15} {seconds:>8.3} {prot:<5} {source:<END$} -> {destination:<END$} {:<8} {:>9} {:>12} {reason}\n",
+        flags(flow.tcp_flags),
+        amount(flow.packets),
+        amount(flow.bytes),
+    );
+    if let Some(back) = &record.reverse {
+        text += &format!(
+            "{:<15} {:>8} {:<5} {:<END$} <- {:<END$} {:<8} {:>9} {:>12}\n",
+            "",
+            "",
+            "",
+            "",
+            "",
+            flags(back.tcp_flags),
+            amount(back.packets),
+            amount(back.bytes),
+        );
+    }
+    text
+}
+
+fn end(address: IpAddr, port: u16) -> String {
+    match (address, port) {
+        (_, 0) => address.to_string(),
+        (IpAddr::V4(address), port) => format!("{address}:{port}"),
+        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
+    }
+}
+
+/// The time of day, in UTC.
+fn clock(ns: u64) -> String {
+    let (seconds, ms) = (ns / 1_000_000_000 % 86_400, ns / 1_000_000 % 1000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}

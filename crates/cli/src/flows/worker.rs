@@ -1,0 +1,199 @@
+//! The worker's side: packets into its flows, flows that have ended to the exports.
+
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::{Result, anyhow};
+use wirelane::{Interfaces, Ledger, Record, Timebase};
+use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Totals};
+
+use crate::session::Handler;
+
+/// Flows that are handed on together.
+const TOGETHER: usize = 256;
+/// A packet that was taken up before may still be on its way to the worker, although the worker has found nothing.
+const ON_ITS_WAY_NS: u64 = 100_000_000;
+
+/// What all workers have come to.
+#[derive(Debug, Default)]
+pub struct Homes(Mutex<WorkersTotals>);
+
+/// What became of the packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkersTotals {
+    /// In flows.
+    pub flows: Totals,
+    /// Packets that sampling has left out, and their bytes on the wire.
+    pub unsampled_packets: u64,
+    /// See [`WorkersTotals::unsampled_packets`].
+    pub unsampled_bytes: u64,
+}
+
+impl WorkersTotals {
+    /// Whether every packet that was analysed is in a flow, or was left out by sampling.
+    pub fn are_those_of(&self, ledger: &Ledger) -> bool {
+        self.flows.packets + self.unsampled_packets == ledger.total.analysed
+            && self.flows.wire_bytes + self.unsampled_bytes == ledger.total.bytes
+    }
+}
+
+impl Homes {
+    /// The sums, once all workers have ended.
+    pub fn totals(&self) -> WorkersTotals {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, totals: &Totals, unsampled_packets: u64, unsampled_bytes: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.flows.flows += totals.flows;
+        all.flows.packets += totals.packets;
+        all.flows.bytes += totals.bytes;
+        all.flows.wire_bytes += totals.wire_bytes;
+        for (sum, more) in all.flows.by_reason.iter_mut().zip(totals.by_reason) {
+            *sum += more;
+        }
+        all.unsampled_packets += unsampled_packets;
+        all.unsampled_bytes += unsampled_bytes;
+    }
+}
+
+/// Which device a packet is of. The interfaces of a file may be RX queues of one device, as in recordings of ours: its
+/// flows are those that a live capture of the device has.
+struct Devices {
+    interfaces: Interfaces,
+    live: bool,
+    /// By the index of a file's interface: that of the first of the same device.
+    known: Vec<u16>,
+}
+
+impl Devices {
+    fn of(&mut self, record: &Record<'_>) -> u16 {
+        match self.known.get(record.device()) {
+            Some(device) => *device,
+            None if self.live => record.device() as u16,
+            None => self.learn(record.device()),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, upto: usize) -> u16 {
+        for at in self.known.len()..=upto {
+            let device = self
+                .name(at)
+                .and_then(|name| (0..at).find(|other| self.name(*other).as_ref() == Some(&name)));
+            self.known.push(device.unwrap_or(at) as u16);
+        }
+        self.known[upto]
+    }
+
+    /// The device of an interface that is one of its queues.
+    fn name(&self, at: usize) -> Option<String> {
+        let name = self.interfaces.get(at, 0)?.name;
+        let (device, queue) = name.rsplit_once('@')?;
+        queue.parse::<u16>().ok().map(|_| device.to_owned())
+    }
+}
+
+/// How workers make flows.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeSettings {
+    /// Timeouts, memory, directions.
+    pub cache: CacheSettings,
+    /// By the headers inside tunnels.
+    pub inner: bool,
+    /// One packet of how many.
+    pub sampling: u32,
+    /// Whether the time is now.
+    pub live: bool,
+}
+
+/// One worker's flows.
+pub struct Probe {
+    cache: FlowCache,
+    reader: FlowReader,
+    devices: Devices,
+    time: Timebase,
+    sender: SyncSender<Vec<FlowRecord>>,
+    homes: Arc<Homes>,
+    live: bool,
+    sampling: u32,
+    /// Packets until the next one that is looked at.
+    skip: u32,
+    unsampled_packets: u64,
+    unsampled_bytes: u64,
+}
+
+impl Probe {
+    /// A worker without flows, of a capture with these interfaces.
+    pub fn new(
+        how: ProbeSettings,
+        interfaces: Interfaces,
+        time: Timebase,
+        sender: SyncSender<Vec<FlowRecord>>,
+        homes: &Arc<Homes>,
+    ) -> Probe {
+        Probe {
+            cache: FlowCache::new(how.cache),
+            reader: FlowReader::new(how.inner),
+            devices: Devices { interfaces, live: how.live, known: Vec::new() },
+            time,
+            sender,
+            homes: Arc::clone(homes),
+            live: how.live,
+            sampling: how.sampling,
+            skip: 0,
+            unsampled_packets: 0,
+            unsampled_bytes: 0,
+        }
+    }
+
+    /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
+    /// lost then is in the ledger.
+    fn hand_on(&mut self) -> Result<()> {
+        if self.cache.finished().is_empty() {
+            return Ok(());
+        }
+        let finished = std::mem::take(self.cache.finished());
+        self.sender.send(finished).map_err(|_| anyhow!("the exports have ended"))
+    }
+}
+
+impl Handler for Probe {
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            self.unsampled_packets += 1;
+            self.unsampled_bytes += u64::from(record.wire_len());
+            return Ok(());
+        }
+        self.skip = self.sampling - 1;
+        let (ip, mut packet) = self.reader.read(record, self.time.utc_ns(record));
+        packet.device = self.devices.of(record);
+        self.cache.packet(ip, &packet);
+        if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
+    }
+
+    fn pause(&mut self, idle: bool) -> Result<()> {
+        // While packets come, it is they who say how late it is.
+        if self.live && idle {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
+            self.cache.tick(now_ns.saturating_sub(ON_ITS_WAY_NS));
+        }
+        // Of a file, batch by batch would be flow by flow.
+        if self.live { self.hand_on() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.cache.flush();
+        self.hand_on()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.homes.add(self.cache.totals(), self.unsampled_packets, self.unsampled_bytes);
+    }
+}

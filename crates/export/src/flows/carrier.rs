@@ -1,0 +1,178 @@
+//! How messages get to where they go: files and UDP here, TCP in `tcp.rs`.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use super::OutputCounts;
+use super::encode::{Context, Encoder, Message};
+use super::tcp::Tcp;
+use crate::{Output, Result};
+
+/// Messages that are sent at once, by UDP: fewer than a collector's socket holds.
+const BURST: f64 = 32.0;
+
+/// Refusals that are passed over without looking after other outputs.
+const MOST_REFUSED: u32 = 8;
+
+/// Messages that wait.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    pub queue: VecDeque<Message>,
+    pub bytes: usize,
+}
+
+impl Backlog {
+    /// Puts a message at the end, where it finds room, or counts it as unsent.
+    pub fn push(&mut self, message: Message, most: usize, counts: &mut OutputCounts) {
+        if self.bytes + message.bytes.len() > most {
+            counts.unsent(&message);
+            return;
+        }
+        self.bytes += message.bytes.len();
+        self.queue.push_back(message);
+    }
+
+    /// Takes the first one out.
+    pub fn pop(&mut self) -> Option<Message> {
+        let message = self.queue.pop_front()?;
+        self.bytes -= message.bytes.len();
+        Some(message)
+    }
+}
+
+/// What takes messages to where they go.
+pub(super) enum Carrier {
+    File(Output),
+    Udp(Udp),
+    Tcp(Box<Tcp>),
+}
+
+/// What a carrier waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing: there is nothing to be sent.
+    Idle,
+    /// This moment.
+    Until(Instant),
+    /// Room in its socket.
+    Room,
+}
+
+impl Carrier {
+    /// Takes a message on; it is sent by [`Carrier::pump`].
+    pub fn push(&mut self, message: Message, most: usize, counts: &mut OutputCounts) -> Result<()> {
+        match self {
+            Carrier::File(output) => {
+                let written = output.write_all(&message.bytes);
+                match &written {
+                    Ok(()) => counts.sent(&message),
+                    Err(_) => counts.unsent(&message),
+                }
+                written?;
+            }
+            Carrier::Udp(udp) => udp.backlog.push(message, most, counts),
+            Carrier::Tcp(tcp) => tcp.backlog.push(message, most, counts),
+        }
+        Ok(())
+    }
+
+    /// Sends what can be sent now.
+    pub fn pump(
+        &mut self,
+        encoder: &mut dyn Encoder,
+        context: &Context<'_>,
+        counts: &mut OutputCounts,
+    ) -> Wait {
+        match self {
+            Carrier::File(_) => Wait::Idle,
+            Carrier::Udp(udp) => udp.pump(counts),
+            Carrier::Tcp(tcp) => tcp.pump(encoder, context, counts),
+        }
+    }
+
+    /// Bytes that wait.
+    pub fn waiting(&self) -> usize {
+        match self {
+            Carrier::File(_) => 0,
+            Carrier::Udp(udp) => udp.backlog.bytes,
+            Carrier::Tcp(tcp) => tcp.backlog.bytes,
+        }
+    }
+
+    /// What still waits is given up.
+    pub fn give_up(&mut self, counts: &mut OutputCounts) {
+        let backlog = match self {
+            Carrier::File(_) => return,
+            Carrier::Udp(udp) => &mut udp.backlog,
+            Carrier::Tcp(tcp) => &mut tcp.backlog,
+        };
+        while let Some(message) = backlog.pop() {
+            counts.unsent(&message);
+        }
+    }
+}
+
+/// Datagrams to one collector, at a bounded rate.
+pub(super) struct Udp {
+    socket: UdpSocket,
+    backlog: Backlog,
+    /// Messages a second; 0: no bound.
+    rate: u32,
+    /// Messages that may be sent now.
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Udp {
+    /// Over a socket that is connected and does not block.
+    pub fn new(socket: UdpSocket, rate: u32) -> Udp {
+        Udp { socket, backlog: Backlog::default(), rate, tokens: BURST, filled: Instant::now() }
+    }
+
+    fn may_send(&mut self) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        let now = Instant::now();
+        let earned = now.duration_since(self.filled).as_secs_f64() * f64::from(self.rate);
+        (self.tokens, self.filled) = ((self.tokens + earned).min(BURST), now);
+        self.tokens >= 1.0
+    }
+
+    fn pump(&mut self, counts: &mut OutputCounts) -> Wait {
+        let mut refused = 0;
+        while let Some(message) = self.backlog.queue.front() {
+            let length = message.bytes.len();
+            if !self.may_send() {
+                let missing = (1.0 - self.tokens) / f64::from(self.rate);
+                return Wait::Until(self.filled + Duration::from_secs_f64(missing));
+            }
+            let Some(message) = self.backlog.queue.front() else { break };
+            match self.socket.send(&message.bytes) {
+                Ok(_) => counts.sent(message),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Wait::Room,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // An earlier one has been refused, by ICMP; this one has not been sent.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    refused += 1;
+                    counts.refused += 1;
+                    counts.failed(format!("nobody listens there: {error}"));
+                    if refused == MOST_REFUSED {
+                        return Wait::Room;
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    counts.failed(error.to_string());
+                    counts.unsent(message);
+                }
+            }
+            self.tokens -= 1.0;
+            self.backlog.queue.pop_front();
+            self.backlog.bytes -= length;
+        }
+        Wait::Idle
+    }
+}

@@ -1,0 +1,193 @@
+//! What the formats share: messages of records in sets, which fit the way to the collector.
+
+use std::time::{Duration, Instant};
+
+use wirelane_analysis::flows::{FlowRecord, reverse_key};
+
+use super::{Naming, OutputCounts};
+
+/// How flows are exported, whatever the format.
+#[derive(Clone, Debug)]
+pub struct ExportSettings {
+    /// Observation domain (IPFIX), source (NetFlow 9) or engine (NetFlow 5, its low 16 bits): tells probes of one host
+    /// apart.
+    pub domain: u32,
+    /// One packet of how many was looked at.
+    pub sampling: u32,
+    /// Whether both directions are one flow.
+    pub biflow: bool,
+    /// Seconds after which templates are sent again by UDP; after 20 messages in any case.
+    pub refresh: Duration,
+    /// Messages a second to each collector by UDP, which has no flow control; 0: as they come.
+    pub rate: u32,
+    /// Bytes of messages that wait for a collector at most.
+    pub backlog: usize,
+    /// Whether the time is now. Of a file it is the latest in it.
+    pub live: bool,
+    /// Whether to wait for room in the backlog: nobody loses packets for it, as in reading a file.
+    pub patient: bool,
+    /// How long collectors are waited for at the end.
+    pub wait: Duration,
+}
+
+impl Default for ExportSettings {
+    fn default() -> ExportSettings {
+        ExportSettings {
+            domain: std::process::id(),
+            sampling: 1,
+            biflow: false,
+            refresh: Duration::from_secs(60),
+            rate: 2000,
+            backlog: 16 << 20,
+            live: true,
+            patient: false,
+            wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Templates are sent again after so many messages.
+const REFRESH_MESSAGES: u32 = 20;
+
+/// A message, ready to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    /// All of it. Of IPFIX the sequence number is filled in again where it is sent by TCP.
+    pub bytes: Vec<u8>,
+    /// What the sequence counts: records of data, options included.
+    pub records: u32,
+    /// Flows, and their packets and bytes.
+    pub flows: u64,
+    /// See [`Message::flows`].
+    pub packets: u64,
+    /// See [`Message::flows`].
+    pub octets: u64,
+}
+
+/// What every format does with a flow.
+pub(super) trait Encoder: Send {
+    /// Puts a flow into a message; messages that are full go to `out`. False: the format has no place for it.
+    fn flow(&mut self, flow: &FlowRecord, context: &Context<'_>, out: &mut Vec<Message>) -> bool;
+    /// Ends the message that is being made, if there is one.
+    fn end(&mut self, context: &Context<'_>, out: &mut Vec<Message>);
+    /// What a new connection begins with; nothing where the format has no templates.
+    fn preamble(&mut self, context: &Context<'_>) -> Option<Message>;
+}
+
+/// What encoders are told beside the flow.
+pub(super) struct Context<'a> {
+    pub settings: &'a ExportSettings,
+    pub naming: &'a Naming,
+    pub counts: &'a OutputCounts,
+    /// UTC.
+    pub now_ns: u64,
+}
+
+/// When templates are due.
+#[derive(Debug)]
+pub(super) struct Refresh {
+    /// Sent once: by TCP, and in files.
+    once: bool,
+    messages: u32,
+    last: Option<Instant>,
+}
+
+impl Refresh {
+    pub fn new(once: bool) -> Refresh {
+        Refresh { once, messages: 0, last: None }
+    }
+
+    /// Whether the message that begins now has to have them; counts it.
+    pub fn is_due(&mut self, every: Duration) -> bool {
+        self.messages += 1;
+        let due = match self.last {
+            None => true,
+            Some(last) => !self.once && (self.messages > REFRESH_MESSAGES || last.elapsed() >= every),
+        };
+        if due {
+            (self.messages, self.last) = (1, Some(Instant::now()));
+        }
+        due
+    }
+
+    /// They were sent otherwise: at the start of a connection.
+    pub fn done(&mut self) {
+        (self.messages, self.last) = (1, Some(Instant::now()));
+    }
+}
+
+/// A message that is being made: a header, which its format fills in at the end, and sets of records (NetFlow 9 and IPFIX).
+#[derive(Debug)]
+pub(super) struct Sets {
+    header: usize,
+    most: usize,
+    message: Message,
+    set: Option<(u16, usize)>,
+    /// All records in it, templates included: what NetFlow 9 counts in its header.
+    pub all: u16,
+}
+
+impl Sets {
+    pub fn new(header: usize, most: usize) -> Sets {
+        Sets { header, most, message: Message::default(), set: None, all: 0 }
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.message.bytes.is_empty()
+    }
+
+    /// Whether a record of this many bytes fits into it, in this set.
+    pub fn fits(&self, set: u16, record: usize) -> bool {
+        let same = self.set.is_some_and(|(open, _)| open == set);
+        let (header, pad) = (if same { 0 } else { 4 + 3 }, 3);
+        self.is_empty() || self.message.bytes.len() + header + record + pad <= self.most
+    }
+
+    /// Appends a record to this set. It counts in the sequence where it is of data.
+    pub fn put(&mut self, set: u16, record: &[u8]) {
+        if self.is_empty() {
+            self.message.bytes.resize(self.header, 0);
+        }
+        if self.set.is_none_or(|(open, _)| open != set) {
+            self.close();
+            self.set = Some((set, self.message.bytes.len()));
+            self.message.bytes.extend(set.to_be_bytes());
+            self.message.bytes.extend([0, 0]);
+        }
+        self.message.bytes.extend_from_slice(record);
+        self.message.records += u32::from(set >= 256);
+        self.all += 1;
+    }
+
+    /// A flow is in it now.
+    pub fn count(&mut self, flow: &FlowRecord) {
+        self.message.flows += 1;
+        self.message.packets += flow.packets();
+        self.message.octets += flow.bytes();
+    }
+
+    /// Ends the open set: pads it to 4 bytes and fills its length in.
+    fn close(&mut self) {
+        let Some((_, at)) = self.set.take() else { return };
+        let bytes = &mut self.message.bytes;
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let length = (bytes.len() - at) as u16;
+        bytes[at + 2..at + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// The message, whose header is still to be filled in; begins another.
+    pub fn take(&mut self) -> Message {
+        self.close();
+        self.all = 0;
+        std::mem::take(&mut self.message)
+    }
+}
+
+/// A flow in both directions as two, where the format has one-way flows only.
+pub(super) fn one_way(flow: &FlowRecord) -> impl Iterator<Item = FlowRecord> {
+    let forward = FlowRecord { reverse: None, ..*flow };
+    let back = flow.reverse.zip(reverse_key(&flow.key));
+    let back = back.map(|(of, key)| FlowRecord { key, flow: of, reverse: None, reason: flow.reason });
+    std::iter::once(forward).chain(back)
+}

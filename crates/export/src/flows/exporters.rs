@@ -1,0 +1,399 @@
+//! All outputs of flows of one command.
+
+use std::io::Write;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use wirelane_analysis::flows::FlowRecord;
+
+use super::carrier::{Carrier, Udp, Wait};
+use super::encode::{Context, Encoder, ExportSettings, Message};
+use super::ipfix::Ipfix;
+use super::lines::{CSV_HEADER, Naming, csv_line, json_line};
+use super::netflow5::Netflow5;
+use super::netflow9::Netflow9;
+use super::tcp::Tcp;
+use super::{Format, Target, Transport};
+use crate::{Error, Output, OutputOptions, Result};
+
+/// A message is sent once its first flow has waited this long, full or not.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What has become of the flows at one output.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OutputCounts {
+    /// The output, as it was asked for.
+    pub target: String,
+    /// Flows that were written, or sent. By UDP that means that the network took them.
+    pub flows: u64,
+    /// Flows that the format has no place for: what is no IPv4 in NetFlow 5, what is no IP in NetFlow 9.
+    pub not_exportable: u64,
+    /// Flows that were given up: no room to wait, a disk that is full, a collector that stayed away.
+    pub unsent_flows: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often the collector's host said that nobody listens there.
+    pub refused: u64,
+    /// Connections by TCP.
+    pub connections: u64,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip)]
+    pub(super) unsent_packets: u64,
+    #[serde(skip)]
+    pub(super) unsent_bytes: u64,
+}
+
+impl OutputCounts {
+    pub(super) fn sent(&mut self, message: &Message) {
+        self.flows += message.flows;
+        self.messages += 1;
+        self.bytes += message.bytes.len() as u64;
+    }
+
+    pub(super) fn unsent(&mut self, message: &Message) {
+        self.unsent_flows += message.flows;
+        self.unsent_packets += message.packets;
+        self.unsent_bytes += message.octets;
+    }
+
+    /// Warns once, and again where something else goes wrong.
+    pub(super) fn failed(&mut self, why: String) {
+        if self.error.as_ref() != Some(&why) {
+            tracing::warn!("{}: {why}", self.target);
+            self.error = Some(why);
+        }
+    }
+}
+
+enum Kind {
+    Lines {
+        format: Format,
+        output: Output,
+        text: Vec<u8>,
+    },
+    Messages {
+        encoder: Box<dyn Encoder>,
+        carrier: Carrier,
+        made: Vec<Message>,
+        since: Option<Instant>,
+    },
+    /// A file that could not be written on.
+    Broken,
+}
+
+struct Outlet {
+    kind: Kind,
+    counts: OutputCounts,
+    wait: Wait,
+}
+
+/// All outputs of flows of one command.
+pub struct Exporters {
+    settings: ExportSettings,
+    naming: Option<Naming>,
+    outlets: Vec<Outlet>,
+    /// Flows so far.
+    number: u64,
+    /// The latest time in them.
+    latest_ns: u64,
+}
+
+impl std::fmt::Debug for Exporters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporters").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Exporters {
+    /// Opens all outputs. `owner`: whom files are given to.
+    ///
+    /// # Errors
+    /// Those of [`Output::open`]; [`Error::Target`] where there is no way to a collector.
+    pub fn open(
+        targets: &[Target],
+        settings: ExportSettings,
+        options: OutputOptions,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Exporters> {
+        let outlets = targets.iter().map(|target| Outlet::open(target, &settings, options, owner));
+        let outlets = outlets.collect::<Result<Vec<_>>>()?;
+        Ok(Exporters { settings, naming: None, outlets, number: 0, latest_ns: 0 })
+    }
+
+    /// What numbers in flows are called, before the first of them.
+    pub fn start(&mut self, naming: Naming) {
+        self.naming = Some(naming);
+    }
+
+    /// Takes flows on. What cannot be exported is counted, and ends nothing else.
+    pub fn flows(&mut self, flows: &[FlowRecord]) {
+        let Some(naming) = self.naming.take() else { return };
+        for flow in flows {
+            self.number += 1;
+            self.latest_ns = self.latest_ns.max(flow.last_ns());
+        }
+        let now_ns = self.now_ns();
+        let first = self.number - flows.len() as u64;
+        for outlet in &mut self.outlets {
+            outlet.flows(flows, first, &self.settings, &naming, now_ns);
+        }
+        self.naming = Some(naming);
+        self.pump();
+    }
+
+    fn now_ns(&self) -> u64 {
+        if !self.settings.live {
+            return self.latest_ns;
+        }
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+    }
+
+    /// Sends what can be sent now.
+    pub fn pump(&mut self) {
+        let Some(naming) = self.naming.take() else { return };
+        let now_ns = self.now_ns();
+        for outlet in &mut self.outlets {
+            outlet.pump(&self.settings, &naming, now_ns, false);
+        }
+        self.naming = Some(naming);
+    }
+
+    /// Whether to bring no more flows before some have gone: see [`ExportSettings::patient`].
+    pub fn is_full(&self) -> bool {
+        self.settings.patient
+            && self.outlets.iter().any(|outlet| outlet.waiting() > self.settings.backlog / 2)
+    }
+
+    /// How long nothing has to be sent, at most this long.
+    pub fn rest(&self, most: Duration) -> Duration {
+        let now = Instant::now();
+        let until = |outlet: &Outlet| match outlet.wait {
+            Wait::Idle => most,
+            Wait::Until(moment) => moment.saturating_duration_since(now),
+            Wait::Room => Duration::from_millis(1),
+        };
+        self.outlets.iter().map(until).min().unwrap_or(most).min(most)
+    }
+
+    /// Waits until something can be sent, or this long.
+    pub fn wait(&self, most: Duration) {
+        let rest = self.rest(most);
+        let room = self.outlets.iter().find(|outlet| outlet.wait == Wait::Room);
+        match room.map(|outlet| &outlet.kind) {
+            Some(Kind::Messages { carrier: Carrier::Tcp(tcp), .. }) => tcp.wait(most),
+            _ => std::thread::sleep(rest.max(Duration::from_micros(100))),
+        }
+    }
+
+    /// There are no more flows: sends all that waits, for as long as [`ExportSettings::wait`] says.
+    pub fn finish(&mut self) {
+        let end = Instant::now() + self.settings.wait;
+        let naming = self.naming.take();
+        let now_ns = self.now_ns();
+        let Some(naming) = naming else { return };
+        loop {
+            let mut waiting = false;
+            for outlet in &mut self.outlets {
+                outlet.pump(&self.settings, &naming, now_ns, true);
+                waiting |= outlet.waiting() > 0;
+            }
+            if !waiting || Instant::now() >= end {
+                break;
+            }
+            self.wait(Duration::from_millis(50).min(end.saturating_duration_since(Instant::now())));
+        }
+        for outlet in &mut self.outlets {
+            outlet.end();
+        }
+    }
+
+    /// What has become of the flows, for each output.
+    pub fn counts(&self) -> Vec<OutputCounts> {
+        self.outlets.iter().map(|outlet| outlet.counts.clone()).collect()
+    }
+
+    /// The first file that could not be written, and why. Collectors that are away are no failure.
+    pub fn failure(&self) -> Option<Error> {
+        let broken = self.outlets.iter().find(|outlet| matches!(outlet.kind, Kind::Broken))?;
+        let (target, reason) = (&broken.counts.target, broken.counts.error.clone().unwrap_or_default());
+        let unsent = broken.counts.unsent_flows;
+        Some(Error::Target {
+            target: target.clone(),
+            reason: format!("{reason}; {unsent} flows are not in it"),
+        })
+    }
+}
+
+/// A socket towards the first of these addresses to which there is a way.
+fn udp(target: &Target, addresses: &[std::net::SocketAddr]) -> Result<UdpSocket> {
+    let mut last = None;
+    for address in addresses {
+        let any: std::net::SocketAddr =
+            if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+        let opened = UdpSocket::bind(any).and_then(|socket| {
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = Some(format!("{address}: {error}")),
+        }
+    }
+    let reason = last.unwrap_or_else(|| "it has no address".into());
+    Err(Error::Target { target: target.name.clone(), reason })
+}
+
+impl Outlet {
+    fn open(
+        target: &Target,
+        settings: &ExportSettings,
+        options: OutputOptions,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Outlet> {
+        let file = |path: &std::path::Path| -> Result<Output> {
+            let output = Output::open(path, options)?;
+            if let Some((uid, gid)) = owner {
+                output.give_to(uid, gid)?;
+            }
+            Ok(output)
+        };
+        let kind = match (target.format, &target.transport) {
+            (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
+                let mut text = Vec::new();
+                if format == Format::Csv {
+                    text.extend_from_slice(CSV_HEADER.as_bytes());
+                }
+                Kind::Lines { format, output: file(path)?, text }
+            }
+            (format, transport) => {
+                let once = !matches!(transport, Transport::Udp(_));
+                let encoder: Box<dyn Encoder> = match format {
+                    Format::Netflow5 => Box::new(Netflow5::new(target.message)),
+                    Format::Netflow9 => Box::new(Netflow9::new(target.message)),
+                    _ => {
+                        // By TCP each connection begins with them.
+                        let first = matches!(transport, Transport::Tcp(_));
+                        Box::new(Ipfix::new(target.message, once, first, settings.biflow))
+                    }
+                };
+                let carrier = match transport {
+                    Transport::File(path) => Carrier::File(file(path)?),
+                    Transport::Udp(addresses) => {
+                        Carrier::Udp(Udp::new(udp(target, addresses)?, settings.rate))
+                    }
+                    Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
+                };
+                Kind::Messages { encoder, carrier, made: Vec::new(), since: None }
+            }
+        };
+        let counts = OutputCounts { target: target.name.clone(), ..OutputCounts::default() };
+        Ok(Outlet { kind, counts, wait: Wait::Idle })
+    }
+
+    fn flows(
+        &mut self,
+        flows: &[FlowRecord],
+        first: u64,
+        settings: &ExportSettings,
+        naming: &Naming,
+        now_ns: u64,
+    ) {
+        match &mut self.kind {
+            Kind::Broken => self.counts.unsent_flows += flows.len() as u64,
+            Kind::Lines { format, output, text } => {
+                for (at, flow) in flows.iter().enumerate() {
+                    match format {
+                        Format::Csv => csv_line(text, flow, naming),
+                        _ => json_line(text, first + at as u64 + 1, flow, naming),
+                    }
+                }
+                self.counts.bytes += text.len() as u64;
+                match output.write_all(text) {
+                    Ok(()) => self.counts.flows += flows.len() as u64,
+                    Err(error) => {
+                        self.counts.unsent_flows += flows.len() as u64;
+                        self.break_off(error.to_string());
+                        return;
+                    }
+                }
+                text.clear();
+            }
+            Kind::Messages { encoder, carrier, made, since } => {
+                for flow in flows {
+                    let context = Context { settings, naming, counts: &self.counts, now_ns };
+                    if !encoder.flow(flow, &context, made) {
+                        self.counts.not_exportable += 1;
+                    }
+                    for message in made.drain(..) {
+                        *since = None;
+                        if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
+                            self.counts.failed(error.to_string());
+                        }
+                    }
+                    since.get_or_insert_with(Instant::now);
+                }
+            }
+        }
+    }
+
+    fn pump(&mut self, settings: &ExportSettings, naming: &Naming, now_ns: u64, last: bool) {
+        let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else { return };
+        if last || since.is_some_and(|since| since.elapsed() >= PATIENCE) {
+            *since = None;
+            let context = Context { settings, naming, counts: &self.counts, now_ns };
+            encoder.end(&context, made);
+            for message in made.drain(..) {
+                if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
+                    self.counts.failed(error.to_string());
+                }
+            }
+        }
+        let before = self.counts.clone();
+        let context = Context { settings, naming, counts: &before, now_ns };
+        self.wait = carrier.pump(encoder.as_mut(), &context, &mut self.counts);
+        if let (Carrier::File(_), Some(error)) = (&*carrier, &self.counts.error) {
+            let error = error.clone();
+            self.break_off(error);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        match &self.kind {
+            Kind::Messages { carrier, .. } => carrier.waiting(),
+            _ => 0,
+        }
+    }
+
+    /// The end: whatever still waits is given up, and files are written out.
+    fn end(&mut self) {
+        let flushed = match &mut self.kind {
+            Kind::Broken => return,
+            // A file without a flow has its header all the same.
+            Kind::Lines { output, text, .. } => output.write_all(text).and_then(|()| output.flush()),
+            Kind::Messages { carrier: Carrier::File(output), .. } => output.flush(),
+            Kind::Messages { carrier, .. } => {
+                carrier.give_up(&mut self.counts);
+                if let Carrier::Tcp(tcp) = carrier {
+                    tcp.end();
+                }
+                return;
+            }
+        };
+        if let Err(error) = flushed {
+            // How much of it reached the disk is not known: none of what this file was to hold is promised.
+            self.counts.unsent_flows += std::mem::take(&mut self.counts.flows);
+            self.break_off(error.to_string());
+        }
+    }
+
+    fn break_off(&mut self, why: String) {
+        self.counts.failed(why);
+        self.kind = Kind::Broken;
+    }
+}

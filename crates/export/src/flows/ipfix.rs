@@ -1,0 +1,213 @@
+//! IPFIX (RFC 7011), with both directions in one record (RFC 5103) where that is asked for.
+
+use wirelane_analysis::flows::FlowRecord;
+use wirelane_datapath::layout::l3;
+
+use super::encode::{Context, Encoder, Message, Refresh, Sets};
+use super::fields::{self, Field, Values, field, ie, integer, reverse};
+
+const HEADER: usize = 16;
+const TEMPLATES: u16 = 2;
+const OPTIONS_TEMPLATES: u16 = 3;
+const IPV4: u16 = 256;
+const IPV6: u16 = 257;
+const NO_IP: u16 = 258;
+/// What the template of both directions has on top of the number of one.
+const BOTH: u16 = 4;
+const OPTIONS: u16 = 300;
+
+/// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
+const COMMON: [Field; 12] = [
+    field(ie::OCTETS, 8),
+    field(ie::PACKETS, 8),
+    field(ie::LAYER2_OCTETS, 8),
+    field(ie::START_MS, 8),
+    field(ie::END_MS, 8),
+    field(ie::START_NS, 8),
+    field(ie::END_NS, 8),
+    field(ie::INGRESS_INTERFACE, 4),
+    field(ie::DIRECTION, 1),
+    field(ie::VLAN, 2),
+    field(ie::MPLS_TOP, 3),
+    field(ie::END_REASON, 1),
+];
+
+const OF_IP: [Field; 11] = [
+    field(ie::SRC_PORT, 2),
+    field(ie::DST_PORT, 2),
+    field(ie::PROTOCOL, 1),
+    field(ie::TOS, 1),
+    field(ie::TCP_FLAGS, 2),
+    field(ie::MIN_TTL, 1),
+    field(ie::MAX_TTL, 1),
+    field(ie::MIN_LENGTH, 4),
+    field(ie::MAX_LENGTH, 4),
+    field(ie::TCP_SEQUENCE, 4),
+    field(ie::IP_VERSION, 1),
+];
+
+const OF_REVERSE: [Field; 7] = [
+    reverse(ie::OCTETS, 8),
+    reverse(ie::PACKETS, 8),
+    reverse(ie::LAYER2_OCTETS, 8),
+    reverse(ie::START_MS, 8),
+    reverse(ie::END_MS, 8),
+    reverse(ie::TCP_FLAGS, 2),
+    field(ie::BIFLOW_DIRECTION, 1),
+];
+
+/// Of the observation domain, which is the first: how it samples (RFC 5477), and what its exporter has done.
+const OPTION_FIELDS: [Field; 13] = [
+    field(ie::OBSERVATION_DOMAIN, 4),
+    field(ie::SELECTOR_ID, 4),
+    field(ie::SELECTOR_ALGORITHM, 2),
+    field(ie::SAMPLED_PACKETS, 4),
+    field(ie::SAMPLING_SPACE, 4),
+    field(ie::SAMPLING_INTERVAL, 4),
+    field(ie::SAMPLING_ALGORITHM, 1),
+    field(ie::EXPORTED_MESSAGES, 8),
+    field(ie::EXPORTED_FLOWS, 8),
+    field(ie::EXPORTED_OCTETS, 8),
+    field(ie::NOT_SENT_FLOWS, 8),
+    field(ie::NOT_SENT_PACKETS, 8),
+    field(ie::NOT_SENT_OCTETS, 8),
+];
+
+/// The fields of a template of flows.
+fn fields_of(template: u16) -> Vec<Field> {
+    let v4 = [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4), field(ie::ICMP_IPV4, 2)];
+    let v6 = [field(ie::SRC_IPV6, 16), field(ie::DST_IPV6, 16), field(ie::ICMP_IPV6, 2)];
+    match template {
+        IPV4 => [&v4[..], &OF_IP, &COMMON].concat(),
+        IPV6 => [&v6[..], &OF_IP, &COMMON].concat(),
+        NO_IP => [&[field(ie::ETHERNET_TYPE, 2)][..], &COMMON].concat(),
+        both => [&fields_of(both - BOTH)[..], &OF_REVERSE].concat(),
+    }
+}
+
+/// Makes IPFIX messages.
+pub(super) struct Ipfix {
+    sets: Sets,
+    refresh: Refresh,
+    templates: Vec<(u16, Vec<Field>)>,
+    /// Records of data before the message that is being made.
+    sequence: u32,
+    record: Vec<u8>,
+}
+
+impl Ipfix {
+    /// For messages of so many bytes; `once`: templates are sent at the start only, and with `preamble` not by the flows,
+    /// but where [`Encoder::preamble`] is asked for.
+    pub fn new(most: usize, once: bool, preamble: bool, biflow: bool) -> Ipfix {
+        let ids: &[u16] =
+            if biflow { &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH] } else { &[IPV4, IPV6, NO_IP] };
+        let templates = ids.iter().map(|id| (*id, fields_of(*id))).collect();
+        let mut refresh = Refresh::new(once);
+        if preamble {
+            refresh.done();
+        }
+        Ipfix { sets: Sets::new(HEADER, most), refresh, templates, sequence: 0, record: Vec::new() }
+    }
+
+    /// Puts the templates, and what goes with them, into the message.
+    fn describe(&mut self, context: &Context<'_>, out: &mut Vec<Message>) {
+        let mut described: Vec<(u16, Vec<u8>)> = Vec::new();
+        for (id, fields) in &self.templates {
+            let mut template = id.to_be_bytes().to_vec();
+            template.extend((fields.len() as u16).to_be_bytes());
+            fields::specifiers(&mut template, fields);
+            described.push((TEMPLATES, template));
+        }
+        let mut template = OPTIONS.to_be_bytes().to_vec();
+        // One of the fields is the scope.
+        template.extend((OPTION_FIELDS.len() as u16).to_be_bytes());
+        template.extend(1u16.to_be_bytes());
+        fields::specifiers(&mut template, &OPTION_FIELDS);
+        described.push((OPTIONS_TEMPLATES, template));
+        let (settings, counts) = (context.settings, context.counts);
+        let every = settings.sampling;
+        // Systematic, by count: one packet, then a space.
+        let sampling = [settings.domain, 1, 1, 1, every - 1, every, 1].map(u64::from);
+        let statistics = [
+            counts.messages,
+            counts.flows,
+            counts.bytes,
+            counts.unsent_flows + counts.not_exportable,
+            counts.unsent_packets,
+            counts.unsent_bytes,
+        ];
+        let mut record = Vec::new();
+        for (field, value) in OPTION_FIELDS.iter().zip(sampling.into_iter().chain(statistics)) {
+            integer(&mut record, value, field.bytes);
+        }
+        described.push((OPTIONS, record));
+        for (set, record) in described {
+            if !self.sets.fits(set, record.len()) {
+                self.finish(context, out);
+            }
+            self.sets.put(set, &record);
+        }
+    }
+
+    fn finish(&mut self, context: &Context<'_>, out: &mut Vec<Message>) {
+        if self.sets.is_empty() {
+            return;
+        }
+        let mut message = self.sets.take();
+        let length = message.bytes.len() as u16;
+        let header = [
+            (10 << 16) | u32::from(length),
+            (context.now_ns / 1_000_000_000) as u32,
+            self.sequence,
+            context.settings.domain,
+        ];
+        for (place, word) in message.bytes.chunks_exact_mut(4).zip(header) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        self.sequence = self.sequence.wrapping_add(message.records);
+        out.push(message);
+    }
+}
+
+impl Encoder for Ipfix {
+    fn flow(&mut self, flow: &FlowRecord, context: &Context<'_>, out: &mut Vec<Message>) -> bool {
+        let both = if flow.reverse.is_some() { BOTH } else { 0 };
+        let set = match flow.key.l3 {
+            l3::IPV4 => IPV4 + both,
+            l3::IPV6 => IPV6 + both,
+            _ => NO_IP,
+        };
+        let Some(at) = self.templates.iter().position(|(id, _)| *id == set) else { return false };
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        let values = Values { flow, interface: context.naming.index(flow), boot_ms: 0 };
+        values.record(&mut record, &self.templates[at].1);
+        if !self.sets.fits(set, record.len()) {
+            self.finish(context, out);
+        }
+        if self.sets.is_empty() && self.refresh.is_due(context.settings.refresh) {
+            self.describe(context, out);
+            if !self.sets.fits(set, record.len()) {
+                self.finish(context, out);
+            }
+        }
+        self.sets.put(set, &record);
+        self.sets.count(flow);
+        self.record = record;
+        true
+    }
+
+    fn end(&mut self, context: &Context<'_>, out: &mut Vec<Message>) {
+        self.finish(context, out);
+    }
+
+    fn preamble(&mut self, context: &Context<'_>) -> Option<Message> {
+        // What is being made meanwhile goes on behind it.
+        let before = std::mem::replace(&mut self.sets, Sets::new(HEADER, usize::from(u16::MAX)));
+        let mut out = Vec::new();
+        self.describe(context, &mut out);
+        self.finish(context, &mut out);
+        self.sets = before;
+        out.pop()
+    }
+}

@@ -1,0 +1,31 @@
+//! Flows to collectors and files.
+//!
+//! ```text
+//! FlowRecord -> Exporters -> Lines (JSON, CSV)             -> a file
+//!                         -> Encoder (NetFlow 5, 9, IPFIX) -> Carrier: a file, UDP, TCP
+//! ```
+//!
+//! An encoder makes messages that fit the way to the collector; a carrier takes them there, or says what became of them.
+//! Every flow is counted once for each output: sent, not exportable (the format has no place for it), or unsent. UDP tells nobody
+//! what has arrived: there "sent" means that the network took it, and sequence numbers let the collector count the rest.
+//! Over TCP, messages wait for a collector that is away, up to a bound.
+//!
+//! Nothing here blocks for a collector, and nothing resolves names or opens sockets later on but TCP, which has to
+//! connect again: outputs are opened before rights are given up.
+mod carrier;
+mod encode;
+mod exporters;
+mod fields;
+mod ipfix;
+mod lines;
+mod netflow5;
+mod netflow9;
+mod target;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+pub use encode::ExportSettings;
+pub use exporters::{Exporters, OutputCounts};
+pub use lines::{CSV_HEADER, Naming, csv_line, json_line, protocol, reason, tcp_flags};
+pub use target::{Format, Target, Transport};

@@ -1,0 +1,331 @@
+//! What encoders make, as an independent parser (`netflow_parser`) reads it.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use netflow_parser::{NetflowPacket, NetflowParser};
+use proptest::prelude::*;
+use serde_json::Value;
+use wirelane::Capture;
+use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN};
+
+use super::encode::{Context, Encoder, ExportSettings, Message};
+use super::ipfix::Ipfix;
+use super::netflow5::Netflow5;
+use super::netflow9::Netflow9;
+use super::{Naming, OutputCounts};
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+
+fn naming() -> Naming {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1];
+    file.write_all(&header.map(u32::to_le_bytes).concat()).unwrap();
+    Naming::new(Capture::open_file(file.path()).unwrap().interfaces(), vec![7])
+}
+
+/// A flow as tests compare it: addresses, ports, protocol, packets, bytes, milliseconds of its first and last packet.
+type Seen = (IpAddr, IpAddr, u16, u16, u8, u64, u64, u64, u64);
+
+fn seen(flow: &FlowRecord) -> Seen {
+    let (from, to) = (flow.source().unwrap(), flow.destination().unwrap());
+    let (first, last) = (flow.flow.first_ns / 1_000_000, flow.flow.last_ns / 1_000_000);
+    let ports = (flow.source_port(), flow.destination_port());
+    (from, to, ports.0, ports.1, flow.key.proto, flow.flow.packets, flow.flow.bytes, first, last)
+}
+
+fn flows() -> impl Strategy<Value = Vec<FlowRecord>> {
+    let numbers = (1..1000u64, 40..1500u64, 0..100 * SECOND, 0..60 * SECOND);
+    let flow = (
+        any::<[u8; 16]>(),
+        any::<(u16, u16)>(),
+        prop_oneof![Just(4u8), Just(6u8), Just(0u8)],
+        0..3usize,
+        numbers,
+    );
+    let flow = flow.prop_map(|(address, (src_port, dst_port), l3, proto, (packets, length, at, lasted))| {
+        let mut key = FlowKey { l3, vlan: NO_VLAN, ..FlowKey::default() };
+        if l3 == 0 {
+            key.eth_type = 0x0806;
+        } else {
+            let width = if l3 == 4 { 4 } else { 16 };
+            key.src[..width].copy_from_slice(&address[..width]);
+            key.dst[..width].copy_from_slice(&address[16 - width..]);
+            (key.src_port, key.dst_port, key.proto) = (src_port, dst_port, [6, 17, 132][proto]);
+        }
+        let flow = Flow {
+            packets,
+            bytes: packets * length,
+            wire_bytes: packets * (length + 14),
+            first_ns: START + at,
+            last_ns: START + at + lasted,
+            min_length: length as u32,
+            max_length: length as u32,
+            ..Flow::default()
+        };
+        FlowRecord { key, flow, reverse: None, reason: EndReason::Idle }
+    });
+    prop::collection::vec(flow, 1..120)
+}
+
+/// The messages of these flows, and how many of them the format had a place for.
+fn encoded(
+    encoder: &mut dyn Encoder,
+    settings: &ExportSettings,
+    flows: &[FlowRecord],
+) -> (Vec<Message>, usize) {
+    let (naming, counts) = (naming(), OutputCounts::default());
+    let context = Context { settings, naming: &naming, counts: &counts, now_ns: START + 200 * SECOND };
+    let mut out = Vec::new();
+    let placed = flows.iter().filter(|flow| encoder.flow(flow, &context, &mut out)).count();
+    encoder.end(&context, &mut out);
+    (out, placed)
+}
+
+/// A message as the parser reads it, which has to read all of it.
+fn parsed(parser: &mut NetflowParser, message: &Message) -> NetflowPacket {
+    let result = parser.parse_bytes(&message.bytes);
+    assert!(result.error.is_none(), "{:?}", result.error);
+    let [packet] = &result.packets[..] else { panic!("{} packets", result.packets.len()) };
+    packet.clone()
+}
+
+/// The records in a message, each with its fields by their names; those of options have names too.
+fn records(packet: &NetflowPacket) -> Vec<BTreeMap<String, Value>> {
+    let value = serde_json::to_value(packet).unwrap();
+    let version = value.as_object().unwrap().values().next().unwrap();
+    let mut found = Vec::new();
+    for set in version["flowsets"].as_array().unwrap() {
+        let Some(body) = set.get("body") else {
+            found.push(set.as_object().unwrap().clone().into_iter().collect());
+            continue;
+        };
+        for fields in
+            ["Data", "OptionsData"].iter().filter_map(|kind| body.get(kind)?["fields"].as_array()).flatten()
+        {
+            let pairs = fields.get("options_fields").unwrap_or(fields).as_array().unwrap();
+            let pair = |pair: &Value| (name(&pair[0]), scalar(&pair[1]));
+            found.push(pairs.iter().map(pair).collect());
+        }
+    }
+    found
+}
+
+fn name(of: &Value) -> String {
+    match of {
+        Value::String(name) => name.clone(),
+        other => {
+            let (kind, name) = other.as_object().unwrap().iter().next().unwrap();
+            let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+            if kind == "IANA" { name } else { format!("{kind} {name}") }
+        }
+    }
+}
+
+fn scalar(of: &Value) -> Value {
+    match of {
+        Value::Object(one) if one.len() == 1 => scalar(one.values().next().unwrap()),
+        other => other.clone(),
+    }
+}
+
+/// The first of these fields that a record has.
+fn pick<'r>(record: &'r BTreeMap<String, Value>, names: &[&str]) -> &'r Value {
+    names
+        .iter()
+        .find_map(|name| record.get(*name))
+        .unwrap_or_else(|| panic!("none of {names:?} in {record:?}"))
+}
+
+/// Records of flows of IP as tests compare them.
+fn flows_in(packet: &NetflowPacket) -> Vec<Seen> {
+    let header = serde_json::to_value(packet).unwrap();
+    let header = header.as_object().unwrap().values().next().unwrap()["header"].clone();
+    // What times count from; IPFIX has its own.
+    let boot_ms =
+        header["unix_secs"].as_u64().map_or(0, |secs| secs * 1000 - header["sys_up_time"].as_u64().unwrap());
+    let ms = |value: &Value| match value.as_u64() {
+        Some(ms) => boot_ms + ms,
+        None => {
+            boot_ms + value["secs"].as_u64().unwrap() * 1000 + value["nanos"].as_u64().unwrap() / 1_000_000
+        }
+    };
+    let seen = |record: &BTreeMap<String, Value>| {
+        let number = |names: &[&str]| pick(record, names).as_u64().unwrap();
+        let address = |names: &[&str]| pick(record, names).as_str().unwrap().parse().unwrap();
+        let proto = match pick(record, &["protocol_type", "Protocol", "ProtocolIdentifier"]).as_str().unwrap()
+        {
+            "Tcp" => 6,
+            "Udp" => 17,
+            "Sctp" => 132,
+            other => panic!("{other}"),
+        };
+        (
+            address(&["src_addr", "Ipv4SrcAddr", "Ipv6SrcAddr", "SourceIpv4address", "SourceIpv6address"]),
+            address(&[
+                "dst_addr",
+                "Ipv4DstAddr",
+                "Ipv6DstAddr",
+                "DestinationIpv4address",
+                "DestinationIpv6address",
+            ]),
+            number(&["src_port", "L4SrcPort", "SourceTransportPort"]) as u16,
+            number(&["dst_port", "L4DstPort", "DestinationTransportPort"]) as u16,
+            proto,
+            number(&["d_pkts", "InPkts", "PacketDeltaCount"]),
+            number(&["d_octets", "InBytes", "OctetDeltaCount"]),
+            ms(pick(record, &["first", "FirstSwitched", "FlowStartMilliseconds"])),
+            ms(pick(record, &["last", "LastSwitched", "FlowEndMilliseconds"])),
+        )
+    };
+    let has_addresses = |record: &&BTreeMap<String, Value>| {
+        record.keys().any(|name| {
+            name.to_lowercase().contains("src_addr")
+                || name.ends_with("SrcAddr")
+                || name.starts_with("SourceIpv")
+        })
+    };
+    records(packet).iter().filter(has_addresses).map(seen).collect()
+}
+
+fn sequence(packet: &NetflowPacket) -> u64 {
+    let value = serde_json::to_value(packet).unwrap();
+    let header = &value.as_object().unwrap().values().next().unwrap()["header"];
+    ["flow_sequence", "sequence_number"].iter().find_map(|name| header[*name].as_u64()).unwrap()
+}
+
+/// Messages fit, their sequence numbers go on, and the parser finds in them what was put into them.
+fn check(
+    encoder: &mut dyn Encoder,
+    most: usize,
+    flows: &[FlowRecord],
+    has_place: impl Fn(&FlowRecord) -> bool,
+) {
+    let (messages, placed) = encoded(encoder, &ExportSettings::default(), flows);
+    let mut parser = NetflowParser::default();
+    let (mut found, mut expected_sequence) = (Vec::new(), 0);
+    for message in &messages {
+        assert!(message.bytes.len() <= most, "{} bytes", message.bytes.len());
+        let packet = parsed(&mut parser, message);
+        assert_eq!(sequence(&packet), expected_sequence);
+        expected_sequence += if packet.is_v9() { 1 } else { u64::from(message.records) };
+        if !packet.is_v9() {
+            assert_eq!(records(&packet).len(), message.records as usize);
+        }
+        found.extend(flows_in(&packet));
+    }
+    let mut expected: Vec<Seen> =
+        flows.iter().filter(|flow| flow.key.l3 != 0 && has_place(flow)).map(seen).collect();
+    assert_eq!(placed, flows.iter().filter(|flow| has_place(flow)).count());
+    let sum = |number: fn(&Message) -> u64| messages.iter().map(number).sum::<u64>();
+    assert_eq!(sum(|message| message.flows), placed as u64);
+    let packets = flows.iter().filter(|flow| has_place(flow)).map(FlowRecord::packets).sum::<u64>();
+    assert_eq!(sum(|message| message.packets), packets);
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_parser_finds_every_flow(flows in flows(), most in 512..1500usize) {
+        check(&mut Netflow5::new(most), most, &flows, |flow| flow.key.l3 == 4);
+        check(&mut Netflow9::new(most), most, &flows, |flow| flow.key.l3 != 0);
+        check(&mut Ipfix::new(most, false, false, false), most, &flows, |_| true);
+    }
+}
+
+/// One flow of this many packets and bytes, and as many back.
+fn flow(packets: u64, bytes: u64) -> FlowRecord {
+    let key = FlowKey {
+        src: [1; 16],
+        dst: [2; 16],
+        src_port: 1000u16.to_be(),
+        dst_port: 80u16.to_be(),
+        l3: 4,
+        proto: 6,
+        vlan: 5,
+        ..FlowKey::default()
+    };
+    let flow = Flow { packets, bytes, first_ns: START, last_ns: START + SECOND, ..Flow::default() };
+    FlowRecord { key, flow, reverse: None, reason: EndReason::Ended }
+}
+
+/// Counters of 32 bits hold less than a flow may have: it is several records, and nothing is lost of the sums.
+#[test]
+fn netflow_5_splits_what_is_too_large() {
+    let large = flow(5_000_000_000, 7_000_000_000_001);
+    let (messages, placed) = encoded(&mut Netflow5::new(1400), &ExportSettings::default(), &[large]);
+    let mut parser = NetflowParser::default();
+    let found: Vec<Seen> =
+        messages.iter().flat_map(|message| flows_in(&parsed(&mut parser, message))).collect();
+    assert!(found.len() > 1 && placed == 1);
+    assert_eq!(found.iter().map(|flow| flow.5).sum::<u64>(), 5_000_000_000);
+    assert_eq!(found.iter().map(|flow| flow.6).sum::<u64>(), 7_000_000_000_001);
+}
+
+/// Templates come first, and again after 20 messages; with them, how packets were sampled.
+#[test]
+fn templates_and_sampling_are_sent_again() {
+    let settings = ExportSettings { sampling: 10, ..ExportSettings::default() };
+    let flows: Vec<FlowRecord> = (1..3000).map(|n| flow(n, n)).collect();
+    for (encoder, first) in
+        [(&mut Netflow9::new(1400) as &mut dyn Encoder, 0), (&mut Ipfix::new(1400, false, false, false), 0)]
+    {
+        let (messages, _) = encoded(encoder, &settings, &flows);
+        let mut parser = NetflowParser::default();
+        let mut described = Vec::new();
+        for (at, message) in messages.iter().enumerate() {
+            for record in records(&parsed(&mut parser, message)) {
+                if let Some(interval) = record.get("SamplingInterval") {
+                    assert_eq!(*interval, 10);
+                    described.push(at);
+                    if let Some(space) = record.get("SamplingPacketSpace") {
+                        assert_eq!(
+                            (record["SamplingPacketInterval"].as_u64(), space.as_u64()),
+                            (Some(1), Some(9))
+                        );
+                    }
+                }
+            }
+        }
+        assert!(messages.len() > 60, "{}", messages.len());
+        assert_eq!(described[..3], [first, first + 20, first + 40]);
+        // Without the first message a collector knows nothing until they come again.
+        let mut late = NetflowParser::default();
+        let seen = messages[1..]
+            .iter()
+            .map(|message| late.parse_bytes(&message.bytes))
+            .filter(|result| result.packets.iter().any(|packet| !records(packet).is_empty()))
+            .count();
+        assert!(seen >= messages.len() - 21, "{seen} of {}", messages.len());
+    }
+}
+
+/// Both directions in one record of IPFIX, and as two flows where there are no such records.
+#[test]
+fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
+    let mut both = flow(3, 300);
+    both.reverse =
+        Some(Flow { packets: 2, bytes: 5000, first_ns: START + 1, last_ns: START + 2, ..Flow::default() });
+    let settings = ExportSettings { biflow: true, ..ExportSettings::default() };
+    let mut parser = NetflowParser::default();
+    let (messages, _) = encoded(&mut Ipfix::new(1400, false, false, true), &settings, &[both]);
+    let all = records(&parsed(&mut parser, &messages[0]));
+    let record = all.iter().find(|record| record.contains_key("OctetDeltaCount")).unwrap();
+    assert_eq!(record["PacketDeltaCount"], 3);
+    let reverse: Vec<_> = record.iter().filter(|(name, _)| name.to_lowercase().contains("reverse")).collect();
+    assert!(reverse.iter().any(|(_, value)| **value == 5000), "{record:?}");
+    assert_eq!(record["BiflowDirection"], 1, "from the initiator on");
+    for encoder in [&mut Netflow5::new(1400) as &mut dyn Encoder, &mut Netflow9::new(1400)] {
+        let (messages, placed) = encoded(encoder, &settings, &[both]);
+        let found: Vec<Seen> = flows_in(&parsed(&mut NetflowParser::default(), &messages[0]));
+        assert_eq!(placed, 1);
+        let ends: Vec<_> = found.iter().map(|flow| (flow.2, flow.3, flow.5, flow.6)).collect();
+        assert_eq!(ends, [(1000, 80, 3, 300), (80, 1000, 2, 5000)]);
+    }
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Flows compiled natively: what crates/datapath/src/flow.rs calls, and the layouts for the test that compares
+ * them. */
+#include <stddef.h>
+#include <string.h>
+
+#include "packet/flow.h"
+#include "packet/hash.h"
+
+/* As in native_layout.h. */
+struct wl_native_field {
+	const char *name;
+	__u32 offset;
+	__u32 size;
+};
+
+struct wl_native_constant {
+	const char *name;
+	__u64 value;
+};
+
+void wl_native_flow_key(struct wl_flow_key *key, const struct wl_ip *ip, const struct wl_flow_packet *packet);
+void wl_native_flow_update(struct wl_flow *flow, const struct wl_ip *ip, const struct wl_flow_packet *packet);
+void wl_native_flow_merge(struct wl_flow *flow, const struct wl_flow *part);
+__u32 wl_native_flow_expired(const struct wl_flow *flow, __u64 now_ns,
+			     const struct wl_flow_timeouts *timeouts);
+__u32 wl_native_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u64 ts_ns,
+			 const struct wl_flow_timeouts *timeouts);
+const struct wl_native_field *wl_native_flow_layout(void);
+const struct wl_native_constant *wl_native_flow_constants(void);
+
+void wl_native_flow_key(struct wl_flow_key *key, const struct wl_ip *ip, const struct wl_flow_packet *packet)
+{
+	wl_flow_key_of(key, ip, packet);
+}
+
+void wl_native_flow_update(struct wl_flow *flow, const struct wl_ip *ip, const struct wl_flow_packet *packet)
+{
+	wl_flow_update(flow, ip, packet);
+}
+
+void wl_native_flow_merge(struct wl_flow *flow, const struct wl_flow *part)
+{
+	wl_flow_merge(flow, part);
+}
+
+__u32 wl_native_flow_expired(const struct wl_flow *flow, __u64 now_ns,
+			     const struct wl_flow_timeouts *timeouts)
+{
+	return wl_flow_expired(flow, now_ns, timeouts);
+}
+
+__u32 wl_native_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u64 ts_ns,
+			 const struct wl_flow_timeouts *timeouts)
+{
+	return wl_flow_cut(flow, ip, ts_ns, timeouts);
+}
+
+#define WHOLE(type)	   {#type, 0, sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
+#define CONSTANT(name)	   {#name, name}
+
+const struct wl_native_field *wl_native_flow_layout(void)
+{
+	static const struct wl_native_field fields[] = {
+	    WHOLE(wl_flow_key),
+	    FIELD(wl_flow_key, src),
+	    FIELD(wl_flow_key, dst),
+	    FIELD(wl_flow_key, src_port),
+	    FIELD(wl_flow_key, dst_port),
+	    FIELD(wl_flow_key, l3),
+	    FIELD(wl_flow_key, proto),
+	    FIELD(wl_flow_key, eth_type),
+	    FIELD(wl_flow_key, vlan),
+	    FIELD(wl_flow_key, device),
+	    FIELD(wl_flow_key, tunnel_id),
+	    FIELD(wl_flow_key, tunnel),
+	    FIELD(wl_flow_key, flags),
+	    FIELD(wl_flow_key, pad),
+	    WHOLE(wl_flow),
+	    FIELD(wl_flow, packets),
+	    FIELD(wl_flow, bytes),
+	    FIELD(wl_flow, wire_bytes),
+	    FIELD(wl_flow, first_ns),
+	    FIELD(wl_flow, last_ns),
+	    FIELD(wl_flow, syn_ns),
+	    FIELD(wl_flow, ack_ns),
+	    FIELD(wl_flow, first_data_ns),
+	    FIELD(wl_flow, last_data_ns),
+	    FIELD(wl_flow, first_seq),
+	    FIELD(wl_flow, last_seq),
+	    FIELD(wl_flow, first_data_seq),
+	    FIELD(wl_flow, next_seq),
+	    FIELD(wl_flow, retransmitted),
+	    FIELD(wl_flow, reordered),
+	    FIELD(wl_flow, fragments),
+	    FIELD(wl_flow, min_length),
+	    FIELD(wl_flow, max_length),
+	    FIELD(wl_flow, mpls_label),
+	    FIELD(wl_flow, queue),
+	    FIELD(wl_flow, flags),
+	    FIELD(wl_flow, tos),
+	    FIELD(wl_flow, min_ttl),
+	    FIELD(wl_flow, max_ttl),
+	    FIELD(wl_flow, tcp_flags),
+	    FIELD(wl_flow, first_tcp_flags),
+	    FIELD(wl_flow, pad),
+	    WHOLE(wl_flow_packet),
+	    FIELD(wl_flow_packet, ts_ns),
+	    FIELD(wl_flow_packet, wire_len),
+	    FIELD(wl_flow_packet, tunnel_id),
+	    FIELD(wl_flow_packet, mpls_label),
+	    FIELD(wl_flow_packet, eth_type),
+	    FIELD(wl_flow_packet, vlan_tci),
+	    FIELD(wl_flow_packet, flags),
+	    FIELD(wl_flow_packet, device),
+	    FIELD(wl_flow_packet, queue),
+	    FIELD(wl_flow_packet, tunnel),
+	    FIELD(wl_flow_packet, pad),
+	    WHOLE(wl_flow_timeouts),
+	    FIELD(wl_flow_timeouts, active_ns),
+	    FIELD(wl_flow_timeouts, idle_ns),
+	    FIELD(wl_flow_timeouts, ended_ns),
+	    {NULL, 0, 0},
+	};
+
+	return fields;
+}
+
+const struct wl_native_constant *wl_native_flow_constants(void)
+{
+	static const struct wl_native_constant constants[] = {
+	    CONSTANT(WL_FLOW_NO_VLAN),
+	    CONSTANT(WL_FLOW_KEY_EGRESS),
+	    CONSTANT(WL_FLOW_SYN),
+	    CONSTANT(WL_FLOW_SYNACK),
+	    CONSTANT(WL_FLOW_ACK),
+	    CONSTANT(WL_FLOW_TCP),
+	    CONSTANT(WL_FLOW_DATA),
+	    CONSTANT(WL_FLOW_MPLS),
+	    CONSTANT(WL_FLOW_TTL),
+	    CONSTANT(WL_FLOW_REORDER_NS),
+	    CONSTANT(WL_FLOW_GOES_ON),
+	    CONSTANT(WL_FLOW_IDLE),
+	    CONSTANT(WL_FLOW_ACTIVE),
+	    CONSTANT(WL_FLOW_ENDED),
+	    CONSTANT(WL_FLOW_FORCED),
+	    CONSTANT(WL_FLOW_RESOURCES),
+	    {NULL, 0},
+	};
+
+	return constants;
+}

@@ -1,0 +1,337 @@
+//! `wirelane flows`, live and from files, against real collectors (nfcapd) and readers (tshark, ipfixDump).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
+use wirelane_tests::{Child, Lab, require_root, wirelane_binary};
+
+/// The flows, and the last object, of a command that has ended well.
+fn flows_of(child: Child) -> (Vec<Value>, Value) {
+    let finished = child.finish(LIMIT).unwrap();
+    let last = last_of(&finished).unwrap();
+    let lines = finished.lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    (lines.filter(|line| line.get("flow").is_some()).collect(), last)
+}
+
+fn sum(flows: &[Value], field: &str) -> u64 {
+    flows.iter().map(|flow| column(flow, field)).sum()
+}
+
+/// The sums over the flows are those of the ledger, and of what the last object says of them.
+fn assert_sums(flows: &[Value], last: &Value) {
+    assert_eq!(sum(flows, "packets"), column(last, "analysed"));
+    assert_eq!(sum(flows, "wire_bytes"), column(last, "bytes"));
+    assert_eq!(sum(flows, "bytes"), column(last, "flow_bytes"));
+    assert_eq!(flows.len() as u64, column(last, "flows"));
+    let reasons = last["end_reasons"].as_object().unwrap().values();
+    assert_eq!(reasons.map(|count| count.as_u64().unwrap()).sum::<u64>(), column(last, "flows"));
+}
+
+/// The output of the last object that begins like this.
+fn export<'a>(last: &'a Value, target: &str) -> &'a Value {
+    let exports = last["exports"].as_array().unwrap();
+    let found = exports.iter().find(|export| export["target"].as_str().unwrap().starts_with(target));
+    found.unwrap_or_else(|| panic!("no {target} in {last}"))
+}
+
+/// A capture file with TCP, UDP, ICMP, IPv6 and ARP, of some hundred flows.
+fn make_file(path: &Path) {
+    let mut pcap: Vec<u8> =
+        [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+    for n in 0..2000u32 {
+        let frame = frame(n);
+        let (seconds, ns) = (1_700_000_000 + n / 50, n % 50 * 20_000_000);
+        let header = [seconds, ns, frame.len() as u32, frame.len() as u32];
+        pcap.extend(header.into_iter().flat_map(u32::to_le_bytes).chain(frame));
+    }
+    fs::write(path, pcap).unwrap();
+}
+
+fn frame(n: u32) -> Vec<u8> {
+    let kind = n % 7;
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let port = (1000 + n % 97) as u16;
+    let (proto, transport) = match kind {
+        0..=2 => {
+            let mut tcp = [port.to_be_bytes(), 80u16.to_be_bytes()].concat();
+            tcp.extend((n * 10).to_be_bytes());
+            tcp.extend([0, 0, 0, 0, 0x50, if n.is_multiple_of(11) { 0x11 } else { 0x18 }, 1, 0, 0, 0, 0, 0]);
+            tcp.resize(20 + (n % 100) as usize, 7);
+            (6, tcp)
+        }
+        3 | 5 => {
+            let mut udp = [port.to_be_bytes(), 53u16.to_be_bytes()].concat();
+            udp.extend([0, 8 + (n % 50) as u8, 0, 0]);
+            udp.resize(8 + (n % 50) as usize, 7);
+            (17, udp)
+        }
+        _ => (
+            if kind == 4 { 1 } else { 58 },
+            vec![if n.is_multiple_of(2) { 8 } else { 128 }, 0, 0, 0, 0, 1, 0, n as u8],
+        ),
+    };
+    if kind >= 5 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend((transport.len() as u16).to_be_bytes());
+        frame.extend([proto, 64]);
+        let address = |last: u8| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+        frame.extend(address((n % 5) as u8).into_iter().chain(address(99)));
+    } else if n.is_multiple_of(77) {
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+        frame.resize(60, 0);
+        return frame;
+    } else {
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend((20 + transport.len() as u16).to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64 + (n % 3) as u8, proto, 0, 0, 10, 0, 0, (n % 5) as u8, 10, 0, 0, 99]);
+    }
+    frame.extend(transport);
+    frame
+}
+
+/// Whether a program is there; where it is not, says what is left out.
+fn is_there(program: &str) -> bool {
+    let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+    if !there.status.success() {
+        println!("left out: what {program} makes of it (it is not installed: scripts/setup)");
+    }
+    there.status.success()
+}
+
+/// Waits until every one of these UDP ports has a socket in the namespace, with nothing in its queue.
+fn wait_for_ports(lab: &Lab, ports: &[u16]) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let table = lab.exec(&lab.receiver().namespace, &["cat", "/proc/net/udp"]).unwrap();
+        let idle = |port: &u16| {
+            let local = format!(":{port:04X} ");
+            table.lines().any(|line| line.contains(&local) && line.contains(":00000000 00:"))
+        };
+        if ports.iter().all(idle) {
+            return;
+        }
+        assert!(Instant::now() < end, "{table}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// "source destination proto packets bytes" of flows, and how often: what every format carries.
+type Flows = BTreeMap<String, u32>;
+
+/// What nfdump finds in a folder of nfcapd's.
+fn nfdump(folder: &Path) -> Flows {
+    let folder = folder.to_str().unwrap();
+    let format = "fmt:%sa %da %pkt %byt %sp %dp %ts";
+    let output =
+        Command::new("nfdump").args(["-R", folder, "-q", "-N", "-6", "-o", format]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut flows = Flows::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        *flows.entry(words.join(" ")).or_default() += 1;
+    }
+    flows
+}
+
+/// The same of our own objects.
+fn expected(flows: &[Value]) -> Flows {
+    let mut expected = Flows::new();
+    for flow in flows {
+        let text = |field: &str| flow[field].as_str().unwrap_or("0.0.0.0").to_owned();
+        let port = |field: &str| flow[field].as_u64().unwrap_or(0).to_string();
+        let destination = match flow["icmp_type"].as_u64() {
+            Some(kind) => format!("{kind}.{}", flow["icmp_code"]),
+            None => port("dst_port"),
+        };
+        let (seconds, fraction) = flow["start"].as_str().unwrap().split_once('.').unwrap();
+        let seconds: u64 = seconds.parse().unwrap();
+        // 2023-11-14 22:13:20 is 1,700,000,000.
+        let time = seconds - 1_700_000_000 + 80_000;
+        let time = format!(
+            "2023-11-14 {:02}:{:02}:{:02}.{}",
+            time / 3600,
+            time / 60 % 60,
+            time % 60,
+            &fraction[..3]
+        );
+        let numbers = format!("{} {}", flow["packets"], flow["bytes"]);
+        let ends =
+            format!("{} {} {numbers} {} {destination} {time}", text("src"), text("dst"), port("src_port"));
+        *expected.entry(ends).or_default() += 1;
+    }
+    expected
+}
+
+/// nfcapd, of three formats at once, has every flow that they can carry, each as it is; tshark finds nothing wrong on the
+/// wire, and ipfixDump reads the file.
+#[test]
+fn collectors_have_the_flows_that_were_sent() {
+    if !require_root("collectors_have_the_flows_that_were_sent") || !is_there("nfcapd") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let namespace = &lab.receiver().namespace;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let path = |name: &str| at(name).to_str().unwrap().to_owned();
+    make_file(&at("in.pcap"));
+    let formats = [("netflow5", 9991u16), ("netflow9", 9992), ("ipfix", 9993)];
+    let mut collectors = Vec::new();
+    for (format, port) in formats {
+        fs::create_dir(at(format)).unwrap();
+        let words = ["nfcapd", "-b", "127.0.0.1", "-p", &port.to_string(), "-w", &path(format), "-t", "3600"];
+        collectors.push(lab.spawn(namespace, &words).unwrap());
+    }
+    let sniffer = ["tcpdump", "-i", "lo", "--immediate-mode", "-B", "8192", "-w", &path("wire.pcap"), "udp"];
+    let sniffer = lab.spawn(namespace, &sniffer).unwrap();
+    wait_for_ports(&lab, &formats.map(|(_, port)| port));
+    while !at("wire.pcap").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut words = vec!["flows".to_owned(), "-r".into(), path("in.pcap"), "--json".into()];
+    for (format, port) in formats {
+        words.extend(["--export".into(), format!("{format}://127.0.0.1:{port}")]);
+    }
+    for file in ["out.ipfix", "out.json", "out.csv"] {
+        words.extend(["--export".into(), format!("file:{}", path(file))]);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (flows, last) = flows_of(wirelane(&lab, namespace, &words).unwrap());
+    assert_sums(&flows, &last);
+    assert!(flows.len() > 300, "{} flows", flows.len());
+    wait_for_ports(&lab, &formats.map(|(_, port)| port));
+    for (collector, (format, _)) in collectors.into_iter().zip(formats) {
+        let said = collector.terminate(LIMIT).unwrap().stderr;
+        // It does not count records of options, which RFC 7011 does: one is missing to it after each.
+        let errors = if format == "ipfix" { "" } else { "Sequence Errors: 0, " };
+        assert!(said.contains(errors) && said.contains("Bad Packets: 0"), "{said}");
+    }
+    let v4: Vec<Value> = flows.iter().filter(|flow| flow["ip_version"] == 4).cloned().collect();
+    let ip: Vec<Value> = flows.iter().filter(|flow| flow.get("ip_version").is_some()).cloned().collect();
+    for (format, carried) in [("netflow5", &v4), ("netflow9", &ip), ("ipfix", &flows)] {
+        let counts = export(&last, format);
+        assert_eq!(column(counts, "flows"), carried.len() as u64, "{format}");
+        assert_eq!(column(counts, "not_exportable"), (flows.len() - carried.len()) as u64, "{format}");
+        let (found, expected) = (nfdump(&at(format)), expected(carried));
+        assert_eq!(found, expected, "{format}");
+    }
+    let sniffed = sniffer.terminate(LIMIT).unwrap().stderr;
+    let decode = formats.map(|(_, port)| format!("-dudp.port=={port},cflow"));
+    let output = Command::new("tshark")
+        .args(["-n", "-r", &path("wire.pcap"), &decode[0], &decode[1], &decode[2]])
+        .args(["-T", "fields", "-e", "cflow.version", "-e", "_ws.malformed", "-e", "_ws.expert.message"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let messages: u64 = formats.iter().map(|(format, _)| column(export(&last, format), "messages")).sum();
+    assert_eq!(text.lines().count() as u64, messages, "{sniffed}");
+    assert!(text.lines().all(|line| ["5", "9", "10"].contains(&line.trim())), "{text}");
+    let lines = fs::read_to_string(at("out.json")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines, flows);
+    let csv = fs::read_to_string(at("out.csv")).unwrap();
+    assert_eq!(csv.lines().count(), flows.len() + 1);
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().all(|line| line.split(',').count() == columns));
+    if is_there("ipfixDump") {
+        let output = Command::new("ipfixDump").args(["--in", &path("out.ipfix")]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // And one of options.
+        assert!(
+            text.contains(&format!(" {} Data Records", flows.len() + 1)),
+            "{}",
+            &text[text.len() - 300..]
+        );
+    }
+}
+
+/// Live, over several workers and queues: the sums are the ledger's; a flow that has gone silent is handed out while
+/// nothing comes; little memory costs places and no packet.
+#[test]
+fn sums_over_flows_are_the_ledgers() {
+    if !require_root("sums_over_flows_are_the_ledgers") {
+        return;
+    }
+    let lab = Lab::new(2).unwrap();
+    let device = lab.receiver().device.as_str();
+    let words = ["flows", "-i", device, "--workers", "2", "--inactive-timeout", "0.3", "--json"];
+    let child = capture(&lab, &words).unwrap();
+    send(&lab, 5000, &["--flows", "50", "--rate", "20000"]).unwrap();
+    let mut early = Vec::new();
+    while early.len() < 50 {
+        let line = child.next_json(LIMIT).unwrap().unwrap();
+        if line.get("flow").is_some() {
+            early.push(line);
+        }
+    }
+    assert!(early.iter().all(|flow| flow["end_reason"] == "idle"), "{early:?}");
+    assert_eq!(sum(&early, "packets"), 5000);
+    assert_eq!(early[0]["device"], device);
+    send(&lab, 1000, &["--flows", "10"]).unwrap();
+    child.signal(wirelane_tests::Signal::Terminate).unwrap();
+    let (late, last) = flows_of(child);
+    let flows = [early, late].concat();
+    assert_sums(&flows, &last);
+    assert_eq!(column(&last, "analysed"), 6000);
+    assert_eq!(sum(&flows, "packets"), 6000);
+
+    // More flows than 1 MiB holds, some 4,600, each of them of several packets.
+    let words =
+        ["flows", "-i", device, "--memory", "1", "--json", "--quiet", "--ring-size", "16", "--sampling", "1"];
+    let child = capture(&lab, &words).unwrap();
+    send(&lab, 60_000, &["--flows", "20000", "--rate", "60000"]).unwrap();
+    child.signal(wirelane_tests::Signal::Interrupt).unwrap();
+    let (none, last) = flows_of(child);
+    assert!(none.is_empty(), "--quiet");
+    assert_eq!(column(&last, "flow_packets"), column(&last, "analysed"));
+    assert_eq!(column(&last, "flow_wire_bytes"), column(&last, "bytes"));
+    assert_eq!(column(&last, "seen"), 60_000);
+    assert!(column(&last["end_reasons"], "resources") > 10_000, "{last}");
+}
+
+/// One packet in three: what was left out is counted.
+#[test]
+fn sampling_counts_what_it_leaves_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    make_file(&file);
+    let mut command = Command::new(wirelane_binary().unwrap());
+    command.args(["flows", "--json", "--sampling", "3", "-r", file.to_str().unwrap()]);
+    let (flows, last) = flows_of(Child::spawn(&mut command).unwrap());
+    assert_eq!(sum(&flows, "packets"), 667);
+    assert_eq!((column(&last, "unsampled"), column(&last, "analysed")), (1333, 2000));
+}
+
+/// What cannot be is said before anything is captured, with the way out.
+#[test]
+fn what_cannot_be_exported_to_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    make_file(&file);
+    let there = folder.path().join("there.csv");
+    fs::write(&there, "mine").unwrap();
+    let there = format!("file:{}", there.display());
+    for (words, status, message) in [
+        (vec!["--export", "ipfix://no.such.host.invalid"], 2, "'no.such.host.invalid' cannot be looked up"),
+        (vec!["--export", "netflow9://127.0.0.1?transport=tcp"], 2, "over TCP there is ipfix://"),
+        (vec!["--export", "flows.csv"], 2, "write ipfix://HOST:PORT"),
+        (vec!["--export", there.as_str()], 1, "exists already"),
+        (vec!["--export", "file:/no/such/folder/x.json"], 1, "cannot be written"),
+        (vec!["--cache", "kernel"], 2, "not there yet"),
+        (vec!["--steering", "round-robin"], 2, "spread a flow's packets"),
+        (vec!["--memory", "0"], 2, "--memory"),
+    ] {
+        let mut command = Command::new(wirelane_binary().unwrap());
+        let output = command.args(["flows", "-r", file.to_str().unwrap()]).args(&words).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {errors}");
+        assert!(errors.contains(message), "{words:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("there.csv")).unwrap(), "mine");
+}

@@ -1,0 +1,188 @@
+//! Collectors that are away, come, vanish and come back: the capture goes on, TCP brings what waited, and the counts say
+//! what became of the rest. All of it after the rights were given up.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
+use wirelane_tests::{Child, Lab, require_root};
+
+/// Reads intervals until so many flows have ended.
+fn until_flows(child: &Child, flows: &mut Vec<Value>, number: usize) {
+    while flows.len() < number {
+        let line = child.next_json(LIMIT).unwrap().expect("it goes on");
+        if line.get("flow").is_some() {
+            flows.push(line);
+        }
+    }
+}
+
+/// Reads flows until so many intervals have ended: messages wait for a second at most.
+fn until_intervals(child: &Child, flows: &mut Vec<Value>, mut number: u32) {
+    while number > 0 {
+        let line = child.next_json(LIMIT).unwrap().expect("it goes on");
+        if line.get("flow").is_some() {
+            flows.push(line);
+        } else {
+            number -= 1;
+        }
+    }
+}
+
+/// A collector's side of one connection.
+#[derive(Default)]
+struct Connection {
+    bytes: Vec<u8>,
+    /// Bytes of a record by the number of its template.
+    templates: HashMap<u16, usize>,
+    flows: u64,
+    records: u32,
+}
+
+impl Connection {
+    /// Reads what there is until so many flows have come, or the other side has ended.
+    fn read(&mut self, stream: &mut TcpStream, flows: u64) {
+        let end = Instant::now() + LIMIT;
+        let mut buffer = [0; 65536];
+        while self.flows < flows {
+            assert!(Instant::now() < end, "{} of {flows} flows came", self.flows);
+            match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => self.bytes.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            while self.message() {}
+        }
+    }
+
+    /// Takes a whole message off what was read: its sequence goes on, and its sets are of templates that came before.
+    fn message(&mut self) -> bool {
+        let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        if self.bytes.len() < 16 || self.bytes.len() < usize::from(half(&self.bytes, 2)) {
+            return false;
+        }
+        let message: Vec<u8> = self.bytes.drain(..usize::from(half(&self.bytes, 2))).collect();
+        assert_eq!(half(&message, 0), 10);
+        let sequence = u32::from_be_bytes(message[8..12].try_into().unwrap());
+        assert_eq!(sequence, self.records, "the records of this connection");
+        let mut at = 16;
+        while at < message.len() {
+            let (set, length) = (half(&message, at), usize::from(half(&message, at + 2)));
+            let body = &message[at + 4..at + length];
+            match set {
+                2 => self.describe(body),
+                3 => {
+                    // One template of options here: its record is everything in its set.
+                    self.templates.insert(half(body, 0), 0);
+                }
+                _ => match self.templates[&set] {
+                    0 => self.records += 1,
+                    size => {
+                        self.flows += (body.len() / size) as u64;
+                        self.records += (body.len() / size) as u32;
+                    }
+                },
+            }
+            at += length;
+        }
+        true
+    }
+
+    fn describe(&mut self, mut body: &[u8]) {
+        let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        while body.len() > 4 {
+            let (id, fields) = (half(body, 0), usize::from(half(body, 2)));
+            let size = (0..fields).map(|field| usize::from(half(body, 6 + 4 * field))).sum();
+            self.templates.insert(id, size);
+            body = &body[4 + 4 * fields..];
+        }
+    }
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let end = Instant::now() + LIMIT;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                return stream;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        assert!(Instant::now() < end, "nobody has connected");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn collectors_that_come_and_go_cost_no_packet() {
+    if !require_root("collectors_that_come_and_go_cost_no_packet") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let namespace = &lab.receiver().namespace;
+    let listen = || lab.enter(namespace, || TcpListener::bind("127.0.0.1:4739").unwrap()).unwrap();
+    let words = [
+        "flows",
+        "-i",
+        &lab.receiver().device,
+        "--json",
+        "--inactive-timeout",
+        "0.2",
+        "--export",
+        "ipfix://127.0.0.1:4739?transport=tcp",
+        "--export",
+        "ipfix://127.0.0.1:4740",
+        // Nobody answers there, not even by refusing.
+        "--export",
+        "netflow9://10.77.0.77:2055",
+    ];
+    let child = capture(&lab, &words).unwrap();
+    let mut flows = Vec::new();
+    // Away: what ends meanwhile waits.
+    send(&lab, 300, &["--flows", "100"]).unwrap();
+    until_flows(&child, &mut flows, 100);
+    let listener = listen();
+    let mut stream = accept(&listener);
+    let mut first = Connection::default();
+    first.read(&mut stream, 100);
+    assert_eq!(first.flows, 100);
+    // Here.
+    send(&lab, 300, &["--flows", "50"]).unwrap();
+    until_flows(&child, &mut flows, 150);
+    first.read(&mut stream, 150);
+    assert_eq!(first.flows, 150);
+    // Gone, in good order: what comes then waits for the next.
+    drop((stream, listener));
+    send(&lab, 300, &["--flows", "60"]).unwrap();
+    until_flows(&child, &mut flows, 210);
+    until_intervals(&child, &mut flows, 2);
+    send(&lab, 300, &["--flows", "70"]).unwrap();
+    until_flows(&child, &mut flows, 280);
+    let listener = listen();
+    let mut stream = accept(&listener);
+    child.signal(wirelane_tests::Signal::Terminate).unwrap();
+    let mut second = Connection::default();
+    second.read(&mut stream, u64::MAX);
+    assert_eq!(second.flows, 130);
+
+    let finished = child.finish(LIMIT).unwrap();
+    let last = last_of(&finished).unwrap();
+    assert_eq!(
+        (column(&last, "analysed"), column(&last, "flow_packets"), column(&last, "flows")),
+        (1200, 1200, 280)
+    );
+    assert_eq!(column(&last, "lost"), 0);
+    let [tcp, refused, silent] = &last["exports"].as_array().unwrap()[..] else { panic!("{last}") };
+    assert_eq!((column(tcp, "flows"), column(tcp, "unsent_flows"), column(tcp, "connections")), (280, 0, 2));
+    assert!(column(refused, "refused") > 0, "{refused}");
+    assert_eq!(column(refused, "flows") + column(refused, "unsent_flows"), 280, "{refused}");
+    assert_eq!(column(silent, "flows") + column(silent, "unsent_flows"), 280, "{silent}");
+    assert!(finished.stderr.contains("127.0.0.1:4740: nobody listens there"), "{}", finished.stderr);
+}
