@@ -38,7 +38,8 @@ pub struct Args {
 pub const HELP: &str = "\
 Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
-  filtered   refused by the filter expression or a rule (--rules)
+  filtered   refused by the filter expression or a rule (--rules), or by a rule
+             of another capture that is --device-wide
   absorbed   only counted, by a rule whose action is count
   shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up (engines

@@ -113,7 +113,7 @@ fn rust_and_c_agree_on_every_field() {
             seed,
             batch_clock,
             card_clock,
-            pad
+            wide
         }
     );
     mirror!(
@@ -233,7 +233,7 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_tally",
-        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, pad }
+        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, blocked, pad }
     );
     mirror!(
         rust,
@@ -297,6 +297,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_GROUP_INNER", group_flags::INNER.into()),
         ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
         ("WL_GROUP_ADAPTIVE", group_flags::ADAPTIVE.into()),
+        ("WL_GROUP_WIDE", group_flags::WIDE.into()),
         ("WL_STEER_FLOW", steering::FLOW.into()),
         ("WL_STEER_QUEUE", steering::QUEUE.into()),
         ("WL_STEER_ROUND_ROBIN", steering::ROUND_ROBIN.into()),
