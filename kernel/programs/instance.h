@@ -199,7 +199,6 @@ struct wl_lane {
 	struct steer_packet steer;		    /* what a steering program is shown */
 	__u64 sending;				    /* 1: packets are being sent (send.h) */
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
-	__u64 pad3[2];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

@@ -16,10 +16,11 @@ use super::{LIMIT, field, kill, require_root, start};
 /// Where the host's socket is, and the first port that packets come from.
 const SINK: u16 = 9;
 const FIRST: u16 = 2000;
-/// Datagrams go out in lots: so many ports in turn, so many of each.
+/// Datagrams go out in lots: so many ports in turn, so many of each, and of these so many at once, which a socket holds.
 const PORTS: u16 = 8;
 const EACH: u64 = 16;
 const LOT: u64 = PORTS as u64 * EACH;
+const AT_ONCE: u64 = 4;
 
 /// Numbered datagrams from the sender's stack, and the host's socket that they go to.
 struct Traffic {
@@ -42,17 +43,18 @@ impl Traffic {
         Traffic { senders, sink, sent: 0 }
     }
 
-    /// Sends a lot, and gives the numbers of those that are to arrive if these ports are blocked.
-    fn send(&mut self, blocked: &[u16]) -> BTreeSet<u64> {
+    /// Sends so many of each port, and gives the numbers of those that are to arrive if these ports are blocked.
+    fn send(&mut self, each: u64, blocked: &[u16]) -> BTreeSet<u64> {
         let mut passing = BTreeSet::new();
-        for number in self.sent..self.sent + LOT {
+        let count = each * u64::from(PORTS);
+        for number in self.sent..self.sent + count {
             let port = (number % u64::from(PORTS)) as u16;
             self.senders[usize::from(port)].send(&number.to_be_bytes()).unwrap();
             if !blocked.contains(&(FIRST + port)) {
                 passing.insert(number);
             }
         }
-        self.sent += LOT;
+        self.sent += count;
         passing
     }
 
@@ -69,14 +71,21 @@ impl Traffic {
 
     /// Sends a lot of which exactly the datagrams arrive that do not come from these ports.
     fn only_passes(&mut self, what: &str, blocked: &[u16]) {
-        let expected = self.send(blocked);
+        for _ in 0..EACH / AT_ONCE {
+            let expected = self.send(AT_ONCE, blocked);
+            assert_eq!(self.wait_for(expected.len()), expected, "{what}");
+        }
+    }
+
+    /// The numbers of what arrives until there are so many.
+    fn wait_for(&self, count: usize) -> BTreeSet<u64> {
         let mut arrived = self.arrived();
         let deadline = Instant::now() + LIMIT;
-        while arrived.len() < expected.len() && Instant::now() < deadline {
+        while arrived.len() < count && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
             arrived.extend(self.arrived());
         }
-        assert_eq!(arrived, expected, "{what}");
+        arrived
     }
 }
 
@@ -223,16 +232,11 @@ fn device_wide_rules_block_what_leaves() {
     let rules = "[[rule]]\nid = 1\naction = \"pass\"\nsample = 2\ntruncate = 40\n";
     let rules = rule_file(folder.path(), "sample.toml", rules);
     let wide = count(&lab, namespace, device, &[&out[..], &["--device-wide", "--rules", &rules]].concat());
-    traffic.send(&[]);
+    traffic.send(EACH, &[]);
     all_of(&wide, LOT);
     let [seen, filtered, blocked, absorbed, analysed] = end(wide);
     assert_eq!((seen, filtered + analysed, blocked, absorbed), (LOT, LOT, 0, 0));
-    let deadline = Instant::now() + LIMIT;
-    let mut arrived = traffic.arrived();
-    while (arrived.len() as u64) < analysed && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
-        arrived.extend(traffic.arrived());
-    }
+    let arrived = traffic.wait_for(analysed as usize);
     // Whole flows, each of which is there or not.
     assert_eq!(arrived.len() as u64, analysed);
     for flow in 0..u64::from(PORTS) {
@@ -240,6 +244,15 @@ fn device_wide_rules_block_what_leaves() {
         assert!(of == 0 || of == EACH, "flow {flow}: {of}");
     }
     assert_eq!(end(other), [2 * LOT, 3 * EACH + filtered, 3 * EACH + filtered, 0, 2 * LOT - 3 * EACH - filtered]);
+}
+
+/// Tells a thread to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// While packets flow rules come and go, and each packet is blocked for all or for nobody.
@@ -259,21 +272,21 @@ fn device_wide_rules_change_under_traffic() {
         let flowing = scope.spawn(|| {
             let mut arrived = BTreeSet::new();
             while !stop.load(Ordering::Relaxed) {
-                steady.send(&[]);
-                // What its socket holds is far more than a lot.
-                std::thread::sleep(Duration::from_millis(5));
-                arrived.extend(steady.arrived());
+                let surely = steady.send(AT_ONCE, &[]).len() * 7 / 8;
+                arrived.extend(steady.wait_for(surely));
             }
             arrived
         });
+        // Also where the test fails.
+        let stop = Stop(&stop);
         for turn in 0..3 {
-            change(&lab, &wide, &["add", "id=7", "src-port=[2000, 3000]", "action=drop"]);
+            change(&lab, &wide, &["add", "id=7", "src-port=2000,3000", "action=drop"]);
             traffic.only_passes(&format!("added, {turn}"), &[2000]);
             change(&lab, &wide, &["del", "7"]);
             traffic.only_passes(&format!("removed, {turn}"), &[]);
             changes += 2;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stop);
         flowing.join().unwrap()
     });
     let sent = steady.sent + traffic.sent;

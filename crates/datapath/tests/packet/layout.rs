@@ -189,7 +189,7 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_search_node", search::Node { next, first, count });
     mirror!(rust, "wl_search_page", search::Page { node });
-    mirror!(rust, "wl_search_output", search::Output { id, from, last, bits });
+    mirror!(rust, "wl_search_output", search::Output { id, from, last, bits, needs, opens, closes });
     mirror!(rust, "wl_search_outputs", search::Outputs { output });
     mirror!(rust, "wl_member", members::Member { first, second, first_port, second_port, proto, l3, pad });
     mirror!(
@@ -378,6 +378,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_SEARCH_PAGE", search::PAGE as u64),
         ("WL_SEARCH_HIT", search::HIT.into()),
         ("WL_SEARCH_NONE", search::NONE.into()),
+        ("WL_GATE_KEPT", search::KEPT.into()),
         ("WL_FOUND_MORE", FOUND_MORE.into()),
         ("WL_EXITS", rules::MAX_EXITS as u64),
         ("WL_MEMBER_SRC", members::of::SRC.into()),
