@@ -150,13 +150,13 @@ struct wl_search_page {
  * the gates that it needs are open (search.h); one that needs any begins at any byte.
  */
 struct wl_search_output {
-	__u32 id;     /* from 1 on; 0: records do not have it */
-	__u32 from;   /* it ends behind so many bytes, or more */
-	__u32 last;   /* or less */
-	__u8 bits;    /* of WL_DIM_PAYLOAD */
-	__u8 needs;   /* gates */
-	__u8 opens;   /* gates, or WL_GATE_KEPT: those that were kept */
-	__u8 closes;  /* gates, and WL_GATE_KEPT: of these, the ones that were open are kept */
+	__u32 id;    /* from 1 on; 0: records do not have it */
+	__u32 from;  /* it ends behind so many bytes, or more */
+	__u32 last;  /* or less */
+	__u8 bits;   /* of WL_DIM_PAYLOAD */
+	__u8 needs;  /* gates */
+	__u8 opens;  /* gates, or WL_GATE_KEPT: those that were kept */
+	__u8 closes; /* gates, and WL_GATE_KEPT: of these, the ones that were open are kept */
 };
 
 #define WL_GATE_KEPT 0x80

@@ -72,10 +72,10 @@ struct wl_instance {
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE	    0x1 /* what the group gets does not go on to the host stack */
-#define WL_GROUP_INNER	    0x2 /* steer by, and report, the headers inside tunnels */
-#define WL_GROUP_CARD_CLOCK 0x4 /* the card's timestamp where there is one */
-#define WL_GROUP_ADAPTIVE   0x8 /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_TAKE	    0x1	 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
 #define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
 
 struct wl_group {

@@ -271,8 +271,8 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
 }
 
 /*
- * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *goes says where the
- * packet does not go.
+ * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *goes says where
+ * the packet does not go.
  */
 static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					  struct wl_group *group, struct wl_tally *tally, __u32 g,
@@ -320,7 +320,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 
 /* Offers the packet to one group. Who else does not get it: WL_TAKEN, WL_BLOCKED, or 0. */
 static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					struct wl_parsed *parsed, __u32 g)
+					 struct wl_parsed *parsed, __u32 g)
 {
 	__u32 key, queue = packet->queue, bucket, worker, filter, i;
 	const struct wl_ip *chosen;
@@ -402,7 +402,8 @@ __noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, str
 	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
 }
 
-/* Offers the packet to these groups, in order, until one blocks it; the others only count it. `goes` as above. */
+/* Offers the packet to these groups, in order, until one blocks it; the others only count it. `goes` as
+ * above. */
 static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					  struct wl_parsed *parsed, __u64 groups, __u32 goes)
 {

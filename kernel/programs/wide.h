@@ -3,13 +3,14 @@
  * Rules of a whole device: what a group with WL_GROUP_WIDE drops reaches neither the host nor another group.
  *
  * Such groups are asked before the others, in the order of their places. Once one has dropped the packet, all
- * that would have been offered it count it as `filtered` and `blocked`, unasked. Exits get what the rules said
- * that were asked.
+ * that would have been offered it count it as `filtered` and `blocked`, unasked. Exits get what the rules
+ * said that were asked.
  *
- * A group outlives a killed owner until another process of the instance clears its place, which may be stopped
- * or slow. It must not block traffic meanwhile. So before a packet is dropped for all, the program looks whether
- * the owner's socket is still in wl_owners: the kernel takes it out when its last descriptor closes. It lends
- * the socket, by an atomic addition, and must have it back: a packet that is let through costs none of this.
+ * A group outlives a killed owner until another process of the instance clears its place, which may be
+ * stopped or slow. It must not block traffic meanwhile. So before a packet is dropped for all, the program
+ * looks whether the owner's socket is still in wl_owners: the kernel takes it out when its last descriptor
+ * closes. It lends the socket, by an atomic addition, and must have it back: a packet that is let through
+ * costs none of this.
  */
 #ifndef WL_WIDE_H
 #define WL_WIDE_H

@@ -60,6 +60,7 @@ Examples:
   wirelane count -r capture.pcapng           a file instead of a device
   wirelane count -i eth1 udp port 53         what a tcpdump expression accepts
   wirelane count -i eth1 --rules rules.toml  by rules (see 'wirelane rules')
+  wirelane count -i eth1 --device-wide --rules block.toml   for everybody
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 

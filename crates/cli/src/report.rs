@@ -298,7 +298,10 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
     let exits = exits_text(ledger);
     let blocked = match ledger.total.blocked {
         0 => String::new(),
-        blocked => format!("{} of the filtered were dropped by another capture's device-wide rules\n", amount(blocked)),
+        blocked => format!(
+            "{} of the filtered were dropped by another capture's device-wide rules\n",
+            amount(blocked)
+        ),
     };
     let causes: Vec<String> = ledger
         .lost_by

@@ -306,7 +306,8 @@ impl Settings {
         if self.device_wide && self.rules.is_none() {
             return bad(
                 "--device-wide",
-                "there are no rules: name them with --rules, or set room aside for some with --rules-room".into(),
+                "there are no rules: name them with --rules, or set room aside for some with --rules-room"
+                    .into(),
             );
         }
         if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {

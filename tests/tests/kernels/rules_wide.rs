@@ -155,7 +155,8 @@ fn block(hook: &str) {
     change(&lab, &wide, &["add", "--precise", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
     change(&lab, &wide, &["del", "5", "100"]);
     traffic.only_passes("two less, one more", &[2000, 2001, 2006]);
-    let wrong = rule_file(folder.path(), "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");
+    let wrong =
+        rule_file(folder.path(), "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");
     change(&lab, &wide, &["load", &wrong]);
     traffic.only_passes("a mistake changes nothing", &[2000, 2001, 2006]);
     expected[0] += (4 + 3 + 3) * EACH;
@@ -243,7 +244,10 @@ fn device_wide_rules_block_what_leaves() {
         let of = arrived.iter().filter(|number| *number % u64::from(PORTS) == flow).count() as u64;
         assert!(of == 0 || of == EACH, "flow {flow}: {of}");
     }
-    assert_eq!(end(other), [2 * LOT, 3 * EACH + filtered, 3 * EACH + filtered, 0, 2 * LOT - 3 * EACH - filtered]);
+    assert_eq!(
+        end(other),
+        [2 * LOT, 3 * EACH + filtered, 3 * EACH + filtered, 0, 2 * LOT - 3 * EACH - filtered]
+    );
 }
 
 /// Tells a thread to stop when it is dropped.
@@ -315,8 +319,7 @@ fn killed_device_wide_rules_block_nothing() {
         let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
         let folder = tempfile::tempdir().unwrap();
         let rules = rule_file(folder.path(), "drop.toml", "default = \"drop\"\n");
-        let wide =
-            || count(&lab, namespace, device, &["--hook", hook, "--device-wide", "--rules", &rules]);
+        let wide = || count(&lab, namespace, device, &["--hook", hook, "--device-wide", "--rules", &rules]);
         let everything: Vec<u16> = (FIRST..FIRST + PORTS).collect();
         let mut traffic = Traffic::of(&lab, FIRST, SINK);
         let other = count(&lab, namespace, device, &["--hook", hook]);

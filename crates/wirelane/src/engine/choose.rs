@@ -49,7 +49,8 @@ pub(crate) fn start(
     if let (true, Engine::Xsk | Engine::Packet) = (settings.device_wide, settings.engine) {
         return Err(Error::BadOption {
             option: "--device-wide",
-            reason: "only --engine ring keeps packets from others: the rest judge them when they have passed".into(),
+            reason: "only --engine ring keeps packets from others: the rest judge them when they have passed"
+                .into(),
         });
     }
     exits::look_up(&settings.exits, &selected)?;

@@ -191,9 +191,9 @@ impl Application {
                 let status = status.trim_end_matches('x');
                 ["1.0", "1.1"].map(|version| format!("HTTP/{version} {status}")).into()
             })),
-            Application::SipMethod(methods) => first(each(methods, &|method| {
-                SCHEMES.map(|scheme| format!("{method} {scheme}")).into()
-            })),
+            Application::SipMethod(methods) => {
+                first(each(methods, &|method| SCHEMES.map(|scheme| format!("{method} {scheme}")).into()))
+            }
             Application::SipCallId(ids) => somewhere(each(ids, &|id| {
                 ["Call-ID: ", "Call-ID:", "i: ", "i:"].map(|field| format!("\r\n{field}{id}\r\n")).into()
             })),

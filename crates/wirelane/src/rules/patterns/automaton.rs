@@ -62,7 +62,8 @@ fn make(asked: &[Sought]) -> Search {
             continue;
         }
         let mut parts = Vec::new();
-        for Sought { bits, role, patterns } in asked.iter().filter(|sought| sought.patterns.nocase == nocase) {
+        for Sought { bits, role, patterns } in asked.iter().filter(|sought| sought.patterns.nocase == nocase)
+        {
             let (needs, opens, closes) = match role {
                 Role::Anywhere => (0, 0, 0),
                 Role::Within(header) => (header.gate(), 0, 0),
@@ -71,7 +72,10 @@ fn make(asked: &[Sought]) -> Search {
             for (id, pattern) in patterns.ids() {
                 let (from, last) = patterns.ends(pattern.0.len());
                 search.reach = search.reach.max(last);
-                parts.push(Part { bytes: &pattern.0, output: Output { id, from, last, bits: *bits, needs, opens, closes } });
+                parts.push(Part {
+                    bytes: &pattern.0,
+                    output: Output { id, from, last, bits: *bits, needs, opens, closes },
+                });
             }
         }
         search.roots[which] = first;

@@ -198,7 +198,11 @@ impl RuleSet {
         }
         let role = |application: &Application| application.within().map_or(Role::Anywhere, Role::Within);
         let each = |application: &&Application| {
-            application.patterns().into_iter().map(|patterns| (patterns, role(application))).collect::<Vec<_>>()
+            application
+                .patterns()
+                .into_iter()
+                .map(|patterns| (patterns, role(application)))
+                .collect::<Vec<_>>()
         };
         let mut sought: Vec<(Patterns, Role)> = all.iter().flat_map(each).collect();
         if all.iter().any(|application| application.within().is_some()) {

@@ -5,8 +5,8 @@
 
 mod explain;
 mod search;
-mod sip;
 mod seen;
+mod sip;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub use self::explain::{Explanation, Finding, Found, SetTest};
 pub use self::search::FoundPattern;
 use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
-use super::precise::own_shapes;
 use super::patterns::Sought;
+use super::precise::own_shapes;
 use super::{Action, Insert, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
 
 /// A rule set at work, with the precise rules that came of it and the counts.

@@ -14,8 +14,7 @@ use crate::rules::named::Flow;
 use crate::rules::patterns::{self, Sought};
 use crate::rules::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::rules::{
-    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test,
-    Vlan, Way,
+    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
 };
 
 /// A packet with all that rules may ask of it.

@@ -108,13 +108,38 @@ fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
 }
 
 /// What SIP messages begin with, and what has nothing to do with them.
-const FIRST_LINES: &[&[u8]] =
-    &[b"INVITE sip:a SIP/2.0", b"SIP/2.0 200 OK", b"Sip/2.0 1", b"bye TEL:1", b"MESSAGE sips:", b"ACK http:", b" SIP/2.0 "];
+const FIRST_LINES: &[&[u8]] = &[
+    b"INVITE sip:a SIP/2.0",
+    b"SIP/2.0 200 OK",
+    b"Sip/2.0 1",
+    b"bye TEL:1",
+    b"MESSAGE sips:",
+    b"ACK http:",
+    b" SIP/2.0 ",
+];
 
 /// What they go on with: names of fields, ends of lines, and what folds them.
 const OF_LINES: &[&[u8]] = &[
-    b"\r\n", b"\r\n", b"\n", b"\n", b" ", b"\t", b"\r", b":", b"\r\nFrom: ", b"\nFROM :", b"\r\nf:", b"\nf\t:", b"\r\nTo: ",
-    b"\nt:", b"\r\nTo\t:", b"\nVia: ", b"\r\nFrom  :", b"\r\nX-From: ", b"\r\n\r\n", b"\n\n",
+    b"\r\n",
+    b"\r\n",
+    b"\n",
+    b"\n",
+    b" ",
+    b"\t",
+    b"\r",
+    b":",
+    b"\r\nFrom: ",
+    b"\nFROM :",
+    b"\r\nf:",
+    b"\nf\t:",
+    b"\r\nTo: ",
+    b"\nt:",
+    b"\r\nTo\t:",
+    b"\nVia: ",
+    b"\r\nFrom  :",
+    b"\r\nX-From: ",
+    b"\r\n\r\n",
+    b"\n\n",
 ];
 
 /// A SIP message, or nearly one.
