@@ -1,0 +1,156 @@
+//! Rules of a whole device by the other hooks, on the way out, under traffic, and where they cannot be. What hangs on the
+//! kernel is in kernels/rules_wide.rs.
+
+#[path = "kernels/device_wide.rs"]
+mod device_wide;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device_wide::{
+    AT_ONCE, BLOCK, EACH, FIRST, LIMIT, LOT, PORTS, SINK, Traffic, all_of, block, change, count, end, kill,
+    rule_file,
+};
+use wirelane_tests::numbers::wirelane;
+use wirelane_tests::{Lab, require_root};
+
+#[test]
+fn device_wide_rules_block_generic() {
+    if require_root("device_wide_rules_block_generic") {
+        block("generic");
+    }
+}
+
+/// By a filter, which the kernel would keep; and where nobody else is there when it is killed.
+#[test]
+fn device_wide_rules_block_clsact() {
+    if !require_root("device_wide_rules_block_clsact") {
+        return;
+    }
+    block("clsact");
+    let lab = Lab::new(1).unwrap();
+    let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+    let folder = tempfile::tempdir().unwrap();
+    let rules = rule_file(folder.path(), "drop.toml", "default = \"drop\"\n");
+    let everything: Vec<u16> = (FIRST..FIRST + PORTS).collect();
+    let mut traffic = Traffic::of(&lab, FIRST, SINK);
+    let alone = count(&lab, namespace, device, &["--hook", "clsact", "--device-wide", "--rules", &rules]);
+    traffic.only_passes("all are blocked", &everything);
+    kill(alone);
+    traffic.only_passes("killed", &[]);
+}
+
+/// On the way out; and by flow, one in two.
+#[test]
+fn device_wide_rules_block_what_leaves() {
+    if !require_root("device_wide_rules_block_what_leaves") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (namespace, device) = (&lab.sender().namespace, &lab.sender().device);
+    let mut traffic = Traffic::of(&lab, FIRST, SINK);
+    let out = ["--direction", "tx"];
+    let other = count(&lab, namespace, device, &out);
+    let rules = rule_file(folder.path(), "block.toml", BLOCK);
+    let wide = count(&lab, namespace, device, &[&out[..], &["--device-wide", "--rules", &rules]].concat());
+    traffic.only_passes("leaving", &[2000, 2001, 2002]);
+    all_of(&wide, LOT);
+    assert_eq!(end(wide), [LOT, 3 * EACH, 0, EACH, LOT - 4 * EACH]);
+
+    let rules = "[[rule]]\nid = 1\naction = \"pass\"\nsample = 2\ntruncate = 40\n";
+    let rules = rule_file(folder.path(), "sample.toml", rules);
+    let wide = count(&lab, namespace, device, &[&out[..], &["--device-wide", "--rules", &rules]].concat());
+    traffic.send(EACH, &[]);
+    all_of(&wide, LOT);
+    let [seen, filtered, blocked, absorbed, analysed] = end(wide);
+    assert_eq!((seen, filtered + analysed, blocked, absorbed), (LOT, LOT, 0, 0));
+    let arrived = traffic.wait_for(analysed as usize);
+    // Whole flows, each of which is there or not.
+    assert_eq!(arrived.len() as u64, analysed);
+    for flow in 0..u64::from(PORTS) {
+        let of = arrived.iter().filter(|number| *number % u64::from(PORTS) == flow).count() as u64;
+        assert!(of == 0 || of == EACH, "flow {flow}: {of}");
+    }
+    assert_eq!(
+        end(other),
+        [2 * LOT, 3 * EACH + filtered, 3 * EACH + filtered, 0, 2 * LOT - 3 * EACH - filtered]
+    );
+}
+
+/// Tells a thread to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// While packets flow rules come and go, and each packet is blocked for all or for nobody.
+#[test]
+fn device_wide_rules_change_under_traffic() {
+    if !require_root("device_wide_rules_change_under_traffic") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+    let other = count(&lab, namespace, device, &[]);
+    let wide = count(&lab, namespace, device, &["--device-wide", "--rules-room", "100"]);
+    let (mut steady, mut traffic) = (Traffic::of(&lab, 3000, 10), Traffic::of(&lab, FIRST, SINK));
+    let stop = AtomicBool::new(false);
+    let mut changes = 0;
+    let arrived = std::thread::scope(|scope| {
+        let flowing = scope.spawn(|| {
+            let mut arrived = BTreeSet::new();
+            while !stop.load(Ordering::Relaxed) {
+                let surely = steady.send(AT_ONCE, &[]).len() * 7 / 8;
+                arrived.extend(steady.wait_for(surely));
+            }
+            arrived
+        });
+        // Also where the test fails.
+        let stop = Stop(&stop);
+        for turn in 0..2 {
+            change(&lab, &wide, &["add", "id=7", "src-port=2000,3000", "action=drop"]);
+            traffic.only_passes(&format!("added, {turn}"), &[2000]);
+            change(&lab, &wide, &["del", "7"]);
+            traffic.only_passes(&format!("removed, {turn}"), &[]);
+            changes += 2;
+        }
+        drop(stop);
+        flowing.join().unwrap()
+    });
+    let sent = steady.sent + traffic.sent;
+    all_of(&wide, sent);
+    let [seen, filtered, blocked, absorbed, analysed] = end(wide);
+    assert_eq!((seen, blocked, absorbed), (sent, 0, 0));
+    let mut arrived = arrived;
+    arrived.extend(steady.arrived());
+    println!("{changes} changes; {filtered} of {sent} blocked");
+    // All but the first port's always arrive, and of that one what was not blocked.
+    assert_eq!(arrived.len() as u64 + traffic.sent - changes / 2 * EACH, analysed);
+    assert!((0..steady.sent).all(|number| number % u64::from(PORTS) == 0 || arrived.contains(&number)));
+    assert!(filtered > changes / 2 * EACH, "none of the steady ones was blocked");
+    all_of(&other, sent);
+    assert_eq!(end(other), [sent, filtered, filtered, 0, analysed]);
+}
+
+#[test]
+fn device_wide_is_refused_where_it_cannot_be() {
+    if !require_root("device_wide_is_refused_where_it_cannot_be") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let only_ring = "--device-wide: only --engine ring keeps packets from others";
+    for (options, expected) in [
+        (&["-i", "rx0"][..], "--device-wide: there are no rules: name them with --rules, or set room aside"),
+        (&["-i", "rx0", "--rules-room", "1", "--engine", "packet"], only_ring),
+        (&["-i", "rx0", "--rules-room", "1", "--engine", "xsk", "--take"], only_ring),
+        (&["-r", "nosuch.pcap", "--rules", "nosuch.toml"], "cannot be used with"),
+    ] {
+        let words = [&["count", "--device-wide"], options].concat();
+        let finished = wirelane(&lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+        assert!(!finished.status.success() && finished.stderr.contains(expected), "{}", finished.stderr);
+    }
+}
