@@ -5,6 +5,7 @@
 mod device_wide;
 
 use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device_wide::{
@@ -38,6 +39,50 @@ fn device_wide_rules_block_clsact() {
     traffic.only_passes("all are blocked", &everything);
     kill(alone);
     traffic.only_passes("killed", &[]);
+}
+
+/// By what the payload says, which is searched in blocks: wherever a name lies, and however its line is folded.
+#[test]
+fn callers_are_blocked_wherever_their_names_lie() {
+    if !require_root("callers_are_blocked_wherever_their_names_lie") {
+        return;
+    }
+    const PLACES: usize = 160;
+    const ALICE: &str = "alice@example.com";
+    const BOB: &str = "bob@example.com";
+    let message = |place: usize, from: &str, to: &str| {
+        let via = "x".repeat(place);
+        let head = format!(
+            "INVITE sip:{to} SIP/2.0\r\nVia: {via}\r\nFrom: \"A\"\r\n\t<sip:{from}>;tag=1\r\nTo: <sip:{to}>\r\n"
+        );
+        head + "\r\nFrom: alice@example.com\r\n"
+    };
+    for hook in ["native", "tc"] {
+        let lab = Lab::new(1).unwrap();
+        let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+        let folder = tempfile::tempdir().unwrap();
+        let rules =
+            "[[rule]]\nid = 1\nprotocol = \"udp\"\nsip-from = \"Alice@Example.com\"\naction = \"drop\"\n";
+        let rules = rule_file(folder.path(), "callers.toml", rules);
+        let wide = count(&lab, namespace, device, &["--hook", hook, "--device-wide", "--rules", &rules]);
+        let to = (lab.receiver().address, 5060);
+        let sink = lab.enter(namespace, || UdpSocket::bind(to).unwrap()).unwrap();
+        sink.set_read_timeout(Some(LIMIT)).unwrap();
+        let sender =
+            lab.enter(&lab.sender().namespace, || UdpSocket::bind((lab.sender().address, 5060)).unwrap());
+        let sender = sender.unwrap();
+        for place in 0..PLACES {
+            let (blocked, passing) = (message(place, ALICE, BOB), message(place, BOB, ALICE));
+            sender.send_to(blocked.as_bytes(), to).unwrap();
+            sender.send_to(passing.as_bytes(), to).unwrap();
+            let mut bytes = [0; 1500];
+            let length = sink.recv(&mut bytes).unwrap();
+            assert_eq!(String::from_utf8_lossy(&bytes[..length]), passing, "{hook}: {place}");
+        }
+        let sent = 2 * PLACES as u64;
+        all_of(&wide, sent);
+        assert_eq!(end(wide), [sent, sent / 2, 0, 0, sent / 2], "{hook}");
+    }
 }
 
 /// On the way out; and by flow, one in two.

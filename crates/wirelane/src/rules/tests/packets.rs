@@ -125,6 +125,8 @@ const OF_LINES: &[&[u8]] = &[
     b"\n",
     b"\n",
     b" ",
+    b"\r\n ",
+    b"\n\t",
     b"\t",
     b"\r",
     b":",
