@@ -16,19 +16,26 @@ use wirelane_tests::numbers::wirelane;
 use wirelane_tests::{Lab, require_root};
 
 #[test]
-fn device_wide_rules_block_generic() {
-    if require_root("device_wide_rules_block_generic") {
-        block("generic");
+fn device_wide_rules_change_native() {
+    if require_root("device_wide_rules_change_native") {
+        block("native", true);
+    }
+}
+
+#[test]
+fn device_wide_rules_change_generic() {
+    if require_root("device_wide_rules_change_generic") {
+        block("generic", true);
     }
 }
 
 /// By a filter, which the kernel would keep; and where nobody else is there when it is killed.
 #[test]
-fn device_wide_rules_block_clsact() {
-    if !require_root("device_wide_rules_block_clsact") {
+fn device_wide_rules_change_clsact() {
+    if !require_root("device_wide_rules_change_clsact") {
         return;
     }
-    block("clsact");
+    block("clsact", true);
     let lab = Lab::new(1).unwrap();
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
     let folder = tempfile::tempdir().unwrap();

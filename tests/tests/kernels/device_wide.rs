@@ -153,13 +153,12 @@ pub(super) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\nacti
                      [[rule]]\nid = 2\nsrc-port = 2003\naction = \"count\"\n";
 
 /// Blocked is what the rules in force drop, and nothing else; of all captures each counts it. A killed one blocks nothing
-/// from that moment, though nobody can clear its place.
-pub(super) fn block(hook: &str) {
+/// from that moment, though nobody can clear its place. With `changes`, rules come and go meanwhile.
+pub(super) fn block(hook: &str, changes: bool) {
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
-    let hook_is = ["--hook", hook];
-    let by = |words: &[&str]| count(&lab, namespace, device, &[&hook_is, words].concat());
+    let by = |words: &[&str]| count(&lab, namespace, device, &[&["--hook", hook], words].concat());
     let mut traffic = Traffic::of(&lab, FIRST, SINK);
     traffic.only_passes("before", &[]);
     // In the first place, and asked behind the others all the same.
@@ -167,41 +166,16 @@ pub(super) fn block(hook: &str) {
     let rules = rule_file(folder.path(), "block.toml", BLOCK);
     let wide = by(&["--device-wide", "--rules", &rules]);
     traffic.only_passes("from the first packet on", &[2000, 2001, 2002]);
-    let mut expected = [3 * EACH, EACH];
-
-    change(&lab, &wide, &["add", "id=5", "src-port=2005", "action=drop"]);
-    traffic.only_passes("one more", &[2000, 2001, 2002, 2005]);
-    change(&lab, &wide, &["add", "--precise", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
-    change(&lab, &wide, &["del", "5", "100"]);
-    traffic.only_passes("two less, one more", &[2000, 2001, 2006]);
-    let wrong =
-        rule_file(folder.path(), "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");
-    change(&lab, &wide, &["load", &wrong]);
-    traffic.only_passes("a mistake changes nothing", &[2000, 2001, 2006]);
-    expected[0] += (4 + 3 + 3) * EACH;
-    expected[1] += 3 * EACH;
-    let only = "default = \"drop\"\n[[rule]]\nid = 9\nsrc-port = 2004\naction = \"pass\"\n";
-    change(&lab, &wide, &["load", &rule_file(folder.path(), "only.toml", only)]);
-    traffic.only_passes("all but one", &[2000, 2001, 2002, 2003, 2005, 2006, 2007]);
-    expected[0] += 7 * EACH;
-
-    // Another one's rules are asked of what these let through, also where an expression chooses.
-    let second = "[[rule]]\nid = 1\naction = \"drop\"\n";
-    let second = rule_file(folder.path(), "second.toml", second);
-    let second = by(&["--device-wide", "--rules", &second, "src port 2004 or src port 2005"]);
-    traffic.only_passes("nobody's", &[2000, 2001, 2002, 2003, 2004, 2005, 2006, 2007]);
-    change(&lab, &wide, &["load", &rules]);
-    traffic.only_passes("by both", &[2000, 2001, 2002, 2004, 2005]);
-    let lots = 7;
+    // Lots that the two have seen; of each port: dropped by the one, counted by it, and dropped by another.
+    let (mut lots, mut dropped, mut counted, mut by_others) = (1, 3, 1, 0);
+    if changes {
+        let [more, fewer] = come_and_go(&lab, &wide, &mut traffic, folder.path());
+        (lots, dropped, counted) = (lots + 4, dropped + more, counted + fewer);
+        by_others = beside_another(&lab, hook, &wide, &mut traffic, folder.path());
+        (lots, dropped, counted) = (lots + 2, dropped + 7 + 3, counted + 1);
+    }
     all_of(&other, lots * LOT);
-    all_of(&second, 2 * LOT);
-    let first = 7 * EACH + 3 * EACH;
-    // Those that the expression rejects are filtered, too.
-    let rejected = 5 * EACH - 2 * EACH;
-    assert_eq!(end(second), [2 * LOT, first + EACH + 2 * EACH + rejected, first, 0, 0], "{hook}");
-    traffic.only_passes("by the first alone", &[2000, 2001, 2002]);
-    let seen = (lots + 1) * LOT;
-    let (dropped, counted) = (expected[0] + first + 3 * EACH, expected[1] + 2 * EACH);
+    let (seen, dropped, counted) = (lots * LOT, dropped * EACH, counted * EACH);
     assert_eq!(all_of(&wide, seen), [seen, dropped, 0, counted, seen - dropped - counted], "{hook}");
 
     other.signal(Signal::Stop).unwrap();
@@ -213,7 +187,40 @@ pub(super) fn block(hook: &str) {
     traffic.only_passes("after it", &[]);
     all_of(&next, LOT);
     assert_eq!(end(next), [LOT, 0, 0, 0, LOT], "{hook}");
-    let seen = seen + 2 * LOT;
-    let blocked = dropped + EACH + 2 * EACH;
+    let (seen, blocked) = (seen + 2 * LOT, dropped + by_others * EACH);
     assert_eq!(end(other), [seen, blocked, blocked, 0, seen - blocked], "{hook}");
+}
+
+/// Four lots by other rules: of how many ports they were dropped and counted.
+fn come_and_go(lab: &Lab, wide: &Child, traffic: &mut Traffic, folder: &Path) -> [u64; 2] {
+    change(lab, wide, &["add", "id=5", "src-port=2005", "action=drop"]);
+    traffic.only_passes("one more", &[2000, 2001, 2002, 2005]);
+    change(lab, wide, &["add", "--precise", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
+    change(lab, wide, &["del", "5", "100"]);
+    traffic.only_passes("two less, one more", &[2000, 2001, 2006]);
+    let wrong = rule_file(folder, "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");
+    change(lab, wide, &["load", &wrong]);
+    traffic.only_passes("a mistake changes nothing", &[2000, 2001, 2006]);
+    let only = "default = \"drop\"\n[[rule]]\nid = 9\nsrc-port = 2004\naction = \"pass\"\n";
+    change(lab, wide, &["load", &rule_file(folder, "only.toml", only)]);
+    traffic.only_passes("all but one", &[2000, 2001, 2002, 2003, 2005, 2006, 2007]);
+    [4 + 3 + 3 + 7, 3]
+}
+
+/// Two lots beside another whose rules are device-wide, too: it is asked of what these let through, where its expression
+/// chooses that. Of how many ports it drops them.
+fn beside_another(lab: &Lab, hook: &str, wide: &Child, traffic: &mut Traffic, folder: &Path) -> u64 {
+    let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+    let all = rule_file(folder, "all.toml", "default = \"drop\"\n");
+    let words = ["--hook", hook, "--device-wide", "--rules", &all, "src port 2004 or src port 2005"];
+    let second = count(lab, namespace, device, &words);
+    traffic.only_passes("nobody's", &[2000, 2001, 2002, 2003, 2004, 2005, 2006, 2007]);
+    change(lab, wide, &["load", folder.join("block.toml").to_str().unwrap()]);
+    traffic.only_passes("by both", &[2000, 2001, 2002, 2004, 2005]);
+    all_of(&second, 2 * LOT);
+    // By the first, by itself, and what its expression rejects of the rest.
+    let (first, own, rejected) = (7 + 3, 1 + 2, 3);
+    let filtered = (first + own + rejected) * EACH;
+    assert_eq!(end(second), [2 * LOT, filtered, first * EACH, 0, 0], "{hook}");
+    own
 }

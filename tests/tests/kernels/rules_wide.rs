@@ -10,13 +10,13 @@ use super::require_root;
 #[test]
 fn device_wide_rules_block_native() {
     if require_root("device_wide_rules_block_native") {
-        block("native");
+        block("native", false);
     }
 }
 
 #[test]
 fn device_wide_rules_block_tc() {
     if require_root("device_wide_rules_block_tc") {
-        block("tc");
+        block("tc", false);
     }
 }
