@@ -145,13 +145,21 @@ struct wl_search_page {
 	struct wl_search_node node[WL_SEARCH_PAGE];
 };
 
-/* A pattern that ends in a state. It counts only where it ends within these bytes of the payload. */
+/*
+ * A pattern that ends in a state. It counts only where it ends within these bytes of the payload, and where
+ * the gates that it needs are open (search.h); one that needs any begins at any byte.
+ */
 struct wl_search_output {
-	__u32 id;   /* from 1 on; 0: records do not have it */
-	__u32 from; /* it ends behind so many bytes, or more */
-	__u32 last; /* or less */
-	__u32 bits; /* of WL_DIM_PAYLOAD */
+	__u32 id;    /* from 1 on; 0: records do not have it */
+	__u32 from;  /* it ends behind so many bytes, or more */
+	__u32 last;  /* or less */
+	__u8 bits;   /* of WL_DIM_PAYLOAD */
+	__u8 needs;  /* gates */
+	__u8 opens;  /* gates, or WL_GATE_KEPT: those that were kept */
+	__u8 closes; /* gates, and WL_GATE_KEPT: of these, the ones that were open are kept */
 };
+
+#define WL_GATE_KEPT 0x80
 
 struct wl_search_outputs {
 	struct wl_search_output output[WL_SEARCH_PAGE];
@@ -345,6 +353,10 @@ struct wl_search {
 	__u32 held;	/* the byte of WL_DIM_PAYLOAD */
 	__u32 outputs;	/* that were looked at */
 	__u32 state[2]; /* by wl_rule_set.search_root */
+	__u32 gates;	/* that are open */
+	__u32 kept;	/* gates, see wl_search_output */
+	__u32 since;	/* bytes of the payload before the last one that was opened */
+	__u32 pad;
 	__u8 block[WL_SEARCH_BLOCK];
 };
 

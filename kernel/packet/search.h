@@ -10,6 +10,12 @@
  * The payload is what lies behind the transport header of the chosen headers, up to the end of the datagram:
  * not the padding of a short frame. Packets are searched each for itself.
  *
+ * Gates are for patterns that count within a part of the payload only, as a name in the From of a SIP
+ *message: some patterns open gates, others close them (the end of the line), and a pattern that needs some
+ *counts where these are open and it lies behind the place where the last one was opened. All that has to do
+ *with a gate is in one automaton, as each goes through a block for itself; of patterns that end at one place,
+ *the longest comes first.
+ *
  * It is bounded: so many bytes, and so many ends of patterns. A packet that has more is marked
  * (WL_JUDGED_HALF), as is one that was cut before it was searched, or a fragment that is not the first, as
  * its headers are elsewhere; its rules go by what was found.
@@ -52,6 +58,9 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 	wl_rule_fresh(search->left) = 0;
 	wl_rule_fresh(search->at) = 0;
 	wl_rule_fresh(search->held) = 0;
+	wl_rule_fresh(search->gates) = 0;
+	wl_rule_fresh(search->kept) = 0;
+	wl_rule_fresh(search->since) = 0;
 	wl_rule_fresh(search->outputs) = 0;
 	wl_rule_fresh(search->state[0]) = set->search_root[0];
 	wl_rule_fresh(search->state[1]) = set->search_root[1];
@@ -98,6 +107,28 @@ static __always_inline void wl_search_id(struct wl_judged *judged, __u32 id)
 	judged->flags |= WL_JUDGED_FOUND;
 }
 
+/* Whether a pattern that ends there counts, as far as gates go. If so, it opens and closes what it does. */
+static __always_inline int wl_search_passes(struct wl_search *search, const struct wl_search_output *output,
+					    __u32 end)
+{
+	__u32 gates = wl_rule_fresh(search->gates), opens = output->opens, closes = output->closes;
+
+	/* It begins so many bytes before. */
+	if (output->needs && (output->needs & ~gates || end - output->from < wl_rule_fresh(search->since)))
+		return 0;
+	if (!(opens | closes))
+		return 1;
+	if (closes & WL_GATE_KEPT)
+		wl_rule_fresh(search->kept) = gates & closes;
+	gates &= ~closes;
+	if (opens) {
+		gates |= opens & WL_GATE_KEPT ? wl_rule_fresh(search->kept) : opens;
+		wl_rule_fresh(search->since) = end;
+	}
+	wl_rule_fresh(search->gates) = gates;
+	return 1;
+}
+
 /* Takes down the patterns that end in a state, behind `end` bytes of the payload. */
 static __always_inline void wl_search_note(const struct wl_rule_env *env, struct wl_rule_work *work,
 					   __u32 state, __u32 end)
@@ -125,7 +156,7 @@ static __always_inline void wl_search_note(const struct wl_rule_env *env, struct
 			return;
 		wl_rule_hide(at);
 		output = &outputs->output[at & (WL_SEARCH_PAGE - 1)];
-		if (end < output->from || end > output->last)
+		if (end < output->from || end > output->last || !wl_search_passes(search, output, end))
 			continue;
 		wl_rule_fresh(search->held) |= output->bits;
 		if (output->id)

@@ -22,6 +22,7 @@
  *     counters are plain additions. No cache line is written by two lanes.
  *   - Every packet that a group saw is in exactly one column of its tally: the function that decides adds it.
  *   - Groups share nothing but the packet: a group that is full, slow or gone costs the others its look-ups.
+ *     What a group that is device-wide drops, the others do not get (wide.h).
  *   - Groups come and go while packets flow. The owner publishes a group by putting its data map into wl_data
  *     (the kernel waits for running programs there) and then setting its bit in wl_instance.active; it leaves
  *     in the opposite order. No program run sees a half-made group.

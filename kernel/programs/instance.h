@@ -10,7 +10,8 @@
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
- *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends
+ *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
+ *                A program looks at those of groups that are device-wide
  *   wl_programs  per steering program: the object that its user brought, for those who join later (inner map)
  *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
  *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
@@ -67,14 +68,15 @@ struct wl_instance {
 	__u32 seed;	   /* of the flow hash */
 	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
-	__u64 pad[1];
+	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, asked before the others */
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE	    0x1 /* what the group gets does not go on to the host stack */
-#define WL_GROUP_INNER	    0x2 /* steer by, and report, the headers inside tunnels */
-#define WL_GROUP_CARD_CLOCK 0x4 /* the card's timestamp where there is one */
-#define WL_GROUP_ADAPTIVE   0x8 /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_TAKE	    0x1	 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -113,7 +115,8 @@ struct wl_group {
  * there before wl_group.rules is set.
  *
  * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
- * What a rule drops goes on, as what a filter refuses does. What one redirects does not, also without it.
+ * What a rule drops goes on, as what a filter refuses does, but with WL_GROUP_WIDE. What one redirects does
+ * not, also without WL_GROUP_TAKE.
  */
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
@@ -126,7 +129,8 @@ struct wl_tally {
 	__u64 delivered;
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
-	__u64 pad[8];
+	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
+	__u64 pad[7];
 };
 
 /* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */
@@ -195,7 +199,6 @@ struct wl_lane {
 	struct steer_packet steer;		    /* what a steering program is shown */
 	__u64 sending;				    /* 1: packets are being sent (send.h) */
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
-	__u64 pad3[2];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

@@ -246,7 +246,7 @@ struct {
 	__array(values, struct wl_bell_map);
 } wl_bells SEC(".maps");
 
-/* Never looked at by a program: bound to it by the loader (BPF_PROG_BIND_MAP), so that it is found. */
+/* Looked at by wide.h, and bound to all programs by the loader (BPF_PROG_BIND_MAP), so that it is found. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKMAP);
 	__uint(max_entries, WL_MAX_GROUPS);

@@ -18,6 +18,7 @@
 #include "send.h"
 #include "shed.h"
 #include "verdict.h"
+#include "wide.h"
 #include "packet/parse.h"
 #include "packet/hash.h"
 #include "packet/record.h"
@@ -270,12 +271,12 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
 }
 
 /*
- * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *taken says whether
- * the group takes it from the host stack.
+ * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *goes says where
+ * the packet does not go.
  */
 static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					  struct wl_group *group, struct wl_tally *tally, __u32 g,
-					  bool *taken)
+					  __u32 *goes)
 {
 	/* Once: its owner may change it meanwhile. */
 	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
@@ -307,33 +308,32 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	tally->seen_bytes += packet->wire_len;
 	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
 		tally->absorbed++;
-		*taken = verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE;
+		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE)
+			*goes = WL_TAKEN;
 	} else {
 		tally->filtered++;
+		if (verdict == WL_VERDICT_DROP && group->flags & WL_GROUP_WIDE && wl_is_owned(g))
+			*goes = WL_BLOCKED;
 	}
 	return false;
 }
 
-/* Offers the packet to one group. True: the group takes it from the host stack. */
-static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					struct wl_parsed *parsed, __u32 g)
+/* Offers the packet to one group. Who else does not get it: WL_TAKEN, WL_BLOCKED, or 0. */
+static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					 struct wl_parsed *parsed, __u32 g)
 {
-	__u32 key, slot, slots, queue = packet->queue, bucket, worker, filter, i;
+	__u32 key, queue = packet->queue, bucket, worker, filter, i;
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
-	bool taken = false;
+	__u32 goes = 0;
 
-	group = bpf_map_lookup_elem(&wl_groups, &g);
-	if (!group || !(group->queues[(queue >> 6) & (WL_MAX_QUEUES / 64 - 1)] & (1ULL << (queue & 63))))
-		return false;
-
-	slot = wl_config.per_cpu ? packet->lane * wl_config.queues + queue : queue;
-	slots = wl_config.per_cpu ? wl_config.lanes * wl_config.queues : wl_config.queues;
-	key = g * slots + slot;
-	tally = bpf_map_lookup_elem(&wl_tallies, &key);
+	group = wl_group_wanting(g, queue);
+	if (!group)
+		return 0;
+	tally = wl_tally_of(packet, g);
 	if (!tally)
-		return false;
+		return 0;
 	/* Once: its owner may change it meanwhile. */
 	filter = *(volatile __u32 *)&group->filter;
 	if (filter) {
@@ -343,11 +343,11 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			tally->seen++;
 			tally->seen_bytes += packet->wire_len;
 			tally->filtered++;
-			return false;
+			return 0;
 		}
 	}
-	if (!wl_rules_pass(ctx, hook, packet, group, tally, g, &taken))
-		return taken;
+	if (!wl_rules_pass(ctx, hook, packet, group, tally, g, &goes))
+		return goes;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	switch (group->steering) {
@@ -365,7 +365,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			tally->seen_bytes += packet->wire_len;
 			wl_deliver(ctx, hook, packet, parsed, tally, g, i);
 		}
-		return group->flags & WL_GROUP_TAKE;
+		return wl_takes(group);
 	case WL_STEER_PROGRAM:
 		worker = STEER_NOT_MINE;
 		if (wl_config.programs)
@@ -375,7 +375,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 			tally->seen++;
 			tally->seen_bytes += packet->wire_len;
 			tally->filtered++;
-			return false;
+			return 0;
 		}
 		break;
 	default:
@@ -388,7 +388,7 @@ static __always_inline bool wl_offer_to(void *ctx, enum wl_hook hook, struct wl_
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
 	wl_deliver(ctx, hook, packet, parsed, tally, g, wl_worker(worker, group->workers));
-	return group->flags & WL_GROUP_TAKE;
+	return wl_takes(group);
 }
 
 __noinline int wl_offer_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
@@ -402,17 +402,35 @@ __noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, str
 	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
 }
 
+/* Offers the packet to these groups, in order, until one blocks it; the others only count it. `goes` as
+ * above. */
+static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					  struct wl_parsed *parsed, __u64 groups, __u32 goes)
+{
+	__u32 g;
+
+	for (g = 0; g < WL_MAX_GROUPS && groups; g++, groups >>= 1) {
+		if (!(groups & 1))
+			continue;
+		if (goes & WL_BLOCKED)
+			wl_withhold(packet, g);
+		else
+			goes |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, parsed, g)
+						    : wl_offer_skb(ctx, packet, parsed, g);
+	}
+	return goes;
+}
+
 /*
  * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
- * wire_len, flags and vlan are the caller's. True: a group takes it from the host stack.
+ * wire_len, flags and vlan are the caller's. True: it does not go on to the host stack.
  */
 static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
 	struct wl_lane *lane;
-	bool taken = false;
-	__u32 key = 0, g;
-	__u64 active;
+	__u32 key = 0, goes = 0;
+	__u64 active, wide;
 
 	instance = bpf_map_lookup_elem(&wl_instance, &key);
 	if (!instance)
@@ -442,13 +460,10 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
 
-	for (g = 0; g < WL_MAX_GROUPS && active; g++, active >>= 1) {
-		if (!(active & 1))
-			continue;
-		taken |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, &lane->parsed, g)
-					     : wl_offer_skb(ctx, packet, &lane->parsed, g);
-	}
-	return taken;
+	wide = active & *(volatile __u64 *)&instance->wide;
+	if (wide)
+		goes = wl_offer_all(ctx, hook, packet, &lane->parsed, wide, goes);
+	return wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
 }
 
 #endif

@@ -26,6 +26,8 @@ mod rules_exits;
 mod rules_patterns;
 #[path = "kernels/rules_sets.rs"]
 mod rules_sets;
+#[path = "kernels/rules_wide.rs"]
+mod rules_wide;
 #[path = "kernels/zero_copy.rs"]
 mod zero_copy;
 

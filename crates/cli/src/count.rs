@@ -38,7 +38,8 @@ pub struct Args {
 pub const HELP: &str = "\
 Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
-  filtered   refused by the filter expression or a rule (--rules)
+  filtered   refused by the filter expression or a rule (--rules), or by a rule
+             of another capture that is --device-wide
   absorbed   only counted, by a rule whose action is count
   shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up (engines
@@ -59,6 +60,7 @@ Examples:
   wirelane count -r capture.pcapng           a file instead of a device
   wirelane count -i eth1 udp port 53         what a tcpdump expression accepts
   wirelane count -i eth1 --rules rules.toml  by rules (see 'wirelane rules')
+  wirelane count -i eth1 --device-wide --rules block.toml   for everybody
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 

@@ -21,7 +21,8 @@ pub struct Args {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 Columns:
-  GROUP      device, hook, and the group's place there, 0 to 15
+  GROUP      device, hook, and the group's place there, 0 to 15; 'device-wide':
+             nobody gets what its rules drop
   OWNER      command and process, as the owner has said it; 'gone' after it: the
              owner was killed, and what is left of it will be cleared
   WORKERS    how many, and how packets are steered to them
@@ -84,9 +85,10 @@ fn table(groups: &[Group]) -> String {
     for group in groups {
         let c = &group.counters;
         let gone = if group.alive { "" } else { " gone" };
+        let wide = if group.device_wide { ", device-wide" } else { "" };
         let adaptive = if group.adaptive { ", adaptive" } else { "" };
         table.row([
-            format!("{} {} {}", printable(&group.device), group.hook, group.place),
+            format!("{} {} {}{wide}", printable(&group.device), group.hook, group.place),
             format!("{} {}{gone}", printable(&group.owner), group.pid),
             format!("{} by {}{adaptive}", group.workers, group.steering),
             group.filter.as_deref().map_or_else(|| "-".to_owned(), shortened),

@@ -16,6 +16,7 @@ mod session;
 mod source;
 mod table;
 mod tune;
+mod values;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

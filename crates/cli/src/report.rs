@@ -310,6 +310,13 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         None => String::new(),
     };
     let exits = exits_text(ledger);
+    let blocked = match ledger.total.blocked {
+        0 => String::new(),
+        blocked => format!(
+            "{} of the filtered were dropped by another capture's device-wide rules\n",
+            amount(blocked)
+        ),
+    };
     let causes: Vec<String> = ledger
         .lost_by
         .iter()
@@ -320,7 +327,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{causes}{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{blocked}{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),

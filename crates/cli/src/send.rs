@@ -19,8 +19,9 @@ use wirelane::{FileInput, FileOptions, FileSource};
 
 use crate::out;
 use crate::rights::RightsArgs;
-use crate::source::{OUTPUT, seconds};
+use crate::source::OUTPUT;
 use crate::table::{amount, rate, wrap};
+use crate::values::seconds;
 
 /// Send numbered packets, or replay a capture
 ///

@@ -16,6 +16,7 @@ use wirelane::{
 };
 
 use crate::rights::{Output, RightsArgs};
+use crate::values::{cores, rules_room, seconds, watermarks};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -117,6 +118,11 @@ pub struct SourceArgs {
     /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
     #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
     pub exits: Vec<String>,
+
+    /// Have the rules hold for the device: what they drop reaches neither the host nor another capture, for as long as
+    /// this one runs. The EXPRESSION only chooses what they look at. What counts passes on
+    #[arg(long, conflicts_with = "read", help_heading = CAPTURE)]
+    pub device_wide: bool,
 
     /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
     #[arg(long, help_heading = CAPTURE)]
@@ -277,57 +283,7 @@ pub enum BalanceArg {
 
 /// The value of --congestion-control.
 #[derive(Clone, Copy, Debug)]
-pub struct CongestionControl(Option<Watermarks>);
-
-fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> {
-    let percent = |text: &str| text.trim().trim_end_matches('%').parse::<u8>().ok();
-    match text {
-        "off" => Ok(CongestionControl(None)),
-        "on" => Ok(CongestionControl(Some(Watermarks::default()))),
-        _ => match text.split_once(',').map(|(low, high)| (percent(low), percent(high))) {
-            Some((Some(low), Some(high))) if low < high && high <= 100 => {
-                Ok(CongestionControl(Some(Watermarks { low, high })))
-            }
-            _ => Err("give off, on, or two percentages of a ring, the lower first, as in 50,90".into()),
-        },
-    }
-}
-
-/// The value of --rules-room.
-fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
-    let mut room = RulesRoom::default();
-    for part in text.split(',') {
-        let (name, number) = part.split_once('=').unwrap_or(("precise", part));
-        let number = number.trim().parse().ok().filter(|number| *number > 0);
-        let number = number.ok_or_else(|| format!("'{part}' has no number of at least 1"))?;
-        match name.trim() {
-            "precise" => room.precise = number,
-            "rules" => room.rules = number,
-            "nodes" => room.nodes = number,
-            "classes" => room.classes = number,
-            "sets" => room.sets = number,
-            other => return Err(format!("'{other}' is none of precise, rules, nodes, classes and sets")),
-        }
-    }
-    Ok(room)
-}
-
-/// A number of seconds, fractions down to a millisecond allowed.
-pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give seconds, as in 10 or 0.5".into()),
-    }
-}
-
-/// A list of cores, or 'auto'.
-fn cores(text: &str) -> std::result::Result<CoresArg, String> {
-    if text == "auto" {
-        return Ok(CoresArg::Auto);
-    }
-    let list: std::result::Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
-    list.map(CoresArg::These).map_err(|_| "give numbers with commas, as in 1,3, or 'auto'".into())
-}
+pub struct CongestionControl(pub Option<Watermarks>);
 
 /// Most bytes of a file with an expression.
 const LONGEST_EXPRESSION: u64 = 8192;
@@ -448,6 +404,7 @@ impl SourceArgs {
             .congestion_control(self.congestion_control.0)
             .filter(expression)
             .take(self.take)
+            .device_wide(self.device_wide)
             .immediate(self.immediate)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)

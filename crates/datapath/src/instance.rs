@@ -70,8 +70,8 @@ pub struct Instance {
     pub batch_clock: u64,
     /// One bit per group that wants the card's clock.
     pub card_clock: u64,
-    #[doc(hidden)]
-    pub pad: [u64; 1],
+    /// One bit per group with [`group_flags::WIDE`].
+    pub wide: u64,
 }
 
 /// Bits of [`Group::flags`].
@@ -84,6 +84,8 @@ pub mod group_flags {
     pub const CARD_CLOCK: u32 = 0x4;
     /// Buckets are counted, and may move.
     pub const ADAPTIVE: u32 = 0x8;
+    /// What its rules drop, neither the host nor another group gets.
+    pub const WIDE: u32 = 0x10;
 }
 
 /// Values of [`Group::steering`].
@@ -164,8 +166,10 @@ pub struct Tally {
     pub seen_bytes: u64,
     /// The worker whose turn it is in round-robin steering.
     pub turn: u64,
+    /// Of `filtered`: dropped by the rules of another group, for the whole device.
+    pub blocked: u64,
     #[doc(hidden)]
-    pub pad: [u64; 8],
+    pub pad: [u64; 7],
 }
 
 /// `struct wl_ring`: the writer's end of a ring, written by its lane.

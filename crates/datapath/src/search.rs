@@ -40,18 +40,28 @@ pub struct Page {
     pub node: [Node; PAGE],
 }
 
+/// Of [`Output::opens`]: the gates that were kept; of [`Output::closes`]: those that were open are kept
+/// (`WL_GATE_KEPT`).
+pub const KEPT: u8 = 0x80;
+
 /// A pattern that ends in a state (`struct wl_search_output`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Output {
-    /// From 1 on.
+    /// From 1 on; 0: records do not have it.
     pub id: u32,
     /// It counts where it ends behind so many bytes of the payload, or more.
     pub from: u32,
     /// Or less.
     pub last: u32,
     /// Of [`crate::rules::dim::PAYLOAD`].
-    pub bits: u32,
+    pub bits: u8,
+    /// Gates that have to be open.
+    pub needs: u8,
+    /// Gates that are open from then on, or [`KEPT`].
+    pub opens: u8,
+    /// Gates that are not, and perhaps [`KEPT`].
+    pub closes: u8,
 }
 
 /// Outputs that are near each other (`struct wl_search_outputs`).

@@ -168,7 +168,8 @@ impl Builder {
     /// is counted ([`crate::rules`]). Those that a rule drops are
     /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts
     /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. What a rule drops goes on to
-    /// the host stack; what one counts is taken from it as what is delivered, with [`Builder::take`]. Default: none.
+    /// the host stack unless they are [`Builder::device_wide`]; what one counts is taken from it as what is delivered,
+    /// with [`Builder::take`]. Default: none.
     #[must_use]
     pub fn rules(mut self, rules: RuleSet) -> Builder {
         self.0.rules = Some(Arc::new(rules));
@@ -181,6 +182,18 @@ impl Builder {
     pub fn rules_room(mut self, room: RulesRoom) -> Builder {
         self.0.rules_room = room;
         self.0.rules.get_or_insert_default();
+        self
+    }
+
+    /// Makes the rules hold for the device: a packet that they drop, by a rule, by sampling or because it is the default,
+    /// reaches neither the host stack nor another capture's workers, where it is
+    /// [`blocked`](crate::ledger::Counters::blocked). That goes for the RX queues and the direction that are captured;
+    /// of several such captures on a device, what the first one drops the next ones are not asked about. Packets that
+    /// [`Builder::filter`] does not want are not judged and go on. It ends with the process, however that ends. Takes
+    /// engine `ring`. Default: no, rules are about what this capture gets.
+    #[must_use]
+    pub fn device_wide(mut self, wide: bool) -> Builder {
+        self.0.device_wide = wide;
         self
     }
 

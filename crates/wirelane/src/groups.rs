@@ -53,6 +53,8 @@ pub struct Group {
     pub filter: Option<String>,
     /// Whether its packets are kept from the host stack.
     pub take: bool,
+    /// Whether what its rules drop is kept from the host stack and from all other groups.
+    pub device_wide: bool,
     /// Its ledger, as far as the kernel side knows it: what was analysed is known to the owner only, and is 0 here.
     pub counters: Counters,
 }
@@ -126,6 +128,7 @@ fn of(device: &Device, instance: &Instance, groups: &mut Vec<Group>) -> Result<(
             ring_size: u64::from(number(offset_of!(Layout, segments))) * SEGMENT as u64,
             filter: filters::expression(instance, place)?,
             take: flags & group_flags::TAKE != 0,
+            device_wide: flags & group_flags::WIDE != 0,
             counters: counters(instance, place),
         });
     }
@@ -137,6 +140,7 @@ fn counters(instance: &Instance, place: usize) -> Counters {
     for slot in 0..instance.slots() {
         let tally = read_tally(instance, place, slot);
         sum.filtered += tally.filtered;
+        sum.blocked += tally.blocked;
         sum.absorbed += tally.absorbed;
         sum.shed += tally.shed;
         sum.lost += tally.lost;

@@ -17,6 +17,9 @@ pub struct Counters {
     pub seen: u64,
     /// Rejected by a filter or rule.
     pub filtered: u64,
+    /// Of `filtered`: dropped for the whole device by the rules of another capture ([`crate::Builder::device_wide`]),
+    /// which this one was not asked about.
+    pub blocked: u64,
     /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
     pub absorbed: u64,
     /// Refused by congestion control.
@@ -49,6 +52,7 @@ impl Counters {
         Counters {
             seen: self.seen.wrapping_sub(earlier.seen),
             filtered: self.filtered.wrapping_sub(earlier.filtered),
+            blocked: self.blocked.wrapping_sub(earlier.blocked),
             absorbed: self.absorbed.wrapping_sub(earlier.absorbed),
             shed: self.shed.wrapping_sub(earlier.shed),
             lost: self.lost.wrapping_sub(earlier.lost),
@@ -69,6 +73,7 @@ impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         self.seen += other.seen;
         self.filtered += other.filtered;
+        self.blocked += other.blocked;
         self.absorbed += other.absorbed;
         self.shed += other.shed;
         self.lost += other.lost;

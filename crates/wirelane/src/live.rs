@@ -360,6 +360,7 @@ impl Part {
             let tally = self.membership.tally(slot);
             line.seen += tally.seen;
             line.filtered += tally.filtered;
+            line.blocked += tally.blocked;
             line.absorbed += tally.absorbed;
             line.shed += tally.shed;
             line.lost += tally.lost;

@@ -212,6 +212,8 @@ pub(crate) struct Settings {
     /// What becomes of packets that the filter wants; `None`: there are no rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
     pub(crate) rules_room: RulesRoom,
+    /// What they drop, nobody else on the device gets.
+    pub(crate) device_wide: bool,
     /// The devices that they may send packets to.
     pub(crate) exits: Vec<String>,
     /// Whether `wirelane rules` can change them.
@@ -247,6 +249,7 @@ impl Settings {
             filter: String::new(),
             rules: None,
             rules_room: RulesRoom::default(),
+            device_wide: false,
             exits: Vec::new(),
             control: false,
             engine: Engine::Auto,
@@ -300,6 +303,13 @@ impl Settings {
             }
         }
         self.rules_room.check()?;
+        if self.device_wide && self.rules.is_none() {
+            return bad(
+                "--device-wide",
+                "there are no rules: name them with --rules, or set room aside for some with --rules-room"
+                    .into(),
+            );
+        }
         if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
             return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
         }
@@ -340,7 +350,8 @@ impl Settings {
             flags: if self.take { group_flags::TAKE } else { 0 }
                 | if self.inner { group_flags::INNER } else { 0 }
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
-                | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 },
+                | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
+                | if self.device_wide { group_flags::WIDE } else { 0 },
             clock: self.clock,
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },

@@ -14,7 +14,7 @@ use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 use self::running::Which;
 pub use self::show::most_hit;
-use crate::{out, source};
+use crate::{out, values};
 
 /// Check rule files, explain what they do with a packet, and change the rules of a running capture
 ///
@@ -199,5 +199,5 @@ fn changed(changed: Changed, json: bool) -> Result<()> {
 
 /// An interval for `--watch`.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
-    source::seconds(text)
+    values::seconds(text)
 }

@@ -113,7 +113,7 @@ fn rust_and_c_agree_on_every_field() {
             seed,
             batch_clock,
             card_clock,
-            pad
+            wide
         }
     );
     mirror!(
@@ -189,7 +189,7 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_search_node", search::Node { next, first, count });
     mirror!(rust, "wl_search_page", search::Page { node });
-    mirror!(rust, "wl_search_output", search::Output { id, from, last, bits });
+    mirror!(rust, "wl_search_output", search::Output { id, from, last, bits, needs, opens, closes });
     mirror!(rust, "wl_search_outputs", search::Outputs { output });
     mirror!(rust, "wl_member", members::Member { first, second, first_port, second_port, proto, l3, pad });
     mirror!(
@@ -233,7 +233,7 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_tally",
-        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, pad }
+        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, blocked, pad }
     );
     mirror!(
         rust,
@@ -297,6 +297,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_GROUP_INNER", group_flags::INNER.into()),
         ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
         ("WL_GROUP_ADAPTIVE", group_flags::ADAPTIVE.into()),
+        ("WL_GROUP_WIDE", group_flags::WIDE.into()),
         ("WL_STEER_FLOW", steering::FLOW.into()),
         ("WL_STEER_QUEUE", steering::QUEUE.into()),
         ("WL_STEER_ROUND_ROBIN", steering::ROUND_ROBIN.into()),
@@ -377,6 +378,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_SEARCH_PAGE", search::PAGE as u64),
         ("WL_SEARCH_HIT", search::HIT.into()),
         ("WL_SEARCH_NONE", search::NONE.into()),
+        ("WL_GATE_KEPT", search::KEPT.into()),
         ("WL_FOUND_MORE", FOUND_MORE.into()),
         ("WL_EXITS", rules::MAX_EXITS as u64),
         ("WL_MEMBER_SRC", members::of::SRC.into()),

@@ -40,6 +40,24 @@ pub(crate) fn files(corpus: &Path) -> Vec<PathBuf> {
     manifest.lines().skip(1).map(name).collect()
 }
 
+/// The packets of a file, up to where it breaks; `None` where it does not begin as a capture.
+pub(crate) fn read(path: &Path) -> Option<Vec<Packet>> {
+    let mut source = FileSource::open(path, FileOptions::default()).ok()?;
+    let mut packets = Vec::new();
+    while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+        // A batch is of one interface, which is known once the batch is released.
+        let mut device = 0;
+        let first = packets.len();
+        for record in batch {
+            device = record.device();
+            packets.push(Packet { link: 0, wire_len: record.wire_len(), data: record.data().to_vec() });
+        }
+        let link = source.interfaces().get(device).map_or(0, |interface| interface.link_number);
+        packets[first..].iter_mut().for_each(|packet: &mut Packet| packet.link = link);
+    }
+    Some(packets)
+}
+
 /// All captures with their packets, at most `most` of each, spread over the file. A file that breaks ends there.
 pub(crate) fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
     let corpus = corpus(what)?;
@@ -47,19 +65,7 @@ pub(crate) fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
     let mut captures = Vec::new();
     for line in manifest.lines().skip(1) {
         let name = line.split('\t').nth(1).expect("the second column is the path");
-        let Ok(mut source) = FileSource::open(&corpus.join(name), FileOptions::default()) else { continue };
-        let mut packets = Vec::new();
-        while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
-            // A batch is of one interface, which is known once the batch is released.
-            let mut device = 0;
-            let first = packets.len();
-            for record in batch {
-                device = record.device();
-                packets.push(Packet { link: 0, wire_len: record.wire_len(), data: record.data().to_vec() });
-            }
-            let link = source.interfaces().get(device).map_or(0, |interface| interface.link_number);
-            packets[first..].iter_mut().for_each(|packet| packet.link = link);
-        }
+        let Some(mut packets) = read(&corpus.join(name)) else { continue };
         if packets.len() > most {
             let step = packets.len() / most;
             packets = packets.into_iter().step_by(step).take(most).collect();

@@ -34,6 +34,11 @@ fn word(dice: &mut Dice) -> u64 {
     }
 }
 
+/// None, some, or the one that stands for those that were kept.
+fn gates(dice: &mut Dice) -> u8 {
+    if dice.once_in(2) { 0 } else { dice.next() as u8 & dice.next() as u8 }
+}
+
 /// Automata of states that lead anywhere.
 fn automata(dice: &mut Dice) -> Search {
     let room = PAGES * search::PAGE;
@@ -42,7 +47,10 @@ fn automata(dice: &mut Dice) -> Search {
             id: dice.below(8) as u32,
             from: dice.below(40) as u32,
             last: dice.next() as u32,
-            bits: dice.next() as u32,
+            bits: dice.next() as u8,
+            needs: gates(dice),
+            opens: gates(dice),
+            closes: gates(dice),
         })
         .collect();
     let mut automata = Search::new(room);

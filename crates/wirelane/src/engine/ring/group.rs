@@ -82,6 +82,8 @@ pub(crate) struct Membership {
     map: MapHandle,
     rules: Option<Arc<GroupRules>>,
     clock: Clock,
+    /// Its rules hold for the whole device.
+    wide: bool,
     joined: bool,
 }
 
@@ -135,6 +137,7 @@ impl Place {
     /// Ends what an earlier owner may have left running in this place.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
+        set_wide(instance, self.group, false);
         set_clock(instance, self.group, Clock::Packet);
         program::release(instance, self.group);
         let mut left = Vec::new();
@@ -158,6 +161,11 @@ impl Place {
 /// Sets or clears a group's bit in the mask that lanes read at every packet.
 fn set_active(instance: &Instance, group: usize, active: bool) {
     set_bit(instance, offset_of!(layout::Instance, active), group, active);
+}
+
+/// Says whether a group is asked before the others, as its rules hold for the whole device.
+fn set_wide(instance: &Instance, group: usize, wide: bool) {
+    set_bit(instance, offset_of!(layout::Instance, wide), group, wide);
 }
 
 /// Says how a group wants its packets stamped.
@@ -313,6 +321,7 @@ impl Membership {
             map,
             rules,
             clock: wish.clock,
+            wide: wish.flags & group_flags::WIDE != 0,
             joined: true,
         };
         membership.hand_over()?;
@@ -369,6 +378,7 @@ impl Membership {
     /// Lanes write to the group from now on.
     pub(crate) fn activate(&self) {
         set_clock(&self.instance, self.place.group, self.clock);
+        set_wide(&self.instance, self.place.group, self.wide);
         set_active(&self.instance, self.place.group, true);
     }
 
@@ -469,6 +479,7 @@ pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tall
         delivered: read(offset_of!(Tally, delivered)),
         seen_bytes: read(offset_of!(Tally, seen_bytes)),
         turn: 0,
-        pad: [0; 8],
+        blocked: read(offset_of!(Tally, blocked)),
+        pad: [0; 7],
     }
 }

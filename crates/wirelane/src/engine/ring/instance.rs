@@ -354,7 +354,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         }
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
-    // Not looked at by the program (the last by tc's alone): bound to it, they are found by whoever finds the program.
+    // Not looked at by every program: bound to it, they are found by whoever finds the program.
     for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_exits.as_fd()] {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
@@ -394,7 +394,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         seed,
         batch_clock: 0,
         card_clock: 0,
-        pad: [0; 1],
+        wide: 0,
     };
     maps.describe(&state)?;
     if let Some(guardian) = as_filter {

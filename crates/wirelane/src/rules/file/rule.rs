@@ -39,6 +39,8 @@ const CONDITIONS: &[&str] = &[
     "http-status",
     "sip-method",
     "sip-call-id",
+    "sip-from",
+    "sip-to",
     RTP_TYPE,
 ];
 

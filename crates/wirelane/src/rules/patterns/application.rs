@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use super::sip::{SCHEMES, SipHeader};
 use super::{Pattern, Patterns};
 use crate::rules::names::shown;
 use crate::rules::text::{joined, range};
@@ -29,6 +30,11 @@ pub enum Application {
     SipMethod(Vec<String>),
     /// A field `Call-ID` or `i` is this, in letters of either size (RFC 3261, 20.8).
     SipCallId(Vec<String>),
+    /// The payload begins as a SIP message does, and the value of its field `From` or `f` has this in it, in letters of
+    /// either size (RFC 3261, 20.20).
+    SipFrom(Vec<String>),
+    /// The same of its field `To` or `t` (RFC 3261, 20.39).
+    SipTo(Vec<String>),
     /// The payload begins like RTP of version 2 with this payload type, 0 to 127 (RFC 3550, 5.1).
     RtpType(Vec<RangeInclusive<u8>>),
 }
@@ -44,6 +50,8 @@ pub(in crate::rules) const OF_TEXTS: &[OfTexts] = &[
     ("http-status", Application::HttpStatus, status_fault),
     ("sip-method", Application::SipMethod, method_fault),
     ("sip-call-id", Application::SipCallId, word_fault),
+    ("sip-from", Application::SipFrom, text_fault),
+    ("sip-to", Application::SipTo, text_fault),
 ];
 
 /// The field whose values are numbers.
@@ -58,6 +66,12 @@ fn method_fault(method: &str) -> Option<String> {
 fn word_fault(word: &str) -> Option<String> {
     let fits = word.bytes().all(|byte| byte.is_ascii_graphic()) && (1..=LONGEST_VALUE).contains(&word.len());
     let reason = || format!("'{}' is not 1 to {LONGEST_VALUE} letters without blanks", shown(word));
+    (!fits).then(reason)
+}
+
+fn text_fault(text: &str) -> Option<String> {
+    let fits = !text.bytes().any(|byte| byte.is_ascii_control()) && (1..=LONGEST_VALUE).contains(&text.len());
+    let reason = || format!("'{}' is not 1 to {LONGEST_VALUE} letters of one line", shown(text));
     (!fits).then(reason)
 }
 
@@ -89,6 +103,8 @@ impl Application {
             Application::HttpStatus(_) => "http-status",
             Application::SipMethod(_) => "sip-method",
             Application::SipCallId(_) => "sip-call-id",
+            Application::SipFrom(_) => "sip-from",
+            Application::SipTo(_) => "sip-to",
             Application::RtpType(_) => RTP_TYPE,
         }
     }
@@ -108,7 +124,9 @@ impl Application {
             | Application::HttpHost(texts)
             | Application::HttpStatus(texts)
             | Application::SipMethod(texts)
-            | Application::SipCallId(texts) => texts,
+            | Application::SipCallId(texts)
+            | Application::SipFrom(texts)
+            | Application::SipTo(texts) => texts,
             Application::RtpType(_) => &[],
         }
     }
@@ -129,6 +147,15 @@ impl Application {
         }
         let (_, _, fault) = OF_TEXTS.iter().find(|(name, ..)| *name == self.field())?;
         self.texts().iter().find_map(|text| fault(text))
+    }
+
+    /// The header field of SIP messages in whose value they have to lie.
+    pub(super) fn within(&self) -> Option<SipHeader> {
+        match self {
+            Application::SipFrom(_) => Some(SipHeader::From),
+            Application::SipTo(_) => Some(SipHeader::To),
+            _ => None,
+        }
     }
 
     /// The patterns that it is found by. Their id is 0: records do not have them.
@@ -164,12 +191,13 @@ impl Application {
                 let status = status.trim_end_matches('x');
                 ["1.0", "1.1"].map(|version| format!("HTTP/{version} {status}")).into()
             })),
-            Application::SipMethod(methods) => first(each(methods, &|method| {
-                ["sip:", "sips:", "tel:"].map(|scheme| format!("{method} {scheme}")).into()
-            })),
+            Application::SipMethod(methods) => {
+                first(each(methods, &|method| SCHEMES.map(|scheme| format!("{method} {scheme}")).into()))
+            }
             Application::SipCallId(ids) => somewhere(each(ids, &|id| {
                 ["Call-ID: ", "Call-ID:", "i: ", "i:"].map(|field| format!("\r\n{field}{id}\r\n")).into()
             })),
+            Application::SipFrom(texts) | Application::SipTo(texts) => somewhere(texts.clone()),
             Application::RtpType(ranges) => {
                 // Version 2; padding, extension and contributing sources are free, and so is the marker.
                 let kinds = (0..=127u8).filter(|kind| ranges.iter().any(|range| range.contains(kind)));

@@ -8,7 +8,7 @@ use aho_corasick::nfa::noncontiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
 use wirelane_datapath::search::{HIT, Output, Search};
 
-use super::Patterns;
+use super::{Patterns, Role, Sought};
 
 /// A pattern of an automaton.
 struct Part<'p> {
@@ -16,20 +16,16 @@ struct Part<'p> {
     output: Output,
 }
 
-/// Patterns that are asked for, with the bits of their names.
-type Asked = Vec<(u32, Patterns)>;
-
 /// Automata that may be in use. A set is compiled for each device, and again with each change of another rule.
-static MADE: Mutex<Vec<(Asked, Weak<Search>)>> = Mutex::new(Vec::new());
+static MADE: Mutex<Vec<(Vec<Sought>, Weak<Search>)>> = Mutex::new(Vec::new());
 
 /// The automata for these patterns.
-pub(super) fn of(asked: Asked) -> Arc<Search> {
+pub(super) fn of(asked: Vec<Sought>) -> Arc<Search> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.retain(|(_, search)| search.strong_count() > 0);
     let known = made.iter().find(|(other, _)| *other == asked).and_then(|(_, search)| search.upgrade());
     known.unwrap_or_else(|| {
-        let parts: Vec<(u32, &Patterns)> = asked.iter().map(|(bit, patterns)| (*bit, patterns)).collect();
-        let search = Arc::new(make(&parts));
+        let search = Arc::new(make(&asked));
         made.push((asked, Arc::downgrade(&search)));
         search
     })
@@ -56,8 +52,8 @@ fn states_of(patterns: &[&Patterns], nocase: bool) -> usize {
     states
 }
 
-fn make(asked: &[(u32, &Patterns)]) -> Search {
-    let all: Vec<&Patterns> = asked.iter().map(|(_, patterns)| *patterns).collect();
+fn make(asked: &[Sought]) -> Search {
+    let all: Vec<&Patterns> = asked.iter().map(|sought| &sought.patterns).collect();
     let counts = [false, true].map(|nocase| states_of(&all, nocase));
     let mut search = Search::new(counts[0] + counts[1]);
     let (mut outputs, mut first) = (Vec::new(), 0);
@@ -66,11 +62,20 @@ fn make(asked: &[(u32, &Patterns)]) -> Search {
             continue;
         }
         let mut parts = Vec::new();
-        for (bits, patterns) in asked.iter().filter(|(_, patterns)| patterns.nocase == nocase) {
+        for Sought { bits, role, patterns } in asked.iter().filter(|sought| sought.patterns.nocase == nocase)
+        {
+            let (needs, opens, closes) = match role {
+                Role::Anywhere => (0, 0, 0),
+                Role::Within(header) => (header.gate(), 0, 0),
+                Role::Gate(gate) => (gate.needs, gate.opens, gate.closes),
+            };
             for (id, pattern) in patterns.ids() {
                 let (from, last) = patterns.ends(pattern.0.len());
                 search.reach = search.reach.max(last);
-                parts.push(Part { bytes: &pattern.0, output: Output { id, from, last, bits: *bits } });
+                parts.push(Part {
+                    bytes: &pattern.0,
+                    output: Output { id, from, last, bits: *bits, needs, opens, closes },
+                });
             }
         }
         search.roots[which] = first;
@@ -186,6 +191,10 @@ mod tests {
         Patterns { name: "some".to_owned(), id, patterns, nocase, offset: 0, depth: None }
     }
 
+    fn sought(bits: u8, patterns: &Patterns) -> Sought {
+        Sought { bits, role: Role::Anywhere, patterns: patterns.clone() }
+    }
+
     /// What the tables find: ids, and where they end.
     fn found(search: &Search, which: usize, text: &[u8]) -> Vec<(u32, usize)> {
         let mut all = Vec::new();
@@ -229,7 +238,7 @@ mod tests {
             text in prop::collection::vec(prop::sample::select(&b"abABc\x00\xe9"[..]), 0..300),
         ) {
             let (exact, either) = (patterns(false, 1, exact), patterns(true, 1000, either));
-            let search = make(&[(1, &exact), (2, &either)]);
+            let search = make(&[sought(1, &exact), sought(2, &either)]);
             prop_assert_eq!(search.states as u64, states(&[&exact, &either]));
             for (which, patterns) in [&exact, &either].into_iter().enumerate() {
                 let expected = if patterns.patterns.is_empty() { Vec::new() } else { expected(patterns, &text) };
@@ -241,7 +250,7 @@ mod tests {
     #[test]
     fn states_near_the_root_are_near_each_other() {
         let all = patterns(false, 1, (0..200u8).map(|byte| vec![byte; 100]).collect());
-        let search = make(&[(1, &all)]);
+        let search = make(&[sought(1, &all)]);
         assert_eq!((search.states, search.outputs, search.reach), (1 + 200 * 100, 200, u32::MAX));
         assert!((0..200).all(|byte| search.pages[0].node[0].next[byte] == byte as u32 + 1));
     }
@@ -250,7 +259,7 @@ mod tests {
     fn the_same_patterns_are_made_once() {
         let one = patterns(false, 7, vec![b"abc".to_vec()]);
         let other = patterns(false, 7, vec![b"abd".to_vec()]);
-        let of = |bit: u32, patterns: &Patterns| of(vec![(bit, patterns.clone())]);
+        let of = |bits, patterns: &Patterns| of(vec![sought(bits, patterns)]);
         let first = of(1, &one);
         assert!(Arc::ptr_eq(&first, &of(1, &one)));
         assert!(!Arc::ptr_eq(&first, &of(2, &one)) && !Arc::ptr_eq(&first, &of(1, &other)));
@@ -260,7 +269,7 @@ mod tests {
     fn a_thousand_patterns_and_more() {
         let word = |number: u32| format!("word{number:05}").into_bytes();
         let all = patterns(true, 1, (0..20_000).map(word).collect());
-        let search = make(&[(1, &all)]);
+        let search = make(&[sought(1, &all)]);
         assert_eq!(found(&search, 1, b"xWORD19999word00000"), [(20_000, 10), (1, 19)]);
         assert_eq!(search.states as u64, states(&[&all]));
     }

@@ -69,7 +69,8 @@ impl RuleSet {
     /// Whether there is memory for them, and for where they end.
     fn large_patterns(&self, fault: &mut dyn FnMut(Option<Which>, String)) {
         let applications = self.application_patterns();
-        let all: Vec<&Patterns> = self.patterns.iter().chain(&applications).collect();
+        let of_applications = applications.iter().map(|(patterns, _)| patterns);
+        let all: Vec<&Patterns> = self.patterns.iter().chain(of_applications).collect();
         let states = automaton::states(&all);
         if states > MOST_STATES {
             let mib = |states| bytes_of(states).div_ceil(1 << 20);
@@ -87,21 +88,24 @@ impl RuleSet {
         let folded = |patterns: &Patterns, bytes: &[u8]| {
             (patterns.nocase, if patterns.nocase { bytes.to_ascii_lowercase() } else { bytes.to_vec() })
         };
-        for patterns in all {
+        for patterns in &all {
             for pattern in patterns.patterns.iter() {
                 *ends.entry(folded(patterns, &pattern.0)).or_default() += 1;
             }
         }
-        for (index, patterns) in self.patterns.iter().enumerate() {
+        for (index, patterns) in all.iter().enumerate() {
             for (id, pattern) in patterns.ids() {
                 let (_, bytes) = folded(patterns, &pattern.0);
                 let suffixes = (0..bytes.len()).map(|from| (patterns.nocase, bytes[from..].to_vec()));
                 let count: usize = suffixes.filter_map(|suffix| ends.get(&suffix)).sum();
                 if count > AT_ONCE {
-                    let reason = format!(
-                        "{count} patterns end where pattern {id} does, more than {AT_ONCE}; leave some out"
-                    );
-                    return fault(Some(Which::Patterns(index)), reason);
+                    let (which, what) = match self.patterns.get(index) {
+                        Some(_) => (Some(Which::Patterns(index)), format!("pattern {id} does")),
+                        None => (None, format!("{pattern} of an application's fields does")),
+                    };
+                    let reason =
+                        format!("{count} patterns end where {what}, more than {AT_ONCE}; leave some out");
+                    return fault(which, reason);
                 }
             }
         }

@@ -3,6 +3,7 @@
 mod application;
 mod automaton;
 mod faults;
+mod sip;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,6 +14,9 @@ use wirelane_datapath::search::{Page, Search};
 
 pub use self::application::Application;
 pub(super) use self::application::{OF_TEXTS, RTP_TYPE};
+pub(crate) use self::sip::SipHeader;
+use self::sip::{Gate, gates};
+pub(super) use self::sip::{METHODS, RESPONSE, SCHEMES};
 use super::names::shown;
 use super::{Rule, RuleSet, Test};
 
@@ -42,6 +46,26 @@ pub struct Patterns {
     /// A pattern lies within so many bytes from there on; `None`: anywhere behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+}
+
+/// Where patterns count, or what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Wherever they lie.
+    Anywhere,
+    /// In a header field's value, in the first lines of a SIP message.
+    Within(SipHeader),
+    /// Nowhere: they say where the values of header fields are.
+    Gate(Gate),
+}
+
+/// Patterns that payloads are searched for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sought {
+    /// Of [`wirelane_datapath::rules::dim::PAYLOAD`].
+    pub(super) bits: u8,
+    pub(super) role: Role,
+    pub(super) patterns: Patterns,
 }
 
 /// The bytes of a pattern. As text they are hexadecimal digits.
@@ -163,7 +187,7 @@ impl RuleSet {
     }
 
     /// The patterns of the fields of application protocols that rules ask for.
-    fn application_patterns(&self) -> Vec<Patterns> {
+    fn application_patterns(&self) -> Vec<(Patterns, Role)> {
         let mut all: Vec<&Application> = Vec::new();
         for condition in self.in_order().into_iter().flat_map(|rule| &rule.conditions) {
             if let Test::Application(application) = &condition.test
@@ -172,15 +196,31 @@ impl RuleSet {
                 all.push(application);
             }
         }
-        all.into_iter().flat_map(Application::patterns).collect()
+        let role = |application: &Application| application.within().map_or(Role::Anywhere, Role::Within);
+        let each = |application: &&Application| {
+            application
+                .patterns()
+                .into_iter()
+                .map(|patterns| (patterns, role(application)))
+                .collect::<Vec<_>>()
+        };
+        let mut sought: Vec<(Patterns, Role)> = all.iter().flat_map(each).collect();
+        if all.iter().any(|application| application.within().is_some()) {
+            sought.extend(gates().into_iter().map(|(patterns, gate)| (patterns, Role::Gate(gate))));
+        }
+        sought
     }
 
-    /// The patterns that rules ask for, with the bits of their names.
-    pub(crate) fn patterns_in_use(&self) -> Vec<(u32, Patterns)> {
+    /// The patterns that rules ask for, and those that it takes to say where these lie.
+    pub(crate) fn patterns_in_use(&self) -> Vec<Sought> {
         let names = self.pattern_names();
         let bit = |patterns: &Patterns| names.iter().position(|name| *name == patterns.name);
-        let all = self.patterns.iter().cloned().chain(self.application_patterns());
-        all.filter_map(|patterns| Some((1 << bit(&patterns)?, patterns))).collect()
+        let own = self.patterns.iter().cloned().map(|patterns| (patterns, Role::Anywhere));
+        let sought = |(patterns, role): (Patterns, Role)| {
+            let bits = if let Role::Gate(_) = role { 0 } else { 1 << bit(&patterns)? };
+            Some(Sought { bits, role, patterns })
+        };
+        own.chain(self.application_patterns()).filter_map(sought).collect()
     }
 
     /// What payloads are searched by. The set has to be one that can be used.
@@ -191,7 +231,7 @@ impl RuleSet {
     /// At least how many bytes that takes, without making it.
     pub(crate) fn search_bytes(&self) -> u64 {
         let used = self.patterns_in_use();
-        bytes_of(automaton::states(&used.iter().map(|(_, patterns)| patterns).collect::<Vec<_>>()))
+        bytes_of(automaton::states(&used.iter().map(|sought| &sought.patterns).collect::<Vec<_>>()))
     }
 
     /// What can be said of its patterns, by their names.

@@ -13,7 +13,7 @@ use crate::rules::exits::named as named_exits;
 use crate::rules::named;
 use crate::rules::names::shown;
 use crate::rules::patterns;
-use crate::rules::{Action, Condition, Patterns, PreciseRule, Rule, RuleSet, Sample, Then};
+use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
 
 /// The most patterns that are shown as text.
 const SHOWN: usize = 16;
@@ -104,8 +104,7 @@ impl RuleSet {
     /// What the set says of a packet that comes now, and why. The set has to be one that can be used
     /// ([`RuleSet::check`]). Nothing is counted, and no precise rule is made.
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
-        let patterns: Vec<Patterns> =
-            self.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect();
+        let patterns = self.patterns_in_use();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
         let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };

@@ -6,6 +6,7 @@
 mod explain;
 mod search;
 mod seen;
+mod sip;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ pub use self::explain::{Explanation, Finding, Found, SetTest};
 pub use self::search::FoundPattern;
 use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
+use super::patterns::Sought;
 use super::precise::own_shapes;
-use super::{Action, Insert, Patterns, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
+use super::{Action, Insert, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
 
 /// A rule set at work, with the precise rules that came of it and the counts.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub struct Reference<'s> {
     counts: Vec<Counts>,
     precise: Vec<PreciseEntry>,
     /// The patterns that rules ask for.
-    patterns: Arc<[Patterns]>,
+    patterns: Arc<[Sought]>,
     searched: Counts,
 }
 
@@ -96,7 +98,7 @@ impl<'s> Reference<'s> {
             shapes: own_shapes(set),
             exits: set.exits(),
             precise: set.precise.iter().map(entry).collect(),
-            patterns: set.patterns_in_use().into_iter().map(|(_, patterns)| patterns).collect(),
+            patterns: set.patterns_in_use().into(),
             searched: Counts::default(),
         }
     }

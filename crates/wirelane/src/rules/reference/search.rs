@@ -4,8 +4,9 @@ use serde::Serialize;
 use wirelane_datapath::layout::{NO_OFFSET, flags, ip_flags};
 use wirelane_datapath::search::{BLOCK, FOUND, MAX_BYTES, MAX_OUTPUTS};
 
-use super::Seen;
+use super::{Seen, sip};
 use crate::rules::Patterns;
+use crate::rules::patterns::{Role, Sought};
 
 /// What was found in a payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,18 +62,20 @@ struct End {
 }
 
 /// Searches the payload of a packet for these patterns.
-pub(super) fn search(seen: &Seen<'_>, patterns: &[Patterns]) -> Searched {
+pub(super) fn search(seen: &Seen<'_>, sought: &[Sought]) -> Searched {
     let mut searched = Searched::default();
-    let all: Vec<(&Patterns, u32, &[u8])> = patterns
+    let all: Vec<(&Patterns, Role, u32, &[u8])> = sought
         .iter()
-        .flat_map(|patterns| patterns.ids().map(move |(id, pattern)| (patterns, id, &pattern.0[..])))
+        .flat_map(|Sought { patterns, role, .. }| {
+            patterns.ids().map(move |(id, pattern)| (patterns, *role, id, &pattern.0[..]))
+        })
         .collect();
-    let ends = all.iter().map(|(patterns, _, bytes)| patterns.ends(bytes.len()));
+    let ends = all.iter().map(|(patterns, _, _, bytes)| patterns.ends(bytes.len()));
     let Some(reach) = ends.map(|(_, last)| last as usize).max() else { return searched };
     let Some(payload) = payload(seen, reach, &mut searched) else { return searched };
     searched.bytes = payload.len();
     let mut found: Vec<End> = Vec::new();
-    for (number, (patterns, _, bytes)) in all.iter().enumerate() {
+    for (number, (patterns, _, _, bytes)) in all.iter().enumerate() {
         let nocase = patterns.nocase;
         let same = |part: &[u8]| if nocase { part.eq_ignore_ascii_case(bytes) } else { part == *bytes };
         let places = payload.windows(bytes.len()).enumerate().filter(|(_, part)| same(part));
@@ -87,9 +90,17 @@ pub(super) fn search(seen: &Seen<'_>, patterns: &[Patterns]) -> Searched {
         searched.half = true;
     }
     for End { end, number, .. } in found {
-        let (patterns, id, bytes) = all[number];
+        let (patterns, role, id, bytes) = all[number];
         let (from, last) = patterns.ends(bytes.len());
-        if !(from as usize..=last as usize).contains(&end) {
+        let counts = match role {
+            Role::Anywhere => (from as usize..=last as usize).contains(&end),
+            Role::Within(header) => sip::values(payload, header)
+                .iter()
+                .any(|value| value.start + bytes.len() <= end && end <= value.end),
+            // Only one of those that are looked at.
+            Role::Gate(_) => false,
+        };
+        if !counts {
             continue;
         }
         match searched.ids.iter_mut().find(|known| [0, id].contains(known)) {

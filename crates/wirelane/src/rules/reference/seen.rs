@@ -11,11 +11,10 @@ use wirelane_datapath::rules::Facts;
 
 use super::search::{Searched, search};
 use crate::rules::named::Flow;
-use crate::rules::patterns;
+use crate::rules::patterns::{self, Sought};
 use crate::rules::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::rules::{
-    Condition, Entries, Kind, NamedSet, Patterns, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test,
-    Vlan, Way,
+    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
 };
 
 /// A packet with all that rules may ask of it.
@@ -30,7 +29,7 @@ pub(in crate::rules) struct Seen<'p> {
     /// The named sets that rules ask.
     pub sets: &'p [NamedSet],
     /// The patterns that rules ask for.
-    pub patterns: &'p [Patterns],
+    pub patterns: &'p [Sought],
     /// What was found of them, once somebody has asked.
     pub searched: OnceCell<Searched>,
 }

@@ -8,7 +8,7 @@ type Case = (&'static str, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
 fn application_fields_are_found_where_they_stand() {
-    let cases: [Case; 7] = [
+    let cases: [Case; 9] = [
         (
             "http-method = [\"GET\", \"CONNECT\"]",
             &[b"GET / HTTP/1.1\r\n", b"GET http://a/ HTTP/1.1\r\n", b"CONNECT a:443 HTTP/1.1\r\n"],
@@ -46,6 +46,37 @@ fn application_fields_are_found_where_they_stand() {
             &[b"BYE sip:a SIP/2.0\r\nCall-ID: a84b@pc1\r\n", b"BYE sip:a SIP/2.0\r\nX-i: a84b@pc\r\n"],
         ),
         (
+            "sip-from = \"alice@example.com\"",
+            &[
+                b"INVITE sip:b@b SIP/2.0\r\nVia: x\r\nFrom: \"A\" <sip:alice@example.com>;tag=1\r\n\r\n",
+                b"SIP/2.0 200 OK\r\nf:sip:ALICE@example.com",
+                b"BYE tel:1 SIP/2.0\nFROM :alice@example.com\n",
+                b"ACK sips:b SIP/2.0\r\nf\t: \"A\"\r\n <sip:alice@example.com>\r\n",
+                b"MESSAGE sip:b SIP/2.0\r\nVia: x\r\n \r\nFrom: b\r\n\t\"A\"\r\n\t<sip:alice@example.com>\r\n",
+            ],
+            &[
+                b"INVITE sip:alice@example.com SIP/2.0\r\nFrom: b\r\nTo: <sip:alice@example.com>\r\n\r\n",
+                b"INVITE sip:b SIP/2.0\r\nFrom: b\r\n\r\nFrom: alice@example.com\r\n",
+                b"INVITE sip:b SIP/2.0\nFrom: b\n\nFrom: alice@example.com\n",
+                b"INVITE sip:b SIP/2.0\r\nX-From: alice@example.com\r\n",
+                b"INVITE sip:b SIP/2.0\r\nFrom: b\r\nVia: x\r\n alice@example.com\r\n",
+                b"INVITE sip:b SIP/2.0\r\nFrom: alice@exam\r\n ple.com\r\n",
+                b"GET / HTTP/1.1\r\nFrom: alice@example.com\r\n\r\n",
+                b" INVITE sip:b SIP/2.0\r\nFrom: alice@example.com\r\n\r\n",
+                b"LOCK sip:b SIP/2.0\r\nFrom: alice@example.com\r\n\r\n",
+            ],
+        ),
+        // The end of the name of a field is no part of its value.
+        (
+            "sip-to = [\"o:\", \"Bob B\", \"\u{e4}\"]",
+            &[
+                b"SIP/2.0 180 Ringing\r\nTo: \"Bob B.\" <sip:b>\r\n",
+                b"SIP/2.0 180 \r\nt: <foo:b>\r\n",
+                b"SIP/2.0 180 \r\nt:\xc3\xa4",
+            ],
+            &[b"SIP/2.0 180 Ringing\r\nTo: \"Bobb\"\r\nFrom: Bob B\r\n", b"SIP/2.0 180 \r\nt:\r\n", b"SIP/2.0 180 \r\nTo:"],
+        ),
+        (
             "rtp-type = [\"0-8\", 101]",
             &[&[0x80, 0x00, 0, 1], &[0x90, 0x88, 0], &[0xbf, 0xe5]],
             &[&[0x80, 9], &[0x40, 0], &[0xc0, 0], &[0x00, 0x80, 0x00], &[0x80]],
@@ -72,6 +103,8 @@ fn mistakes_in_application_fields_are_named() {
         ("http-status = \"4x\"", "3:15: '4x' is no status: write 404, or \"4xx\" for the class"),
         ("rtp-type = 128", "3:12: 128 is not in 0 to 127"),
         ("sip-call-id = []", "3:15: the list is empty: no packet has one of no values"),
+        ("sip-from = \"a\\nb\"", "3:12: 'a\\nb' is not 1 to 100 letters of one line"),
+        ("sip-to = []", "3:10: the list is empty: no packet has one of no values"),
         ("http-method = true", "3:15: this is true or false, not a string: write it in quotes"),
     ] {
         let error = RuleSet::parse(&format!("[[rule]]\nid = 1\n{field}\naction = \"drop\"\n")).unwrap_err();

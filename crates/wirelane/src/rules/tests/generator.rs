@@ -56,6 +56,7 @@ impl Values {
             // Of few letters, so that they are parts of each other.
             values.words.push((0..1 + dice.below(5)).map(|_| *dice.pick(b"abAB\x00")).collect());
         }
+        values.words.extend([b"\n".to_vec(), b"a:".to_vec()]);
         values.tcp_flags.extend([0x02, 0x12, 0x10, 0x18, 0x11, 0x04, dice.next() as u8]);
         for _ in 0..6 {
             let one = *dice.pick(&values.addresses);
@@ -317,13 +318,14 @@ pub(super) fn test(dice: &mut Dice, values: &Values) -> Test {
     }
 }
 
-/// Four, as rules ask for no more than eight names.
+/// Five, as rules ask for no more than eight names.
 fn application(dice: &mut Dice) -> Application {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    match dice.below(5) {
+    match dice.below(7) {
         0 => Application::HttpMethod(texts(&["GET", "POST"])),
-        1 => Application::HttpHost(texts(&["ab"])),
-        2 => Application::SipCallId(texts(&["a"])),
+        1 => Application::SipCallId(texts(&["a"])),
+        2 | 3 => Application::SipFrom(texts(&["ab", "m:", " b"])),
+        4 => Application::SipTo(texts(&["A"])),
         _ => Application::RtpType(vec![0..=3, 97..=98]),
     }
 }

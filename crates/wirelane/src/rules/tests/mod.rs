@@ -12,6 +12,8 @@
 //! exits         rules that send packets to other devices
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
+//! applications  fields of application protocols, in payloads made for them
+//! fields        the same in the corpus
 //! patterns      patterns, the same way, and what is found where payloads begin, end and are cut
 //! million       a million entries in the kernel
 //! generator     makes sets, of values that meet
@@ -21,6 +23,7 @@
 mod applications;
 mod exits;
 mod explain;
+mod fields;
 mod file;
 mod generator;
 mod hostile;

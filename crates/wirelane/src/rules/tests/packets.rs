@@ -107,8 +107,60 @@ fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
     bytes
 }
 
+/// What SIP messages begin with, and what has nothing to do with them.
+const FIRST_LINES: &[&[u8]] = &[
+    b"INVITE sip:a SIP/2.0",
+    b"SIP/2.0 200 OK",
+    b"Sip/2.0 1",
+    b"bye TEL:1",
+    b"MESSAGE sips:",
+    b"ACK http:",
+    b" SIP/2.0 ",
+];
+
+/// What they go on with: names of fields, ends of lines, and what folds them.
+const OF_LINES: &[&[u8]] = &[
+    b"\r\n",
+    b"\r\n",
+    b"\n",
+    b"\n",
+    b" ",
+    b"\r\n ",
+    b"\n\t",
+    b"\t",
+    b"\r",
+    b":",
+    b"\r\nFrom: ",
+    b"\nFROM :",
+    b"\r\nf:",
+    b"\nf\t:",
+    b"\r\nTo: ",
+    b"\nt:",
+    b"\r\nTo\t:",
+    b"\nVia: ",
+    b"\r\nFrom  :",
+    b"\r\nX-From: ",
+    b"\r\n\r\n",
+    b"\n\n",
+];
+
+/// A SIP message, or nearly one.
+fn sip(dice: &mut Dice, values: &Values) -> Vec<u8> {
+    let mut bytes = dice.pick(FIRST_LINES).to_vec();
+    let most = if dice.once_in(5) { 200 } else { 20 };
+    for _ in 0..dice.below(most) {
+        let last = OF_LINES.len() - if dice.once_in(8) { 0 } else { 2 };
+        let part = if dice.once_in(2) { dice.pick(&OF_LINES[..last]) } else { &dice.pick(&values.words)[..] };
+        bytes.extend(part);
+    }
+    bytes
+}
+
 /// The bytes of a packet: words, and others between them.
 pub(super) fn payload(dice: &mut Dice, values: &Values) -> Vec<u8> {
+    if dice.once_in(3) {
+        return sip(dice, values);
+    }
     let mut bytes = if dice.once_in(3) { dice.pick(BEGINNINGS).to_vec() } else { Vec::new() };
     let most = if dice.once_in(10) { 300 } else { 40 };
     for _ in 0..dice.below(most) {

@@ -53,7 +53,7 @@ const DAMAGED: &[(&str, usize, u64, &str)] = &[
 ];
 
 /// A file, decompressed where its name says so.
-pub(super) fn load(path: &Path) -> Vec<u8> {
+pub(crate) fn load(path: &Path) -> Vec<u8> {
     let raw = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if path.extension().is_some_and(|extension| extension == "gz") {
         let mut bytes = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn load(path: &Path) -> Vec<u8> {
 }
 
 /// The captures of the corpus: their columns by name.
-pub(super) fn manifest(corpus: &Path) -> Vec<HashMap<String, String>> {
+pub(crate) fn manifest(corpus: &Path) -> Vec<HashMap<String, String>> {
     let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
     let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned));
     let columns: Vec<String> = lines.next().expect("there is a heading").collect();

@@ -9,7 +9,7 @@ use crate::{Error, LinkType};
 
 mod build;
 mod compressed;
-mod corpus;
+pub(crate) mod corpus;
 mod damage;
 mod hostile;
 mod others;

@@ -185,7 +185,7 @@ pub(super) fn load(
                 )));
             }
         }
-        // Not looked at by the program (the last by tc's alone), and found through it.
+        // Not looked at by every program, and found through it.
         for map in unused {
             attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
         }

@@ -1,0 +1,226 @@
+//! What rules of a whole device drop reaches neither a socket of the host nor another process's capture, however they
+//! change, and all of it does from the moment at which the process is killed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wirelane_tests::numbers::{column, wirelane};
+use wirelane_tests::{Child, Lab, Signal};
+
+/// An emulated machine takes a hundred times as long as a real one.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the host's socket is, and the first port that packets come from.
+pub(super) const SINK: u16 = 9;
+pub(super) const FIRST: u16 = 2000;
+/// Datagrams go out in lots: so many ports in turn, so many of each, and of these so many at once, which a socket holds.
+pub(super) const PORTS: u16 = 8;
+pub(super) const EACH: u64 = 16;
+pub(super) const LOT: u64 = PORTS as u64 * EACH;
+pub(super) const AT_ONCE: u64 = 4;
+
+/// Numbered datagrams from the sender's stack, and the host's socket that they go to.
+pub(super) struct Traffic {
+    senders: Vec<UdpSocket>,
+    sink: UdpSocket,
+    pub(super) sent: u64,
+}
+
+impl Traffic {
+    pub(super) fn of(lab: &Lab, first: u16, port: u16) -> Traffic {
+        let to = (lab.receiver().address, port);
+        let sink = lab.enter(&lab.receiver().namespace, || UdpSocket::bind(to).unwrap()).unwrap();
+        sink.set_nonblocking(true).unwrap();
+        let sender = |port: u16| {
+            let socket = UdpSocket::bind((lab.sender().address, first + port)).unwrap();
+            socket.connect(to).unwrap();
+            socket
+        };
+        let senders = lab.enter(&lab.sender().namespace, || (0..PORTS).map(sender).collect()).unwrap();
+        Traffic { senders, sink, sent: 0 }
+    }
+
+    /// Sends so many of each port, and gives the numbers of those that are to arrive if these ports are blocked.
+    pub(super) fn send(&mut self, each: u64, blocked: &[u16]) -> BTreeSet<u64> {
+        let mut passing = BTreeSet::new();
+        let count = each * u64::from(PORTS);
+        for number in self.sent..self.sent + count {
+            let port = (number % u64::from(PORTS)) as u16;
+            self.senders[usize::from(port)].send(&number.to_be_bytes()).unwrap();
+            if !blocked.contains(&(FIRST + port)) {
+                passing.insert(number);
+            }
+        }
+        self.sent += count;
+        passing
+    }
+
+    /// The numbers of what is there now.
+    pub(super) fn arrived(&self) -> BTreeSet<u64> {
+        let mut numbers = BTreeSet::new();
+        let mut bytes = [0; 8];
+        while let Ok(length) = self.sink.recv(&mut bytes) {
+            assert_eq!(length, 8);
+            assert!(numbers.insert(u64::from_be_bytes(bytes)), "one came twice");
+        }
+        numbers
+    }
+
+    /// Sends a lot of which exactly the datagrams arrive that do not come from these ports.
+    pub(super) fn only_passes(&mut self, what: &str, blocked: &[u16]) {
+        for _ in 0..EACH / AT_ONCE {
+            let expected = self.send(AT_ONCE, blocked);
+            assert_eq!(self.wait_for(expected.len()), expected, "{what}");
+        }
+    }
+
+    /// The numbers of what arrives until there are so many.
+    pub(super) fn wait_for(&self, count: usize) -> BTreeSet<u64> {
+        let mut arrived = self.arrived();
+        let deadline = Instant::now() + LIMIT;
+        while arrived.len() < count && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+            arrived.extend(self.arrived());
+        }
+        arrived
+    }
+}
+
+pub(super) fn count(lab: &Lab, namespace: &str, device: &str, words: &[&str]) -> Child {
+    let all = [&["count", "-i", device, "--json", "--interval", "0.2"], words].concat();
+    let mut child = wirelane(lab, namespace, &all).unwrap();
+    child.wait_ready(LIMIT).unwrap();
+    child
+}
+
+/// What becomes of packets: `seen`, `filtered`, `blocked`, `absorbed` and `analysed`.
+type Counts = [u64; 5];
+
+fn counts(object: &Value) -> Counts {
+    ["seen", "filtered", "blocked", "absorbed", "analysed"].map(|name| column(object, name))
+}
+
+/// Waits until so many packets more have found their place in a capture's ledger, and gives which.
+pub(super) fn all_of(child: &Child, packets: u64) -> Counts {
+    let mut sums = [0; 5];
+    while sums[0] < packets || sums[0] != sums[1] + sums[3] + sums[4] {
+        let now = counts(&child.next_json(LIMIT).unwrap().expect("it goes on"));
+        sums.iter_mut().zip(now).for_each(|(sum, more)| *sum += more);
+    }
+    sums
+}
+
+/// Ends a capture, and gives what there was in all.
+pub(super) fn end(child: Child) -> Counts {
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    let [seen, filtered, _, absorbed, analysed] = counts(&last);
+    assert_eq!(seen, filtered + absorbed + analysed, "{last}");
+    counts(&last)
+}
+
+/// Kills a capture.
+pub(super) fn kill(child: Child) {
+    child.signal(Signal::Kill).unwrap();
+    assert!(!child.finish(LIMIT).unwrap().status.success());
+}
+
+pub(super) fn rule_file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Has `wirelane rules` change those of a capture.
+pub(super) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
+    let pid = capture.pid().to_string();
+    let namespace = &lab.receiver().namespace;
+    let finished = wirelane(lab, namespace, &[&["rules"], words, &["--pid", &pid]].concat())
+        .unwrap()
+        .finish(LIMIT)
+        .unwrap();
+    let fails = words.iter().any(|word| word.ends_with("wrong.toml"));
+    assert_eq!(finished.status.success(), !fails, "{words:?}: {}", finished.stderr);
+}
+
+pub(super) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\naction = \"drop\"\n\
+                     [[precise]]\nid = 100\nsrc-port = 2002\nprotocol = \"udp\"\naction = \"drop\"\n\
+                     [[rule]]\nid = 2\nsrc-port = 2003\naction = \"count\"\n";
+
+/// Blocked is what the rules in force drop, and nothing else; of all captures each counts it. A killed one blocks nothing
+/// from that moment, though nobody can clear its place. With `changes`, rules come and go meanwhile.
+pub(super) fn block(hook: &str, changes: bool) {
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+    let by = |words: &[&str]| count(&lab, namespace, device, &[&["--hook", hook], words].concat());
+    let mut traffic = Traffic::of(&lab, FIRST, SINK);
+    traffic.only_passes("before", &[]);
+    // In the first place, and asked behind the others all the same.
+    let other = by(&[]);
+    let rules = rule_file(folder.path(), "block.toml", BLOCK);
+    let wide = by(&["--device-wide", "--rules", &rules]);
+    traffic.only_passes("from the first packet on", &[2000, 2001, 2002]);
+    // Lots that the two have seen; of each port: dropped by the one, counted by it, and dropped by another.
+    let (mut lots, mut dropped, mut counted, mut by_others) = (1, 3, 1, 0);
+    if changes {
+        let [more, fewer] = come_and_go(&lab, &wide, &mut traffic, folder.path());
+        (lots, dropped, counted) = (lots + 4, dropped + more, counted + fewer);
+        by_others = beside_another(&lab, hook, &wide, &mut traffic, folder.path());
+        (lots, dropped, counted) = (lots + 2, dropped + 7 + 3, counted + 1);
+    }
+    all_of(&other, lots * LOT);
+    let (seen, dropped, counted) = (lots * LOT, dropped * EACH, counted * EACH);
+    assert_eq!(all_of(&wide, seen), [seen, dropped, 0, counted, seen - dropped - counted], "{hook}");
+
+    other.signal(Signal::Stop).unwrap();
+    kill(wide);
+    traffic.only_passes("killed", &[]);
+    other.signal(Signal::Continue).unwrap();
+    // Whoever takes its place does not inherit that.
+    let next = by(&[]);
+    traffic.only_passes("after it", &[]);
+    all_of(&next, LOT);
+    assert_eq!(end(next), [LOT, 0, 0, 0, LOT], "{hook}");
+    let (seen, blocked) = (seen + 2 * LOT, dropped + by_others * EACH);
+    assert_eq!(end(other), [seen, blocked, blocked, 0, seen - blocked], "{hook}");
+}
+
+/// Four lots by other rules: of how many ports they were dropped and counted.
+fn come_and_go(lab: &Lab, wide: &Child, traffic: &mut Traffic, folder: &Path) -> [u64; 2] {
+    change(lab, wide, &["add", "id=5", "src-port=2005", "action=drop"]);
+    traffic.only_passes("one more", &[2000, 2001, 2002, 2005]);
+    change(lab, wide, &["add", "--precise", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
+    change(lab, wide, &["del", "5", "100"]);
+    traffic.only_passes("two less, one more", &[2000, 2001, 2006]);
+    let wrong = rule_file(folder, "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");
+    change(lab, wide, &["load", &wrong]);
+    traffic.only_passes("a mistake changes nothing", &[2000, 2001, 2006]);
+    let only = "default = \"drop\"\n[[rule]]\nid = 9\nsrc-port = 2004\naction = \"pass\"\n";
+    change(lab, wide, &["load", &rule_file(folder, "only.toml", only)]);
+    traffic.only_passes("all but one", &[2000, 2001, 2002, 2003, 2005, 2006, 2007]);
+    [4 + 3 + 3 + 7, 3]
+}
+
+/// Two lots beside another whose rules are device-wide, too: it is asked of what these let through, where its expression
+/// chooses that. Of how many ports it drops them.
+fn beside_another(lab: &Lab, hook: &str, wide: &Child, traffic: &mut Traffic, folder: &Path) -> u64 {
+    let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
+    let all = rule_file(folder, "all.toml", "default = \"drop\"\n");
+    let words = ["--hook", hook, "--device-wide", "--rules", &all, "src port 2004 or src port 2005"];
+    let second = count(lab, namespace, device, &words);
+    traffic.only_passes("nobody's", &[2000, 2001, 2002, 2003, 2004, 2005, 2006, 2007]);
+    change(lab, wide, &["load", folder.join("block.toml").to_str().unwrap()]);
+    traffic.only_passes("by both", &[2000, 2001, 2002, 2004, 2005]);
+    all_of(&second, 2 * LOT);
+    // By the first, by itself, and what its expression rejects of the rest.
+    let (first, own, rejected) = (7 + 3, 1 + 2, 3);
+    let filtered = (first + own + rejected) * EACH;
+    assert_eq!(end(second), [2 * LOT, filtered, first * EACH, 0, 0], "{hook}");
+    own
+}
