@@ -9,7 +9,7 @@
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
-//! programs   steering programs, compiled
+//! programs   steering programs and plug-ins, compiled
 //! ruled      captures by rules, by everything that judges
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
@@ -37,7 +37,7 @@ pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
-pub use programs::{steering_file, steering_object, tag_beside};
+pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.

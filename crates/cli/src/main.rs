@@ -8,6 +8,7 @@ mod out;
 mod record;
 mod report;
 mod rights;
+mod ruled;
 mod rules;
 mod send;
 mod session;

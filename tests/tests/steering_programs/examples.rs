@@ -7,7 +7,7 @@ use std::process::Command;
 
 use wirelane_tests::numbers::{last_of, wirelane};
 use wirelane_tests::recordings::{write_header, write_packet};
-use wirelane_tests::{LabOptions, repository, require_root, steering_object};
+use wirelane_tests::{LabOptions, program_object, repository, require_root};
 
 use super::{Bench, HOOKS, LIMIT, end, word};
 
@@ -158,7 +158,7 @@ fn the_examples_are_compiled_as_their_readme_says() {
             .unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         let made = fs::read(folder.path().join(format!("{name}.bpf.o"))).unwrap();
-        let (made, tested) = (code(&made), code(steering_object(name).unwrap()));
+        let (made, tested) = (code(&made), code(program_object(name).unwrap()));
         assert!(!made.is_empty() && made == tested, "{name}: other code than the tests'");
     }
 }

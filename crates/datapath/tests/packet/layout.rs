@@ -259,11 +259,7 @@ fn rust_and_c_agree_on_every_field() {
         }
     );
     mirror!(rust, "wl_exits", Exits { ifindex, pad, sent, unsent });
-    mirror!(
-        rust,
-        "wl_plugin",
-        Plugin { asked, matched, refused, timed, ns, off, part_ns, parts, counters }
-    );
+    mirror!(rust, "wl_plugin", Plugin { asked, matched, refused, timed, ns, off, part_ns, parts, counters });
     mirror!(rust, "wl_plugins", Plugins { of });
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });

@@ -26,8 +26,8 @@ impl RuleSet {
             fault(
                 None,
                 format!(
-                    "the rules ask for patterns of {} names, more than {MAX_PATTERNS} ('{}' is one too many); put patterns \
-                     together under one name",
+                    "the rules ask for patterns of {} names, plug-ins included, more than {MAX_PATTERNS} ('{}' is one too \
+                     many); put patterns together under one name",
                     all.len(),
                     shown(one)
                 ),

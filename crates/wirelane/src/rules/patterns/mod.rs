@@ -14,6 +14,7 @@ use wirelane_datapath::search::{Page, Search};
 pub use self::application::Application;
 pub(super) use self::application::{OF_TEXTS, RTP_TYPE};
 use super::names::shown;
+use super::plugins;
 use super::{Rule, RuleSet, Test};
 
 /// The longest pattern, in bytes.
@@ -126,12 +127,12 @@ impl Patterns {
     }
 }
 
-/// The names that a test asks the payload for.
+/// The names that a test asks the payload for, those of plug-ins included.
 pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
     match test {
         Test::Payload(names) => Some(Cow::Borrowed(names)),
         Test::Application(application) => Some(Cow::Owned(vec![application.name()])),
-        _ => None,
+        _ => plugins::keys(test).map(Cow::Owned),
     }
 }
 

@@ -7,7 +7,7 @@ mod explain;
 mod search;
 mod seen;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ impl<'s> Reference<'s> {
     pub fn judge(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Judged {
         let patterns = Arc::clone(&self.patterns);
         let (sets, searched) = (&self.set.sets[..], OnceCell::new());
-        let seen = Seen { packet, facts, device, sets, patterns: &patterns, searched };
+        let seen =
+            Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged: Cell::new(false) };
         self.judge_watched(&seen, &mut Unwatched)
     }
 
