@@ -4,6 +4,7 @@
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
+//! frames     frames that tests make up, sent
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
@@ -20,6 +21,7 @@
 mod bpf;
 mod child;
 mod foreign;
+pub mod frames;
 mod kernel;
 mod lab;
 pub mod numbers;

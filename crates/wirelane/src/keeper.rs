@@ -83,7 +83,7 @@ impl Keeper {
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
         mut controllers: Vec<Controller>,
-        mut plugins: Vec<plugins::Watch>,
+        plugins: Arc<plugins::Watches>,
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
@@ -94,7 +94,7 @@ impl Keeper {
                 while !sleep(&signal) {
                     clock.follow();
                     controllers.iter_mut().for_each(Controller::look);
-                    plugins.iter_mut().for_each(plugins::Watch::look);
+                    plugins.look();
                     for (device, watch) in devices.iter().zip(&mut watches) {
                         look_after(device, watch, &mut watcher);
                     }

@@ -14,7 +14,7 @@ use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::plugins;
+use crate::engine::ring::plugins::Watches;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
@@ -67,6 +67,7 @@ pub(crate) struct LiveCapture {
     /// Of each part, where load moves.
     moved: Vec<Arc<Moved>>,
     exits: Vec<Exit>,
+    plugins: Arc<Watches>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -174,16 +175,11 @@ impl LiveCapture {
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
-        let watch = |part: &Part| plugins::Watch::of(part.membership.rules()?, settings.plugin_budget);
-        let watches = parts.iter().filter_map(watch).collect();
-        let keeper = Keeper::start(
-            watcher,
-            Arc::clone(&kept),
-            Arc::clone(&clock),
-            shared.clone(),
-            controllers,
-            watches,
-        )?;
+        let ruled_parts = parts.iter().filter_map(|part| part.membership.rules().cloned());
+        let plugins = Arc::new(Watches::of(ruled_parts));
+        let (watched, told) = (Arc::clone(&kept), shared.clone());
+        let keeper =
+            Keeper::start(watcher, watched, Arc::clone(&clock), told, controllers, Arc::clone(&plugins))?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = ends
             .into_iter()
@@ -213,6 +209,7 @@ impl LiveCapture {
             snap_len: settings.snap_len,
             moved,
             exits,
+            plugins,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -266,6 +263,7 @@ impl LiveCapture {
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
+        self.plugins.look();
         for part in parts.iter_mut() {
             part.stray_after.get_or_insert_with(|| part.membership.instance().stray());
         }

@@ -162,7 +162,7 @@ impl SocketCapture {
             Arc::clone(&clock),
             shared.clone(),
             controllers,
-            Vec::new(),
+            Arc::default(),
         )?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = sources

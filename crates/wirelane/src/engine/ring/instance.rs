@@ -24,6 +24,7 @@ use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
+use crate::engine::seed::random_seed;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::Guardian;
 use crate::{Error, Result};
@@ -343,7 +344,6 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         let loading = || doing("loading the capture program into the kernel");
         Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
     })?;
-
     let program = match hook {
         Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
         Hook::Xdp(_) => skel.progs.wirelane_xdp.as_fd(),
@@ -497,11 +497,4 @@ impl Maps {
             hold,
         })
     }
-}
-
-/// A seed that a sender cannot guess, so that it cannot aim its flows at one worker.
-pub(crate) fn random_seed() -> u32 {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
-    std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use wirelane_datapath::instance::{PLUGIN_COUNTERS, Plugin as Counts, Plugins};
 
@@ -91,37 +91,43 @@ fn line(placed: &Placed, names: &[String], instance: &Instance, group: usize) ->
     }
 }
 
-/// Looks now and then whether the plug-ins of a group have been switched off, and warns where one has.
+/// Looks whether the plug-ins of a capture have been switched off, and warns where one has: now and then, and at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Watches(Mutex<Vec<Watch>>);
+
+/// The plug-ins of one group.
 #[derive(Debug)]
-pub(crate) struct Watch {
+struct Watch {
     rules: Arc<GroupRules>,
-    budget: u32,
     /// Names of those that have been warned about.
     said: Vec<String>,
 }
 
-impl Watch {
-    /// Of a group that has plug-ins, each with so many nanoseconds; `None`: it has none.
-    pub(crate) fn of(rules: &Arc<GroupRules>, budget: u32) -> Option<Watch> {
-        let there = !rules.plugins().is_empty();
-        there.then(|| Watch { rules: Arc::clone(rules), budget, said: Vec::new() })
+impl Watches {
+    /// Of these groups.
+    pub(crate) fn of(groups: impl Iterator<Item = Arc<GroupRules>>) -> Watches {
+        let with_plugins = groups.filter(|rules| !rules.plugins().is_empty());
+        let watches = with_plugins.map(|rules| Watch { rules, said: Vec::new() });
+        Watches(Mutex::new(watches.collect()))
     }
 
     /// Looks once.
-    pub(crate) fn look(&mut self) {
-        for line in self.rules.plugin_lines() {
-            if line.off == 0 || self.said.contains(&line.name) {
-                continue;
+    pub(crate) fn look(&self) {
+        let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Watch { rules, said } in watches.iter_mut() {
+            for line in rules.plugin_lines() {
+                if line.off == 0 || said.contains(&line.name) {
+                    continue;
+                }
+                tracing::warn!(
+                    "{}: the plug-in {} is too slow: it takes {} ns a packet (--plugin-budget says how many it may); it \
+                     has been switched off, and matches nothing any more",
+                    rules.device(),
+                    line.name,
+                    line.mean_ns()
+                );
+                said.push(line.name);
             }
-            tracing::warn!(
-                "{}: the plug-in {} takes {} ns a packet, more than {} (--plugin-budget): it has been switched off, and \
-                 matches nothing any more",
-                self.rules.device(),
-                line.name,
-                line.mean_ns(),
-                self.budget
-            );
-            self.said.push(line.name);
         }
     }
 }

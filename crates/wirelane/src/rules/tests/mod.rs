@@ -31,6 +31,7 @@ mod mistakes;
 mod others;
 mod packets;
 mod patterns;
+mod plugins;
 mod possible;
 mod sets;
 mod tables;
