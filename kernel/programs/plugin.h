@@ -19,6 +19,7 @@
 #include "judge.h"
 #include "maps.h"
 #include "show.h"
+#include "packet/hash.h"
 
 #define WL_PLUGIN_EVERY 64 /* a power of two */
 #define WL_PLUGIN_RUNS	16
@@ -104,6 +105,9 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 		return 0;
 	}
 	plugin->asked++;
+	/* Of the headers that this group chooses: it is steered later. */
+	packet->hash =
+	    wl_packet_hash(parsed, wl_choose(parsed, !!(group->flags & WL_GROUP_INNER)), wl_config.seed);
 	if (hook == WL_HOOK_XDP)
 		wl_show_xdp(ctx, packet, parsed, group->workers);
 	else

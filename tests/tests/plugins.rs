@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use wirelane::Record;
 use wirelane::rules::RuleSet;
 use wirelane_tests::frames::{ethernet, replay, udp};
 use wirelane_tests::numbers::{column, last_of, number_of, send, wirelane};
@@ -82,14 +83,15 @@ fn fate(port: u64) -> Fate {
 }
 
 /// The note of the first plug-in that matches, in the order in which they were named: `number` leaves the number, `even`
-/// more than there is room for.
-fn is_noted(port: u64, note: Option<&[u8]>) -> bool {
-    match (port % 8, note) {
+/// the flow hash, and more than there is room for.
+fn is_noted(port: u64, record: &Record<'_>) -> bool {
+    let hash = record.header().hash & 0x7fff_ffff;
+    match (port % 8, record.note()) {
         (1..=4, Some(note)) => {
             let number = <[u8; 4]>::try_from(note).map(u32::from_be_bytes);
             number.is_ok_and(|number| u64::from(number) % 256 == port)
         }
-        (0 | 6, Some(note)) => note.iter().copied().eq(0..32),
+        (0 | 6, Some(note)) => note.iter().copied().eq(hash.to_be_bytes().into_iter().chain(4..32)),
         (5 | 7, None) => true,
         _ => false,
     }
@@ -122,7 +124,7 @@ fn records_say_what_plug_ins_say() {
             *got.entry(port).or_default() += 1;
             let case = format!("{hook:?} port {port}");
             assert_eq!(record.digest().is_some(), fate(port) == Fate::Digest, "{case}");
-            assert!(is_noted(port, record.note()), "{case}: {:?}", record.note());
+            assert!(is_noted(port, record), "{case}: {:?}", record.note());
             // Whoever asks plug-ins has the payload searched too.
             let said = (record.tag(), record.patterns().collect::<Vec<u32>>(), record.has_more_patterns());
             assert_eq!(said, ((port < 128).then_some(9), vec![900], false), "{case}");
@@ -291,7 +293,7 @@ fn plug_ins_harm_nobody_else() {
         seen += column(&interval, "analysed") + column(&interval, "absorbed");
     }
     let listed = ask(&lab, &slow, &["list"]).lines.join("\n");
-    assert!(listed.contains("plug-in slow: switched off in 1 lanes, as it was too slow"), "{listed}");
+    assert!(listed.contains("plug-in slow: switched off in 1 lane, as it was too slow"), "{listed}");
     let slow = slow.terminate(LIMIT).unwrap();
     assert!(
         slow.stderr.contains("the plug-in slow is too slow") && slow.stderr.contains("--plugin-budget"),
@@ -410,15 +412,16 @@ fn the_example_finds_tunnels_through_dns() {
     }
 }
 
-/// The README's command makes what was tested above: the same instructions.
+/// The README's command makes what was tested above: the same instructions. And what the README of all shows can be
+/// compiled.
 #[test]
-fn the_example_is_compiled_as_its_readme_says() {
+fn the_examples_are_compiled_as_the_readmes_say() {
     let clang = ["clang-19", "clang"].into_iter().find_map(|name| {
         let path = String::from_utf8(Command::new("which").arg(name).output().ok()?.stdout).ok()?;
         (!path.trim().is_empty()).then(|| path.trim().to_owned())
     });
     let Some(clang) = clang else {
-        println!("left out: the_example_is_compiled_as_its_readme_says (no clang)");
+        println!("left out: the_examples_are_compiled_as_the_readmes_say (no clang)");
         return;
     };
     let (root, folder) = (repository(), tempfile::tempdir().unwrap());
@@ -430,12 +433,23 @@ fn the_example_is_compiled_as_its_readme_says() {
     let [command] = commands[..] else { panic!("{commands:?}") };
     let source = fs::read_to_string(root.join("examples/plugins/dns.bpf.c")).unwrap();
     assert!(source.contains(&format!(" *\t{command}\n")), "dns.bpf.c does not say '{command}'");
-    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
-    let output = Command::new(clang).args(words).current_dir(&folder).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    let compile = |command: &str| {
+        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+        let output = Command::new(&clang).args(words).current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    compile(command);
     let made = fs::read(folder.path().join("dns.bpf.o")).unwrap();
     let (made, tested) = (code(&made), code(program_object("dns").unwrap()));
     assert!(!made.is_empty() && made == tested, "other code than the tests'");
+
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let mut blocks = readme.split("```c\n").filter_map(|rest| rest.split("```").next());
+    let source = blocks.find(|block| block.contains("<wirelane/plugin.h>")).unwrap();
+    fs::write(folder.path().join("quic.bpf.c"), source).unwrap();
+    let mut commands = readme.lines().filter_map(|line| line.strip_prefix("$ "));
+    let command = commands.find(|line| line.ends_with("-c quic.bpf.c -o quic.bpf.o")).unwrap();
+    compile(&command.replace("/usr/local/include", "include"));
 }
 
 /// The instructions of an object.

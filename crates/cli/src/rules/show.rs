@@ -278,8 +278,9 @@ fn of_plugin(plugin: &PluginLine) -> String {
     text += "\n";
     if plugin.off > 0 {
         text += &format!(
-            "plug-in {name}: switched off in {} lanes, as it was too slow; not asked about {} packets\n",
+            "plug-in {name}: switched off in {} lane{}, as it was too slow; not asked about {} packets\n",
             plugin.off,
+            if plugin.off == 1 { "" } else { "s" },
             amount(plugin.refused)
         );
     }
