@@ -393,7 +393,7 @@ fn the_example_finds_tunnels_through_dns() {
         replay(&lab, folder.path(), &frames, TIMES).unwrap();
         let mut notes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         drain(&capture, &mut worker, TIMES * frames.len() as u64, |record| {
-            assert_eq!((record.tag(), record.rule()), (Some(53), Some(10)));
+            assert_eq!((record.tag(), record.rule(), record.patterns().count()), (Some(53), Some(10), 0));
             *notes.entry(record.note().unwrap().to_vec()).or_default() += 1;
         });
         drop(worker);

@@ -331,3 +331,47 @@ impl<'a> Iterator for Batch<'a> {
         Some(record.said(said.tag, said.found).noted(said.note))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: u16 = flags::TAGGED | flags::FOUND;
+
+    /// A tag, patterns, and a note of so many bytes, as the program writes them.
+    fn behind(first: u32, length: u32) -> Vec<u8> {
+        let words = [7, 0, first, 12, 0, FOUND_MORE, length, 0].into_iter().chain(100..108);
+        words.flat_map(u32::to_ne_bytes).collect()
+    }
+
+    #[test]
+    fn a_note_stands_behind_the_patterns_where_these_say_so() {
+        let end = behind(11 | FOUND_NOTE, 5);
+        let said = said_of(BOTH, &end).unwrap();
+        assert_eq!((said.tag, said.size), (Some(7), 64));
+        assert_eq!(said.note, Some(&end[32..37]));
+        assert_eq!(said.found.map(|found| &found[..]), Some(&end[8..24]));
+        // What follows is the next record's then.
+        let without = behind(11, 5);
+        let said = said_of(BOTH, &without).unwrap();
+        assert_eq!((said.tag, said.note, said.size), (Some(7), None, 24));
+        // Patterns alone, and a tag alone.
+        let said = said_of(flags::FOUND, &end[8..]).unwrap();
+        assert_eq!((said.tag, said.note, said.size), (None, Some(&end[32..37]), 56));
+        let said = said_of(flags::TAGGED, &end).unwrap();
+        assert_eq!((said.tag, said.found.is_none(), said.size), (Some(7), true, 8));
+        let all = behind(FOUND_NOTE, NOTE as u32);
+        assert_eq!(said_of(BOTH, &all).unwrap().note, Some(&all[32..64]));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_damage() {
+        let end = behind(11 | FOUND_NOTE, 5);
+        for length in 0..end.len() {
+            assert!(said_of(BOTH, &end[..length]).is_none(), "{length} bytes");
+        }
+        for length in [NOTE as u32 + 1, u32::MAX] {
+            assert!(said_of(BOTH, &behind(FOUND_NOTE, length)).is_none(), "a note of {length} bytes");
+        }
+    }
+}
