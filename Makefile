@@ -42,10 +42,11 @@ bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter
 	@scripts/setup bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
-install: ## install program, manual pages, completions, header to PREFIX (/usr/local)
+install: ## install program, manual pages, completions, headers to PREFIX (/usr/local)
 	@test -x $(BINARY) || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
-	install -D -m 644 include/wirelane/steer.h $(DESTDIR)$(PREFIX)/include/wirelane/steer.h
+	install -d $(DESTDIR)$(PREFIX)/include/wirelane
+	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) man --dir $(SHARE)/man/man1

@@ -128,7 +128,8 @@ static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule
 		wl_search_walk(env, work, 1);
 		wl_search_next(work);
 	}
-	wl_search_count(set->search_slot < env->count_count ? &env->counts[set->search_slot] : NULL, work);
+	wl_search_count(set->search_slot < env->count_count ? &env->counts[set->search_slot] : NULL, set,
+			work);
 }
 
 void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,

@@ -1,5 +1,5 @@
-//! Compiles the steering programs of the tests (`tests/programs/`) and of the examples (`examples/steering/`) to BPF,
-//! into the test programs: the machines that these run on need no compiler.
+//! Compiles the steering programs and plug-ins of the tests (`tests/programs/`) and of the examples (`examples/steering/`,
+//! `examples/plugins/`) to BPF, into the test programs: the machines that these run on need no compiler.
 
 use std::env;
 use std::fmt::Write as _;
@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Built with options of their own: name, source, options.
-const VARIANTS: [(&str, &str, &[&str]); 8] = [
+const VARIANTS: [(&str, &str, &[&str]); 11] = [
     ("constant_0", "constant", &["-DWORKER=0"]),
     ("constant_1", "constant", &["-DWORKER=1"]),
     ("constant_2", "constant", &["-DWORKER=2"]),
     ("constant_3", "constant", &["-DWORKER=3"]),
     ("constant_4", "constant", &["-DWORKER=4"]),
+    ("plugin_0", "plugin_constant", &["-DNUMBER=0"]),
+    ("plugin_1", "plugin_constant", &["-DNUMBER=1"]),
+    ("plugin_2", "plugin_constant", &["-DNUMBER=2"]),
     ("without_types", "number", &["-g0"]),
     ("other_byte_order", "number", &["-target", OTHER_BYTE_ORDER]),
     ("other_machine", "number", &["-target", "x86_64-linux-gnu"]),
@@ -42,11 +45,12 @@ fn main() {
         assert!(status.success(), "{} could not be compiled to BPF", source.display());
         names.push(name.to_owned());
     };
-    for folder in [root.join("tests/programs"), root.join("examples/steering")] {
+    for folder in ["tests/programs", "examples/steering", "examples/plugins"] {
+        let folder = root.join(folder);
         println!("cargo:rerun-if-changed={}", folder.display());
         for (name, source) in sources(&folder) {
             let variants: Vec<_> = VARIANTS.iter().filter(|(_, of, _)| *of == name).collect();
-            if name != "constant" {
+            if !name.ends_with("constant") {
                 compile(&name, &source, &[]);
             }
             for (name, _, options) in variants {

@@ -74,6 +74,21 @@ static __always_inline int wl_rule_chooses(const struct wl_parsed *parsed, const
 	return !((__u64)wl_hash_finish(value) * sample >> 32);
 }
 
+/* What the first plug-in of a rule says that matches. */
+static __always_inline __u32 wl_rule_plugin_says(const struct wl_rule *rule, const struct wl_rule_work *work)
+{
+	__u32 said = wl_rule_fresh(work->search.said), i, place, verdict;
+
+	for (i = 0; i < WL_RULE_PLUGINS; i++) {
+		place = rule->plugin[i];
+		verdict = place ? said >> 8 * ((place - 1) & (WL_RULE_PLUGINS - 1)) & 0xff : 0;
+		if (verdict)
+			return verdict;
+	}
+	/* Cannot be: the rule asks for one of them. */
+	return WL_VERDICT_PASS;
+}
+
 /* Carries out what a rule says, or does not as sampling has it. Whether later rules are looked at. */
 static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct wl_parsed *parsed,
 					 const struct wl_ip *chosen, __u32 id, __u32 verdict, __u32 flags,
@@ -260,8 +275,11 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 				       struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 				       const struct wl_ip *chosen, struct wl_rule_work *work)
 {
+	__u32 verdict = rule->verdict;
 	int goes_on;
 
+	if (verdict == WL_VERDICT_PLUGIN)
+		verdict = wl_rule_plugin_says(rule, work);
 	/* The lane's own: others only read them. */
 	if (counts) {
 		if (!wl_rule_fresh(counts->packets))
@@ -270,7 +288,7 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 		wl_rule_fresh(counts->bytes) += work->facts.wire_len;
 		wl_rule_fresh(counts->packets)++;
 	}
-	goes_on = wl_rule_apply(work, parsed, chosen, rule->id, rule->verdict, rule->flags, rule->truncate,
+	goes_on = wl_rule_apply(work, parsed, chosen, rule->id, verdict, rule->flags, rule->truncate,
 				rule->sample, rule->tag, rule->mirror, rule->to);
 	if (rule->flags & WL_RULE_INSERT && wl_rule_fresh(work->acts))
 		wl_rules_make(env, rule, counts, parsed, chosen, work);
@@ -294,7 +312,8 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 	__u64 live, bits;
 
 	if (wl_rule_fresh(work->search.phase) == WL_SEARCH_DONE) {
-		from = wl_rule_step(env, set->dims[WL_DIM_PAYLOAD].root, work->search.held);
+		from = wl_rule_step(env, set->dims[WL_DIM_PAYLOAD].root,
+				    wl_rule_fresh(work->search.held) | wl_rule_fresh(work->search.matched));
 		work->of[WL_DIM_PAYLOAD] = from ^ WL_RULE_LEAF;
 	} else {
 		if (!wl_rules_classify(env, set, parsed, chosen, work))

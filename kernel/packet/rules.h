@@ -39,8 +39,8 @@
  * One dimension is met last, and seldom: the payload (WL_DIM_PAYLOAD), which has to be searched for patterns
  * first (search.h). Its classes do not choose the words that are looked at, and it is no clause's home. Only
  * where the first clause that is left asks about it (the class wl_rule_field.absent has all that do) is the
- * packet searched, once; then its class is ANDed to the others. So a packet is not searched that a rule
- *before has decided about, or that no such rule would fit anyway.
+ * packet searched, once, and plug-ins are asked; then its class is ANDed to the others. So a packet is not
+ * searched that a rule before has decided about, or that no such rule would fit anyway.
  *
  * Rust mirrors the structs in crates/datapath/src/rules.rs; a test holds the two together.
  */
@@ -56,10 +56,11 @@
 #define WL_RULE_LEAF	 0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	 2	     /* of a group, of which one is in use */
 #define WL_RULE_MEMBERS	 8	     /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
-#define WL_RULE_PATTERNS 8	     /* names of patterns, the same way: bits of WL_DIM_PAYLOAD */
-#define WL_RULE_NO_VLAN	 0x1000	     /* the VLAN of a packet without a tag */
-#define WL_RULE_NO_LIMIT 0	     /* wl_rule.truncate, wl_precise.truncate: the packet is not truncated */
-#define WL_EXITS	 8	     /* devices that a group's rules may send packets to: bits of a mask */
+#define WL_RULE_PATTERNS 8	/* names of patterns, and plug-ins, the same way: bits of WL_DIM_PAYLOAD */
+#define WL_RULE_PLUGINS	 4	/* users' functions that an instance has places for (plugin.h) */
+#define WL_RULE_NO_VLAN	 0x1000 /* the VLAN of a packet without a tag */
+#define WL_RULE_NO_LIMIT 0	/* wl_rule.truncate, wl_precise.truncate: the packet is not truncated */
+#define WL_EXITS	 8	/* devices that a group's rules may send packets to: bits of a mask */
 
 /*
  * The dimensions. What is taken of the packet is walked from its most significant byte on, and is absent
@@ -80,7 +81,8 @@ enum wl_rule_dim {
 	WL_DIM_ETHERTYPE = 11,	/* 2 bytes: wl_parsed.eth_type; absent where that is 0 */
 	WL_DIM_ICMP_TYPE = 12,	/* 1 byte; absent without WL_IP_ICMP */
 	WL_DIM_SETS = 13,	/* 1 byte: bit per test of wl_rule_set.member that holds; never absent */
-	WL_DIM_PAYLOAD = 14,	/* 1 byte: bit per name of which a pattern was found; never absent */
+	WL_DIM_PAYLOAD = 14,	/* 1 byte: bit per name of which a pattern was found, and per plug-in that
+				   matches; never absent */
 	WL_RULE_DIMS_USED = 15, /* those behind are room for more */
 	WL_RULE_DIMS = 16,
 };
@@ -182,7 +184,9 @@ enum wl_rule_verdict {
 	WL_VERDICT_ABSORB = 3,	 /* counted by the rule, and no more: `absorbed` in the ledger */
 	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
 	WL_VERDICT_REDIRECT = 5, /* sent to the exit `to`, not to the host: `absorbed` in the ledger */
-	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first (never the last word) */
+	WL_VERDICT_PLUGIN = 6,	 /* what the first of wl_rule.plugin says that matches: one of the above */
+	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first, and plug-ins asked
+				    (never the last word) */
 };
 
 /* wl_rule.flags and wl_precise.flags */
@@ -205,11 +209,12 @@ struct wl_rule {
 	__u32 insert_shape; /* WL_SHAPE_*: one of the set's */
 	__u32 insert_idle_s;
 	__u32 insert_hard_s;
-	__u8 insert_verdict; /* of the precise rule that is made */
-	__u8 insert_flags;   /* WL_RULE_* of it: CONTINUE and TAG (with this rule's tag) */
-	__u8 mirror;	     /* bit per exit: a copy is sent there */
-	__u8 to;	     /* WL_VERDICT_REDIRECT: the bit of the exit; else 0 */
-	__u8 pad[24];
+	__u8 insert_verdict;	      /* of the precise rule that is made */
+	__u8 insert_flags;	      /* WL_RULE_* of it: CONTINUE and TAG (with this rule's tag) */
+	__u8 mirror;		      /* bit per exit: a copy is sent there */
+	__u8 to;		      /* WL_VERDICT_REDIRECT: the bit of the exit; else 0 */
+	__u8 plugin[WL_RULE_PLUGINS]; /* WL_VERDICT_PLUGIN: places, from 1 on, in order; 0 behind the last */
+	__u8 pad[20];
 };
 
 /* Where the walk of a dimension begins. */
@@ -249,8 +254,9 @@ struct wl_rule_set {
 	__u8 member[WL_RULE_MEMBERS]; /* WL_MEMBER_*; 0 behind the last test */
 	__u32 search_root[2]; /* the state in which a search begins: for bytes as they are, and for letters of
 				 either case */
-	__u32 search_reach;   /* no pattern counts that ends behind so many bytes */
-	__u32 pad;
+	__u32 search_reach;   /* no pattern counts that ends behind so many bytes; 0: there are none */
+	__u8 plugin[WL_RULE_PLUGINS]; /* by place: the bit of WL_DIM_PAYLOAD that the plug-in there sets; 0:
+					 it is not asked */
 };
 
 /*
@@ -350,13 +356,17 @@ struct wl_search {
 	__u32 left;	/* bytes from there on that are still to be searched */
 	__u32 at;	/* bytes of the payload that have been */
 	__u32 length;	/* of the block */
-	__u32 held;	/* the byte of WL_DIM_PAYLOAD */
+	__u32 held;	/* the byte of WL_DIM_PAYLOAD, as far as patterns go */
 	__u32 outputs;	/* that were looked at */
+	__u32 asks;	/* bit per place of a plug-in that is to be asked */
+	__u32 matched;	/* the byte of WL_DIM_PAYLOAD, as far as plug-ins go */
+	__u32 said;	/* by place, 8 bits each: the plug-in's verdict; 0: it does not match */
+	__u32 unasked;	/* 1: one was not asked, as it has been switched off */
+	__u32 noted;	/* 1: one has left a note */
 	__u32 state[2]; /* by wl_rule_set.search_root */
 	__u32 gates;	/* that are open */
 	__u32 kept;	/* gates, see wl_search_output */
 	__u32 since;	/* bytes of the payload before the last one that was opened */
-	__u32 pad;
 	__u8 block[WL_SEARCH_BLOCK];
 };
 

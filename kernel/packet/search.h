@@ -25,7 +25,7 @@
  *	wl_search_begin(set, parsed, chosen, work)
  *	while work->search.left is not 0: a block of at most so many bytes, from work->search.from on; then
  *		wl_search_walk(env, work, 0), wl_search_walk(env, work, 1), wl_search_next(work)
- *	wl_search_count(counts, work)
+ *	wl_search_count(counts, set, work)
  *
  * Whoever includes this file first defines what classify.h needs, and:
  *
@@ -62,6 +62,10 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 	wl_rule_fresh(search->kept) = 0;
 	wl_rule_fresh(search->since) = 0;
 	wl_rule_fresh(search->outputs) = 0;
+	wl_rule_fresh(search->matched) = 0;
+	wl_rule_fresh(search->said) = 0;
+	wl_rule_fresh(search->unasked) = 0;
+	wl_rule_fresh(search->noted) = 0;
 	wl_rule_fresh(search->state[0]) = set->search_root[0];
 	wl_rule_fresh(search->state[1]) = set->search_root[1];
 	if (!set->search_reach)
@@ -210,13 +214,15 @@ static __always_inline void wl_search_next(struct wl_rule_work *work)
 }
 
 /*
- * The payload has been searched. `counts`, or NULL: packets and bytes that were; `inserted` are those packets
- * in which something was found, `refused` those of which not all was searched.
+ * The payload has been searched. `counts`, or NULL: packets and bytes that were, unless the set has no
+ * patterns but plug-ins only; `inserted` are those packets in which something was found, `refused` those of
+ * which not all was searched.
  */
-static __always_inline void wl_search_count(struct wl_rule_counts *counts, struct wl_rule_work *work)
+static __always_inline void wl_search_count(struct wl_rule_counts *counts, const struct wl_rule_set *set,
+					    struct wl_rule_work *work)
 {
 	wl_rule_fresh(work->search.phase) = WL_SEARCH_DONE;
-	if (!counts)
+	if (!counts || !set->search_reach)
 		return;
 	if (!wl_rule_fresh(counts->packets))
 		wl_rule_fresh(counts->first_ns) = work->facts.now_ns;

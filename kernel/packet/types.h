@@ -77,8 +77,8 @@ enum wl_tunnel {
 #define WL_REC_HW_CLOCK	     0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
 #define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one reading for all packets that were handled in one go */
 #define WL_REC_TAGGED	     0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
-#define WL_REC_FOUND	     0x4000 /* patterns were found in the payload: struct wl_found follows that */
-#define WL_REC_HALF_SEARCHED 0x8000 /* not all of the payload was searched that should have been */
+#define WL_REC_FOUND	     0x4000 /* patterns were found, or there is a note: struct wl_found follows that */
+#define WL_REC_HALF_SEARCHED 0x8000 /* not all was searched or asked that should have been */
 
 /* One network layer with its transport header. 72 bytes. */
 struct wl_ip {
@@ -137,7 +137,7 @@ enum wl_record_kind {
 
 /*
  * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that what follows (struct
- * wl_tail, struct wl_found, or the next record) starts at a multiple of 8.
+ * wl_tail, struct wl_found, struct wl_note, or the next record) starts at a multiple of 8.
  */
 struct wl_record {
 	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in file and packet */
@@ -167,6 +167,16 @@ struct wl_tail {
 struct wl_found {
 	__u32 id[4]; /* of patterns, as they were found; 0 behind the last. The last has WL_FOUND_MORE if more
 			were */
+};
+
+/* Of the first id: struct wl_note follows. */
+#define WL_FOUND_NOTE 0x80000000u
+
+/* With WL_FOUND_NOTE: behind the patterns, which may be none then, and part of the record. */
+struct wl_note {
+	__u32 len; /* of bytes[], from 1 on */
+	__u32 pad;
+	__u8 bytes[32];
 };
 
 #define WL_FOUND_MORE	 0x80000000u

@@ -27,7 +27,8 @@ struct wl_packet {
 	__u32 truncate; /* bytes of the packet in the record; 0: all */
 	__u32 tagged;	/* 1: `tag` goes into the record */
 	__u32 tag;
-	__u32 found;   /* bytes of struct wl_found in the record */
+	__u32 found;   /* bytes of struct wl_found, and of struct wl_note, in the record */
+	__u32 asks;    /* bit per place of a plug-in that is to be asked */
 	__u32 half;    /* WL_REC_HALF_SEARCHED, or 0 */
 	__u32 digest;  /* 1: the record is a digest */
 	__u16 exits;   /* bit per exit: where the group at hand sends the packet */

@@ -12,7 +12,9 @@
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
  *                A program looks at those of groups that are device-wide
- *   wl_programs  per steering program: the object that its user brought, for those who join later (inner map)
+ *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
+ *                join later (inner map)
+ *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
  *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
  *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
  *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
@@ -37,16 +39,17 @@
 #include "packet/rules.h"
 #include "packet/steer.h"
 #include "packet/types.h"
+#include "../../include/wirelane/plugin.h"
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 10
+#define WL_INTERFACE_VERSION 11
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
 #define WL_MAX_QUEUES	     256 /* of one device */
 #define WL_MAX_CPUS	     1024
-#define WL_MAX_PROGRAMS	     4 /* steering programs of one instance */
+#define WL_MAX_PROGRAMS	     4 /* steering programs of one instance; and plug-ins: WL_RULE_PLUGINS */
 
 /* Bytes of one element of a map in wl_programs. */
 #define WL_PROGRAM_PART 4096
@@ -94,6 +97,8 @@ struct wl_group {
 	__u64 joined_ns;     /* CLOCK_MONOTONIC */
 	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
 	__u32 shed_high;
+	__u32 plugins;		   /* bit per place of a plug-in that is its own (plugin.h) */
+	__u32 plugin_budget;	   /* nanoseconds that one may take on the average */
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
 
@@ -167,6 +172,23 @@ struct wl_exits {
 	__u64 unsent[WL_EXITS]; /* that it did not: the device is gone or down, or there was no room */
 };
 
+/* What a plug-in has done for a group, in one lane. Two cache lines. */
+struct wl_plugin {
+	__u64 asked;   /* packets that it was asked about */
+	__u64 matched; /* of these */
+	__u64 refused; /* packets that it would have been asked about, had it not been switched off */
+	__u64 timed;   /* of its runs */
+	__u64 ns;      /* that these took */
+	__u64 off;     /* 1: it has been switched off */
+	__u64 part_ns; /* of the average at hand (plugin.h) */
+	__u64 parts;
+	__u64 counters[PLUGIN_MOST_COUNTERS]; /* its own */
+};
+
+struct wl_plugins {
+	struct wl_plugin of[WL_RULE_PLUGINS];
+};
+
 #define WL_AWAKE (~0ULL)
 
 /* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
@@ -196,9 +218,12 @@ struct wl_lane {
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
 	__u64 exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of the groups in wl_packet.senders */
-	struct steer_packet steer;		    /* what a steering program is shown */
+	struct wirelane_packet shown;		    /* what users' functions are shown (show.h) */
+	struct plugin_answer answer;		    /* of a plug-in */
+	struct wl_note note;			    /* of the first that left one */
 	__u64 sending;				    /* 1: packets are being sent (send.h) */
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
+	__u64 pad3[4];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
@@ -212,6 +237,7 @@ struct wl_config {
 	__u32 batches;	/* 1: the kernel lets programs tell batches apart (clock.h) */
 	__u32 never;	/* 0, which the verifier knows (room.h) */
 	__u32 programs; /* 1: steering programs are linked in (program.h) */
+	__u32 plugins;	/* 1: plug-ins are (plugin.h) */
 };
 
 #endif

@@ -120,8 +120,8 @@ __noinline int wl_search_skb(struct __sk_buff *ctx, struct wl_packet *packet, __
 
 /*
  * The verdict of a group's rules, whose number is `target`; what goes into the record is in *packet. Needs no
- * context, so that all hooks share it: WL_VERDICT_SEARCH has the caller search the payload, and call this
- * again. WL_VERDICT_NONE: the set is not there, which cannot be.
+ * context, so that all hooks share it: WL_VERDICT_SEARCH has the caller search the payload, ask the plug-ins
+ * in packet->asks, and call this again. WL_VERDICT_NONE: the set is not there, which cannot be.
  */
 __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 {
@@ -147,6 +147,13 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	packet->tag = work->judged.tag;
 	packet->found = wl_rule_fresh(work->judged.pattern[0]) ? sizeof(struct wl_found) : 0;
 	packet->half = wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF ? WL_REC_HALF_SEARCHED : 0;
+	packet->asks = work->search.asks;
+	if (wl_config.plugins && how & WL_RULES_SEARCHED) {
+		if (wl_rule_fresh(work->search.unasked))
+			packet->half = WL_REC_HALF_SEARCHED;
+		if (wl_rule_fresh(work->search.noted))
+			packet->found = sizeof(struct wl_found) + sizeof(struct wl_note);
+	}
 	packet->exits = work->judged.exits;
 	return verdict;
 }

@@ -233,6 +233,14 @@ struct {
 	__type(value, struct wl_exits);
 } wl_exits SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_plugins);
+} wl_plugins SEC(".maps");
+
 /* The smallest ring buffer there is: 64 KiB is a multiple of every page size. */
 struct wl_bell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -265,7 +273,7 @@ struct wl_program_map {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WL_MAX_PROGRAMS);
+	__uint(max_entries, WL_MAX_PROGRAMS + WL_RULE_PLUGINS);
 	__type(key, __u32);
 	__array(values, struct wl_program_map);
 } wl_programs SEC(".maps");

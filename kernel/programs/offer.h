@@ -13,6 +13,7 @@
 #include "judge.h"
 #include "load.h"
 #include "maps.h"
+#include "plugin.h"
 #include "program.h"
 #include "ring.h"
 #include "send.h"
@@ -85,6 +86,30 @@ static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
 	return (struct wl_found *)(room + at);
 }
 
+/* The same of a plug-in's note. */
+static __always_inline struct wl_note *wl_note_at(__u8 *room, __u32 at)
+{
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_note))
+		return 0;
+	return (struct wl_note *)(room + at);
+}
+
+/* Writes it. */
+__noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
+{
+	struct wl_lane *lane;
+	__u32 key;
+
+	if (!packet || !note)
+		return 0;
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	if (lane)
+		__builtin_memcpy(note, &lane->note, sizeof(*note));
+	return 0;
+}
+
 /* Writes them. */
 __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 {
@@ -102,6 +127,8 @@ __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 		found->id[i] = work->judged.pattern[i];
 	if (work->judged.flags & WL_JUDGED_FOUND)
 		found->id[WL_SEARCH_FOUND - 1] |= WL_FOUND_MORE;
+	if (packet->found > sizeof(struct wl_found))
+		found->id[0] |= WL_FOUND_NOTE;
 	return 0;
 }
 
@@ -137,6 +164,9 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
+	/* The longest record has room for what rules say, but not for a note beside. */
+	if (packet->found > sizeof(struct wl_found) && cap_len > WL_MAX_SNAP - sizeof(struct wl_note))
+		cap_len = WL_MAX_SNAP - sizeof(struct wl_note);
 	if (packet->digest)
 		cap_len = sizeof(*chosen);
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
@@ -187,6 +217,14 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			wl_put_found((struct wl_packet *)packet, found);
 			record->flags |= WL_REC_FOUND;
 			size += sizeof(*found);
+		}
+		if (wl_config.plugins && packet->found > sizeof(*found)) {
+			struct wl_note *note = wl_note_at(room, size);
+
+			if (note) {
+				wl_put_note((struct wl_packet *)packet, note);
+				size += sizeof(*note);
+			}
 		}
 	}
 	ring->delivered++;
@@ -275,8 +313,8 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
  * the packet does not go.
  */
 static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					  struct wl_group *group, struct wl_tally *tally, __u32 g,
-					  __u32 *goes)
+					  struct wl_parsed *parsed, struct wl_group *group,
+					  struct wl_tally *tally, __u32 g, __u32 *goes)
 {
 	/* Once: its owner may change it meanwhile. */
 	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
@@ -297,6 +335,8 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 			wl_search_xdp(ctx, packet, target);
 		else
 			wl_search_skb(ctx, packet, target);
+		if (wl_config.plugins)
+			wl_plugins_ask(ctx, hook, packet, parsed, target);
 		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
 	}
 	if (hook == WL_HOOK_SKB && packet->exits)
@@ -346,7 +386,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			return 0;
 		}
 	}
-	if (!wl_rules_pass(ctx, hook, packet, group, tally, g, &goes))
+	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
 		return goes;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);

@@ -254,11 +254,17 @@ __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *w
 	return 0;
 }
 
-/* The lane's payload is to be searched. */
+/* The lane's payload is to be searched, and plug-ins are to be asked. */
 __noinline int wl_rules_search(struct wl_rule_set *set, struct wl_parsed *parsed, struct wl_rule_work *work)
 {
-	if (set && parsed && work)
-		wl_search_begin(set, parsed, wl_rule_headers(work, parsed), work);
+	__u32 asks = 0, place;
+
+	if (!set || !parsed || !work)
+		return 0;
+	for (place = 0; place < WL_RULE_PLUGINS; place++)
+		asks |= !!set->plugin[place] << place;
+	wl_rule_fresh(work->search.asks) = asks;
+	wl_search_begin(set, parsed, wl_rule_headers(work, parsed), work);
 	return 0;
 }
 
@@ -271,7 +277,7 @@ __noinline int wl_rules_searched(struct wl_rule_set *set, struct wl_rule_work *w
 	if (!set || !work || !counts)
 		return 0;
 	key = wl_rule_fresh(work->first_count) + set->search_slot;
-	wl_search_count(bpf_map_lookup_elem(counts, &key), work);
+	wl_search_count(bpf_map_lookup_elem(counts, &key), set, work);
 	return 0;
 }
 

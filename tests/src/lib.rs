@@ -4,12 +4,13 @@
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
+//! frames     frames that tests make up, sent
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
-//! programs   steering programs, compiled
+//! programs   steering programs and plug-ins, compiled
 //! ruled      captures by rules, by everything that judges
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
@@ -20,6 +21,7 @@
 mod bpf;
 mod child;
 mod foreign;
+pub mod frames;
 mod kernel;
 mod lab;
 pub mod numbers;
@@ -37,7 +39,7 @@ pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
-pub use programs::{steering_file, steering_object, tag_beside};
+pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run};
 
 /// Whether a test that needs root may run. Call it first, and return where it says no.

@@ -1,5 +1,5 @@
-//! Steering programs: those of `tests/programs/` and `examples/steering/`, compiled when the tests were built; and what
-//! else they need of BPF.
+//! Steering programs and plug-ins: those of `tests/programs/` and `examples/`, compiled when the tests were built; and
+//! what else they need of BPF.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -17,20 +17,20 @@ static OBJECTS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/programs.
 ///
 /// # Errors
 /// Where there is no such program.
-pub fn steering_object(name: &str) -> Result<&'static [u8]> {
+pub fn program_object(name: &str) -> Result<&'static [u8]> {
     let found = OBJECTS.iter().find(|(other, _)| *other == name);
-    found.map(|(_, bytes)| *bytes).with_context(|| format!("there is no steering program {name}"))
+    found.map(|(_, bytes)| *bytes).with_context(|| format!("there is no program {name}"))
 }
 
 /// Writes a program's object file into a folder, and gives its path.
 ///
 /// # Errors
 /// Where there is no such program, or it cannot be written.
-pub fn steering_file(folder: &Path, name: &str) -> Result<PathBuf> {
+pub fn program_file(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.bpf.o"));
     // Not written anew while somebody reads it.
     if !path.exists() {
-        fs::write(&path, steering_object(name)?).with_context(|| path.display().to_string())?;
+        fs::write(&path, program_object(name)?).with_context(|| path.display().to_string())?;
     }
     Ok(path)
 }
@@ -43,7 +43,7 @@ pub fn steering_file(folder: &Path, name: &str) -> Result<PathBuf> {
 pub fn tag_beside(lab: &Lab) -> Result<()> {
     let end = lab.sender();
     lab.enter(&end.namespace, || -> Result<()> {
-        let object = ObjectBuilder::default().open_memory(steering_object("push_tag")?)?.load()?;
+        let object = ObjectBuilder::default().open_memory(program_object("push_tag")?)?.load()?;
         let program = object.progs().next().context("the object has a program")?;
         let ifindex = Device::open(&end.device)?.ifindex as i32;
         let mut hook = TcHookBuilder::new(program.as_fd())

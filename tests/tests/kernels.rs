@@ -24,6 +24,8 @@ mod rules;
 mod rules_exits;
 #[path = "kernels/rules_patterns.rs"]
 mod rules_patterns;
+#[path = "kernels/rules_plugins.rs"]
+mod rules_plugins;
 #[path = "kernels/rules_sets.rs"]
 mod rules_sets;
 #[path = "kernels/rules_wide.rs"]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use object::{Object as _, ObjectSection as _};
 use wirelane_tests::numbers::{column, last_of, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, require_root, settled_bpf_objects, steering_file, steering_object,
+    Child, Lab, LabOptions, program_file, program_object, require_root, settled_bpf_objects,
 };
 use wirelane_tests::{Finished, wait_for_bpf_objects};
 
@@ -85,7 +85,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let number = steering_file(folder, "number").unwrap();
+    let number = program_file(folder, "number").unwrap();
     let (by_number, plain) = (running(&lab, Some(&number)), running(&lab, None));
     let (objects, before) = (settled_bpf_objects(), attached(&lab));
 
@@ -104,7 +104,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
         ("other_byte_order", &["byte order", compile]),
         ("other_machine", &["not of BPF", compile]),
     ] {
-        let path = steering_file(folder, name).unwrap();
+        let path = program_file(folder, name).unwrap();
         let said = assert_refused(
             &lab,
             &path,
@@ -114,7 +114,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
         assert!(said.lines().count() == 1, "{name}: {said}");
     }
 
-    let object = steering_object("number").unwrap();
+    let object = program_object("number").unwrap();
     let text = write(folder, "source.bpf.c", b"#include <wirelane/steer.h>\n");
     assert_refused(&lab, &text, &[], &["not a BPF object file", compile]);
     let empty = write(folder, "empty.bpf.o", b"");
@@ -146,7 +146,7 @@ fn what_the_verifier_refuses_is_said_with_its_words() {
     }
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let number = steering_file(folder.path(), "number").unwrap();
+    let number = program_file(folder.path(), "number").unwrap();
     let (by_number, plain) = (running(&lab, Some(&number)), running(&lab, None));
     let (objects, before) = (settled_bpf_objects(), attached(&lab));
     for (name, words) in [
@@ -155,7 +155,7 @@ fn what_the_verifier_refuses_is_said_with_its_words() {
         ("complex", &["too large. Processed", "too complex"]),
         ("stack", &["combined stack size", "stack"]),
     ] {
-        let path = steering_file(folder.path(), name).unwrap();
+        let path = program_file(folder.path(), name).unwrap();
         let parts = [path.to_str().unwrap(), "the kernel's verifier refuses it", "WIRELANE_LOG=debug"];
         let said = assert_refused(&lab, &path, &[], &parts);
         let log: Vec<&str> = said.lines().skip(1).collect();
@@ -182,7 +182,7 @@ fn a_refused_program_leaves_nothing_behind() {
     for (name, reason) in
         [("endless", "verifier refuses it"), ("undefined", "elsewhere"), ("map", "has maps")]
     {
-        let path = steering_file(folder.path(), name).unwrap();
+        let path = program_file(folder.path(), name).unwrap();
         for hook in ["native", "generic", "tc", "clsact"] {
             assert_refused(&lab, &path, &["--hook", hook], &[reason]);
             assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(10)), before, "{name}, {hook}");
@@ -200,7 +200,7 @@ fn names_are_written_out_and_not_acted_on() {
     let folder = tempfile::tempdir().unwrap();
     // A section whose name is a terminal's command.
     let (from, to) = (b"_[31mxdp", b"\x1b[31mxdp");
-    let mut object = steering_object("section").unwrap().to_vec();
+    let mut object = program_object("section").unwrap().to_vec();
     let places: Vec<usize> =
         (0..object.len() - from.len()).filter(|at| object[*at..].starts_with(from)).collect();
     assert!(!places.is_empty());
@@ -212,7 +212,7 @@ fn names_are_written_out_and_not_acted_on() {
     let said = assert_refused(&lab, &path, &[], &[&name, "\\u{1b}[31mxdp", "a program of its own"]);
     assert_eq!(said.lines().count(), 1, "{said}");
     // And the name of a function that is nowhere.
-    let mut object = steering_object("undefined").unwrap().to_vec();
+    let mut object = program_object("undefined").unwrap().to_vec();
     let from = b"elsewhere\0";
     for at in 0..object.len() - from.len() {
         if object[at..].starts_with(from) {
@@ -235,7 +235,7 @@ fn other_engines_and_other_steering_refuse_a_program() {
     }
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let program = steering_file(folder.path(), "number").unwrap();
+    let program = program_file(folder.path(), "number").unwrap();
     for options in [["--engine", "packet"].as_slice(), &["--engine", "xsk", "--take"]] {
         let parts = ["--steering-program", &format!("engine {}", options[1]), "--engine ring"];
         assert_refused(&lab, &program, options, &parts);

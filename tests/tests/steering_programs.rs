@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use wirelane::{Builder, HookChoice, Selector};
 use wirelane_tests::numbers::{column, drain, last_of, number_of, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, Signal, kernel_version, require_root, settled_bpf_objects, steering_file,
+    Child, Lab, LabOptions, Signal, kernel_version, program_file, require_root, settled_bpf_objects,
     tag_beside, wait_for_bpf_objects, wirelane_binary,
 };
 
@@ -35,7 +35,7 @@ impl Bench {
     }
 
     fn path(&self, name: &str) -> String {
-        steering_file(self.folder.path(), name).unwrap().to_str().unwrap().to_owned()
+        program_file(self.folder.path(), name).unwrap().to_str().unwrap().to_owned()
     }
 
     fn spawn(&self, options: &[&str]) -> Child {

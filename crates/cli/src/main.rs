@@ -10,6 +10,7 @@ mod packets;
 mod record;
 mod report;
 mod rights;
+mod ruled;
 mod rules;
 mod send;
 mod session;

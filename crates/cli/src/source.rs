@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::Result;
 use wirelane::confine::Work;
 use wirelane::filter::FileFilter;
-use wirelane::rules::RuleSet;
 use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, RulesRoom, Selector,
-    Steering, Watermarks, ZeroCopy,
+    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, Selector, Steering,
+    Watermarks, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
-use crate::values::{cores, rules_room, seconds, watermarks};
+use crate::ruled::RuleArgs;
+use crate::values::{cores, seconds, watermarks};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Where packets come from";
@@ -103,26 +103,8 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FILE.bpf.o", conflicts_with = "steering", help_heading = CAPTURE)]
     pub steering_program: Option<PathBuf>,
 
-    /// Rules that decide which packets are delivered, how much of them, and what is counted: a rule file in TOML
-    /// ('wirelane rules --help' has an example). While the capture runs, 'wirelane rules' changes them
-    #[arg(long, value_name = "FILE", help_heading = CAPTURE)]
-    pub rules: Option<PathBuf>,
-
-    /// Set room aside for rules that come while the capture runs, also without --rules: how many precise rules, or
-    /// any of precise=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
-    /// enough for ordinary rules; for named sets up to a quarter of the memory
-    #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_room, conflicts_with = "read", help_heading = CAPTURE)]
-    pub rules_room: Option<RulesRoom>,
-
-    /// The devices that rules may send packets to (mirror = "DEV", or action = "redirect" and to = "DEV"), at most 8 with
-    /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
-    #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
-    pub exits: Vec<String>,
-
-    /// Have the rules hold for the device: what they drop reaches neither the host nor another capture, for as long as
-    /// this one runs. The EXPRESSION only chooses what they look at. What counts passes on
-    #[arg(long, conflicts_with = "read", help_heading = CAPTURE)]
-    pub device_wide: bool,
+    #[command(flatten)]
+    pub ruled: RuleArgs,
 
     /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
     #[arg(long, help_heading = CAPTURE)]
@@ -347,7 +329,7 @@ impl SourceArgs {
             let input = FileInput::open(path)?;
             // Names are looked up with them, too.
             let filter = FileFilter::compile(expression)?;
-            let rules = self.rules.as_ref().map(|file| RuleSet::read_for(file, &[])).transpose()?;
+            let rules = self.ruled.for_file()?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
                 confinement.apply()?;
             }
@@ -404,7 +386,6 @@ impl SourceArgs {
             .congestion_control(self.congestion_control.0)
             .filter(expression)
             .take(self.take)
-            .device_wide(self.device_wide)
             .immediate(self.immediate)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
@@ -439,15 +420,7 @@ impl SourceArgs {
         if let Some(polling) = self.polling {
             builder = builder.polling(polling.polling());
         }
-        if let Some(file) = &self.rules {
-            builder = builder.rules(RuleSet::read_for(file, &self.exits)?);
-        }
-        if !self.exits.is_empty() {
-            builder = builder.exits(&self.exits);
-        }
-        if let Some(room) = self.rules_room {
-            builder = builder.rules_room(room);
-        }
+        builder = self.ruled.apply(builder)?;
         builder = builder.control(true);
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,

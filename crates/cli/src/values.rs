@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wirelane::{RulesRoom, Watermarks};
+use wirelane::Watermarks;
 
 use crate::source::{CongestionControl, CoresArg};
 
@@ -19,25 +19,6 @@ pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> 
             _ => Err("give off, on, or two percentages of a ring, the lower first, as in 50,90".into()),
         },
     }
-}
-
-/// The value of --rules-room.
-pub fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
-    let mut room = RulesRoom::default();
-    for part in text.split(',') {
-        let (name, number) = part.split_once('=').unwrap_or(("precise", part));
-        let number = number.trim().parse().ok().filter(|number| *number > 0);
-        let number = number.ok_or_else(|| format!("'{part}' has no number of at least 1"))?;
-        match name.trim() {
-            "precise" => room.precise = number,
-            "rules" => room.rules = number,
-            "nodes" => room.nodes = number,
-            "classes" => room.classes = number,
-            "sets" => room.sets = number,
-            other => return Err(format!("'{other}' is none of precise, rules, nodes, classes and sets")),
-        }
-    }
-    Ok(room)
 }
 
 /// A number of seconds, fractions down to a millisecond allowed.

@@ -3,10 +3,10 @@
 //! As in [`crate::layout`], the C header is the source and a test compares the two. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
-use crate::rules::MAX_EXITS;
+use crate::rules::{MAX_EXITS, MAX_PLUGINS};
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 10;
+pub const INTERFACE_VERSION: u32 = 11;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -23,7 +23,9 @@ pub const SEGMENT: usize = 1 << SEGMENT_SHIFT;
 pub const SLACK: usize = 128 * 1024;
 /// Most steering programs of one instance.
 pub const MAX_PROGRAMS: usize = 4;
-/// Bytes of one element of a map that holds a steering program's object.
+/// Counters that a plug-in has.
+pub const PLUGIN_COUNTERS: usize = 8;
+/// Bytes of one element of a map that holds the object of a steering program or a plug-in.
 pub const PROGRAM_PART: usize = 4096;
 /// Longest snap length.
 pub const MAX_SNAP: usize = SLACK - 64;
@@ -142,6 +144,10 @@ pub struct Group {
     pub shed_low: u32,
     /// Unread bytes of a ring from which on all packets are refused.
     pub shed_high: u32,
+    /// One bit for each place of a plug-in that is its own, below [`MAX_PLUGINS`].
+    pub plugins: u32,
+    /// Nanoseconds that one may take on the average.
+    pub plugin_budget: u32,
     /// Worker of each bucket of the flow hash.
     pub buckets: [u16; BUCKETS],
 }
@@ -216,6 +222,38 @@ pub struct Exits {
     pub sent: [u64; MAX_EXITS],
     /// Those that it did not take.
     pub unsent: [u64; MAX_EXITS],
+}
+
+/// `struct wl_plugin`: what a plug-in has done for a group, in one lane. Written by the lane.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Plugin {
+    /// Packets that it was asked about.
+    pub asked: u64,
+    /// Those that it said yes to.
+    pub matched: u64,
+    /// Packets that it would have been asked about, had it not been switched off.
+    pub refused: u64,
+    /// Runs that were timed.
+    pub timed: u64,
+    /// Nanoseconds that these took.
+    pub ns: u64,
+    /// 1: it has been switched off, as it was too slow.
+    pub off: u64,
+    #[doc(hidden)]
+    pub part_ns: u64,
+    #[doc(hidden)]
+    pub parts: u64,
+    /// Its own.
+    pub counters: [u64; PLUGIN_COUNTERS],
+}
+
+/// `struct wl_plugins`: the plug-ins of a group by their place, as one lane has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Plugins {
+    /// By place in the instance.
+    pub of: [Plugin; MAX_PLUGINS],
 }
 
 /// `struct wl_balance`: what a lane knows of an adaptive group's buckets. Written by the lane.

@@ -177,6 +177,24 @@ pub struct Found {
 /// In the last of [`Found::id`]: more patterns were found (`WL_FOUND_MORE`).
 pub const FOUND_MORE: u32 = 0x8000_0000;
 
+/// In the first of [`Found::id`]: a [`Note`] follows (`WL_FOUND_NOTE`).
+pub const FOUND_NOTE: u32 = 0x8000_0000;
+
+/// The most bytes of a [`Note`].
+pub const NOTE: usize = 32;
+
+/// What follows a [`Found`] that says so (`struct wl_note`): what a plug-in has to say of the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Note {
+    /// Bytes of `bytes` that are the note.
+    pub len: u32,
+    #[doc(hidden)]
+    pub pad: u32,
+    /// The note.
+    pub bytes: [u8; NOTE],
+}
+
 /// Bytes of a [`RecordHeader`] in a ring.
 pub const RECORD_HEADER: usize = size_of::<RecordHeader>();
 
@@ -269,9 +287,9 @@ pub mod flags {
     pub const BATCH_CLOCK: u16 = 0x1000;
     /// A tag follows the captured bytes and their padding: a [`super::Tail`] (records only).
     pub const TAGGED: u16 = 0x2000;
-    /// Patterns were found in the payload: a [`super::Found`] follows the tag, or what the tag would follow (records
+    /// Patterns were found in the payload, or a plug-in has left a note: a [`super::Found`] follows the tag, or what the tag would follow (records
     /// only).
     pub const FOUND: u16 = 0x4000;
-    /// Not all of the payload was searched that should have been (records only).
+    /// Not all of the payload was searched, or not all plug-ins were asked, that should have been (records only).
     pub const HALF_SEARCHED: u16 = 0x8000;
 }

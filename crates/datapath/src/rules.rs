@@ -31,8 +31,10 @@ pub const DIMS_USED: usize = 15;
 pub const MAX_EXITS: usize = 8;
 /// Tests of named sets, in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = 8;
-/// Names of patterns that one set of rules asks for (`WL_RULE_PATTERNS`).
+/// Names of patterns and of plug-ins that one set of rules asks for (`WL_RULE_PATTERNS`).
 pub const MAX_PATTERNS: usize = 8;
+/// Plug-ins that an instance has places for (`WL_RULE_PLUGINS`).
+pub const MAX_PLUGINS: usize = 4;
 
 /// Dimensions: fields of a packet that rules ask about (`enum wl_rule_dim`, which says what each takes).
 pub mod dim {
@@ -64,7 +66,7 @@ pub mod dim {
     pub const ICMP_TYPE: usize = 12;
     /// Tests of named sets that hold, a bit each ([`super::Set::member`]): 1 byte, never absent.
     pub const SETS: usize = 13;
-    /// Names of patterns of which one was found, a bit each: 1 byte, never absent. The payload is searched only where
+    /// Names of patterns of which one was found, and of plug-ins that match, a bit each: 1 byte, never absent. The payload is searched only where
     /// that decides something.
     pub const PAYLOAD: usize = 14;
 }
@@ -139,6 +141,8 @@ pub mod verdict {
     pub const DIGEST: u8 = 4;
     /// Sent to an exit in the place of the host: `absorbed` in the ledger.
     pub const REDIRECT: u8 = 5;
+    /// What the first of [`super::Rule::plugin`] says that matches.
+    pub const PLUGIN: u8 = 6;
 }
 
 /// Bits of [`Rule::flags`] and [`Precise::flags`].
@@ -189,8 +193,10 @@ pub struct Rule {
     pub mirror: u8,
     /// [`verdict::REDIRECT`]: the bit of the exit; else 0.
     pub to: u8,
+    /// [`verdict::PLUGIN`]: places of plug-ins, from 1, in the order in which the rule has them; 0 behind the last.
+    pub plugin: [u8; MAX_PLUGINS],
     #[doc(hidden)]
-    pub pad: [u8; 24],
+    pub pad: [u8; 20],
 }
 
 /// Where the walk of a dimension begins (`struct wl_rule_field`).
@@ -263,10 +269,10 @@ pub struct Set {
     pub member: [u8; MAX_MEMBERS],
     /// Where the automata begin ([`crate::search::Search::roots`]).
     pub search_root: [u32; 2],
-    /// No pattern counts that ends behind so many bytes of the payload.
+    /// No pattern counts that ends behind so many bytes of the payload; 0: there are none.
     pub search_reach: u32,
-    #[doc(hidden)]
-    pub pad: u32,
+    /// By place: the bit of [`dim::PAYLOAD`] that the plug-in there sets; 0: it is not asked.
+    pub plugin: [u8; MAX_PLUGINS],
 }
 
 impl Set {

@@ -4,7 +4,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
 use wirelane_datapath::layout::{
-    FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
+    FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
+    record_kind,
 };
 use wirelane_datapath::rules::{Judged, judged_flags};
 
@@ -193,17 +194,38 @@ pub(crate) const fn said_size(of: u16) -> usize {
     tail + if of & flags::FOUND != 0 { size_of::<Found>() } else { 0 }
 }
 
-/// The tag and the patterns behind the bytes of a packed record; `None`: they are not whole.
+/// What rules have said of a packed record, behind its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Behind<'a> {
+    tag: Option<u32>,
+    found: Option<&'a FoundBytes>,
+    note: Option<&'a [u8]>,
+    /// Bytes of all of it.
+    size: usize,
+}
+
+/// What lies behind the bytes of a packed record with these flags; `None`: it is not whole.
 #[cold]
-fn said_of(of: u16, mut end: &[u8]) -> Option<(Option<u32>, Option<&FoundBytes>)> {
-    let mut tag = None;
+fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
+    let (all, mut said) = (end.len(), Behind::default());
     if of & flags::TAGGED != 0 {
         let (tail, behind) = end.split_at_checked(size_of::<Tail>())?;
-        tag = tail.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        said.tag = tail.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
         end = behind;
     }
-    let found = if of & flags::FOUND != 0 { Some(end.first_chunk()?) } else { None };
-    Some((tag, found))
+    if of & flags::FOUND != 0 {
+        let (found, behind) = end.split_first_chunk::<{ size_of::<Found>() }>()?;
+        (said.found, end) = (Some(found), behind);
+        if found.first_chunk().is_some_and(|first| u32::from_ne_bytes(*first) & FOUND_NOTE != 0) {
+            let (note, behind) = end.split_first_chunk::<{ size_of::<Note>() }>()?;
+            let length = note.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length));
+            // One that is longer than its room is none that the program has written.
+            said.note = Some(note[size_of::<Note>() - NOTE..].get(..length as usize)?);
+            end = behind;
+        }
+    }
+    said.size = all - end.len();
+    Some(said)
 }
 
 /// What lies behind the header of a digest.
@@ -291,12 +313,12 @@ impl<'a> Iterator for Batch<'a> {
         }
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
         let mut size = body_size(data.len());
-        let (mut tag, mut found) = (None, None);
+        let mut said = Behind::default();
         if header.flags & (flags::TAGGED | flags::FOUND) != 0 {
-            let said = bytes.get(start + size..).and_then(|end| said_of(header.flags, end));
-            let Some(said) = said else { return self.damaged() };
-            (tag, found) = said;
-            size += said_size(header.flags);
+            let behind = bytes.get(start + size..).and_then(|end| said_of(header.flags, end));
+            let Some(behind) = behind else { return self.damaged() };
+            said = behind;
+            size += said.size;
         }
         let record = if header.kind == record_kind::DIGEST {
             let Some(digest) = digest_in(data) else { return self.damaged() };
@@ -306,6 +328,50 @@ impl<'a> Iterator for Batch<'a> {
         };
         self.progress.yielded.set(start + size);
         self.tally.count(header.queue, header.wire_len);
-        Some(record.said(tag, found))
+        Some(record.said(said.tag, said.found).noted(said.note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: u16 = flags::TAGGED | flags::FOUND;
+
+    /// A tag, patterns, and a note of so many bytes, as the program writes them.
+    fn behind(first: u32, length: u32) -> Vec<u8> {
+        let words = [7, 0, first, 12, 0, FOUND_MORE, length, 0].into_iter().chain(100..108);
+        words.flat_map(u32::to_ne_bytes).collect()
+    }
+
+    #[test]
+    fn a_note_stands_behind_the_patterns_where_these_say_so() {
+        let end = behind(11 | FOUND_NOTE, 5);
+        let said = said_of(BOTH, &end).unwrap();
+        assert_eq!((said.tag, said.size), (Some(7), 64));
+        assert_eq!(said.note, Some(&end[32..37]));
+        assert_eq!(said.found.map(|found| &found[..]), Some(&end[8..24]));
+        // What follows is the next record's then.
+        let without = behind(11, 5);
+        let said = said_of(BOTH, &without).unwrap();
+        assert_eq!((said.tag, said.note, said.size), (Some(7), None, 24));
+        // Patterns alone, and a tag alone.
+        let said = said_of(flags::FOUND, &end[8..]).unwrap();
+        assert_eq!((said.tag, said.note, said.size), (None, Some(&end[32..37]), 56));
+        let said = said_of(flags::TAGGED, &end).unwrap();
+        assert_eq!((said.tag, said.found.is_none(), said.size), (Some(7), true, 8));
+        let all = behind(FOUND_NOTE, NOTE as u32);
+        assert_eq!(said_of(BOTH, &all).unwrap().note, Some(&all[32..64]));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_damage() {
+        let end = behind(11 | FOUND_NOTE, 5);
+        for length in 0..end.len() {
+            assert!(said_of(BOTH, &end[..length]).is_none(), "{length} bytes");
+        }
+        for length in [NOTE as u32 + 1, u32::MAX] {
+            assert!(said_of(BOTH, &behind(FOUND_NOTE, length)).is_none(), "a note of {length} bytes");
+        }
     }
 }

@@ -208,6 +208,26 @@ impl Builder {
         self
     }
 
+    /// Brings a plug-in, a function of yours that rules ask by this name as a condition ([`crate::rules::Test::Plugin`]), also
+    /// rules that come while the capture runs: an object file that clang has compiled for BPF from a source that includes
+    /// `<wirelane/plugin.h>`, which says what a plug-in is given and what it may do. Up to four; a device has places for four
+    /// different ones, and groups with the same one share its place. What they have done is in
+    /// [`crate::RuleStats::plugins`]. Engine `ring` only. Default: none.
+    #[must_use]
+    pub fn plugin(mut self, name: impl Into<String>, object: impl Into<PathBuf>) -> Builder {
+        self.0.plugins.push((name.into(), object.into()));
+        self.0.rules.get_or_insert_default();
+        self
+    }
+
+    /// How many nanoseconds each plug-in may take on the average. One that takes longer is switched off in the lane (RX
+    /// queue or CPU) where it does: it matches nothing there any more. Default: 5000.
+    #[must_use]
+    pub fn plugin_budget(mut self, nanoseconds: u32) -> Builder {
+        self.0.plugin_budget = nanoseconds;
+        self
+    }
+
     /// Lets `wirelane rules` change the rules while the capture runs, where it has any: by a socket
     /// that only root and the user who starts the capture can connect to ([`crate::control`]). Default: no.
     #[must_use]

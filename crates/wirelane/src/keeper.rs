@@ -1,7 +1,7 @@
 //! The keeper: one thread of a live capture that looks after what nobody else does.
 //!
 //! A few times a second it follows the system's clock, moves load where that was asked for, clears
-//! the places of groups whose owners were killed, and looks what has become of the devices (`watch.rs`). A device
+//! the places of groups whose owners were killed, warns of plug-ins that were switched off, and looks what has become of the devices (`watch.rs`). A device
 //! that has gone ends its part of the capture.
 
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::device::{State, Watcher};
 use crate::engine::ring::group;
 use crate::engine::ring::instance::Instance;
+use crate::engine::ring::plugins;
 use crate::engine::ring::source::Shared;
 use crate::sockets;
 use crate::watch::{Ending, Watch, Whereabouts};
@@ -82,6 +83,7 @@ impl Keeper {
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
         mut controllers: Vec<Controller>,
+        plugins: Arc<plugins::Watches>,
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
@@ -92,6 +94,7 @@ impl Keeper {
                 while !sleep(&signal) {
                     clock.follow();
                     controllers.iter_mut().for_each(Controller::look);
+                    plugins.look();
                     for (device, watch) in devices.iter().zip(&mut watches) {
                         look_after(device, watch, &mut watcher);
                     }

@@ -92,7 +92,9 @@ pub use engine::file::{
 pub use error::{Error, Result};
 pub use exits::ExitLine;
 pub use headers::Headers;
-pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches};
+pub use in_force::{
+    Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
+};
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;

@@ -14,7 +14,8 @@ use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
-use crate::engine::ring::program::SteeringProgram;
+use crate::engine::ring::plugins::Watches;
+use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::exits::{self, Exit, ExitLine};
@@ -66,6 +67,7 @@ pub(crate) struct LiveCapture {
     /// Of each part, where load moves.
     moved: Vec<Arc<Moved>>,
     exits: Vec<Exit>,
+    plugins: Arc<Watches>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
 }
@@ -78,7 +80,9 @@ impl LiveCapture {
         guardian: &Arc<Guardian>,
     ) -> Result<LiveCapture> {
         device::kernel::require_bpf()?;
-        let program = settings.steering_program.as_deref().map(SteeringProgram::read).transpose()?;
+        let steering = settings.steering_program.as_deref();
+        let program = steering.map(|path| UserProgram::read(Kind::Steering, path)).transpose()?;
+        let plugins: Vec<Plugin> = settings.read_plugins()?;
         let room = ruled::room(settings)?;
         let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
         let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
@@ -102,7 +106,7 @@ impl LiveCapture {
             cards.push(card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
-            let wish = Wish { program, rules, exits, ..wish };
+            let wish = Wish { program, plugins: plugins.clone(), rules, exits, ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
@@ -171,8 +175,11 @@ impl LiveCapture {
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
+        let ruled_parts = parts.iter().filter_map(|part| part.membership.rules().cloned());
+        let plugins = Arc::new(Watches::of(ruled_parts));
+        let (watched, told) = (Arc::clone(&kept), shared.clone());
         let keeper =
-            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
+            Keeper::start(watcher, watched, Arc::clone(&clock), told, controllers, Arc::clone(&plugins))?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = ends
             .into_iter()
@@ -202,6 +209,7 @@ impl LiveCapture {
             snap_len: settings.snap_len,
             moved,
             exits,
+            plugins,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
         })
@@ -255,6 +263,7 @@ impl LiveCapture {
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
+        self.plugins.look();
         for part in parts.iter_mut() {
             part.stray_after.get_or_insert_with(|| part.membership.instance().stray());
         }

@@ -17,23 +17,30 @@ pub struct Record<'a> {
     device: u16,
     tag: Option<u32>,
     found: Option<&'a FoundBytes>,
+    note: Option<&'a [u8]>,
     digest: Option<&'a Ip>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device, tag: None, found: None, digest: None }
+        Record { header, data, device, tag: None, found: None, note: None, digest: None }
     }
 
     /// The digest of a packet of this device.
     pub(crate) fn of_digest(header: &'a RecordHeader, digest: &'a Ip, device: u16) -> Record<'a> {
-        Record { header, data: &[], device, tag: None, found: None, digest: Some(digest) }
+        Record { header, data: &[], device, tag: None, found: None, note: None, digest: Some(digest) }
     }
 
     /// It with what rules have said of it: a tag, and patterns that are in its payload.
     pub(crate) fn said(mut self, tag: Option<u32>, found: Option<&'a FoundBytes>) -> Record<'a> {
         (self.tag, self.found) = (tag, found);
+        self
+    }
+
+    /// It with a plug-in's note.
+    pub(crate) fn noted(mut self, note: Option<&'a [u8]>) -> Record<'a> {
+        self.note = note;
         self
     }
 
@@ -62,11 +69,17 @@ impl<'a> Record<'a> {
 
     /// Whether more patterns are in its payload than [`Record::patterns`] has.
     pub fn has_more_patterns(&self) -> bool {
-        self.found().any(|id| id & FOUND_MORE != 0)
+        self.found().last().is_some_and(|id| id & FOUND_MORE != 0)
+    }
+
+    /// The note that a plug-in has left of it, up to 32 bytes that mean what the plug-in says: of several plug-ins that
+    /// match it, the first that did ([`crate::Builder::plugin`]).
+    pub fn note(&self) -> Option<&'a [u8]> {
+        self.note
     }
 
     /// Whether not all of its payload was searched that should have been: it is longer than what is searched, has too
-    /// many patterns in it, or was cut before.
+    /// many patterns in it, or was cut before; or a plug-in was not asked, as it has been switched off.
     pub fn is_half_searched(&self) -> bool {
         self.header.flags & flags::HALF_SEARCHED != 0
     }

@@ -42,6 +42,7 @@ pub(crate) fn start(
     let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
     devices.dedup();
     let exits = settings.exits.clone();
+    let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
     let namespace = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
         .and_then(|socket| sys::namespace_cookie(&socket))
         .map_err(|source| Error::kernel("asking for the network namespace", source))?;
@@ -54,7 +55,11 @@ pub(crate) fn start(
         listener => listener.transpose()?,
     };
     let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
-    Ok(Some(Ready { in_force, listener, about: About { engine, command, devices, exits, namespace } }))
+    Ok(Some(Ready {
+        in_force,
+        listener,
+        about: About { engine, command, devices, exits, plugins, namespace },
+    }))
 }
 
 /// Gives the capture's rights up, but for what changing rules takes where there are any.

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
+use wirelane_datapath::rules::MAX_PLUGINS;
 
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
+use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::filter;
 use crate::in_force::RulesRoom;
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, plugins};
 use crate::tune::Polling;
 use crate::{Error, Result};
 
@@ -184,6 +186,9 @@ const DEFAULT_MEMORY: usize = 256 << 20;
 /// costs half the throughput, 2 KiB next to nothing).
 const PUBLISH_EVERY: u32 = 2048;
 
+/// Nanoseconds that a plug-in may take on the average: what some thousand instructions take.
+const PLUGIN_BUDGET: u32 = 5000;
+
 /// See [`crate::Builder`], which documents each setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -216,6 +221,10 @@ pub(crate) struct Settings {
     pub(crate) device_wide: bool,
     /// The devices that they may send packets to.
     pub(crate) exits: Vec<String>,
+    /// What they may ask: names and object files.
+    pub(crate) plugins: Vec<(String, PathBuf)>,
+    /// Nanoseconds that each of these may take on the average.
+    pub(crate) plugin_budget: u32,
     /// Whether `wirelane rules` can change them.
     pub(crate) control: bool,
     pub(crate) engine: Engine,
@@ -251,6 +260,8 @@ impl Settings {
             rules_room: RulesRoom::default(),
             device_wide: false,
             exits: Vec::new(),
+            plugins: Vec::new(),
+            plugin_budget: PLUGIN_BUDGET,
             control: false,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
@@ -313,6 +324,7 @@ impl Settings {
         if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
             return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
         }
+        self.check_plugins()?;
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -320,6 +332,36 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    /// The same of plug-ins, and of rules that ask them.
+    fn check_plugins(&self) -> Result<()> {
+        let bad = |option, reason: String| Err(Error::BadOption { option, reason });
+        if self.plugins.len() > MAX_PLUGINS {
+            return bad("--plugin", format!("{} are more than {MAX_PLUGINS}, the most", self.plugins.len()));
+        }
+        for (at, (name, _)) in self.plugins.iter().enumerate() {
+            plugins::may_be_named(name).map_err(|reason| Error::BadOption { option: "--plugin", reason })?;
+            if self.plugins[..at].iter().any(|(other, _)| other == name) {
+                return bad("--plugin", format!("two are called '{name}': give one another name"));
+            }
+        }
+        if self.plugin_budget == 0 {
+            return bad("--plugin-budget", "no plug-in takes 0 ns: at least 1".into());
+        }
+        let names: Vec<String> = self.plugins.iter().map(|(name, _)| name.clone()).collect();
+        self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))
+    }
+
+    /// Its plug-ins, read from their files.
+    ///
+    /// # Errors
+    /// As [`UserProgram::read`].
+    pub(crate) fn read_plugins(&self) -> Result<Vec<Plugin>> {
+        let read = |(name, path): &(String, PathBuf)| {
+            Ok(Plugin { name: name.clone(), program: UserProgram::read(Kind::Plugin, path)? })
+        };
+        self.plugins.iter().map(read).collect()
     }
 
     /// What a device's instance is asked for. `lanes` and the queues are the device's.
@@ -356,6 +398,8 @@ impl Settings {
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
             program: None,
+            plugins: Vec::new(),
+            plugin_budget: self.plugin_budget,
             rules: None,
             exits: Vec::new(),
         })

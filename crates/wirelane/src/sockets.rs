@@ -156,8 +156,14 @@ impl SocketCapture {
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
-        let keeper =
-            Keeper::start(watcher, Arc::clone(&kept), Arc::clone(&clock), shared.clone(), controllers)?;
+        let keeper = Keeper::start(
+            watcher,
+            Arc::clone(&kept),
+            Arc::clone(&clock),
+            shared.clone(),
+            controllers,
+            Arc::default(),
+        )?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = sources
             .into_iter()

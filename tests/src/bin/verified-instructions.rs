@@ -29,7 +29,7 @@ use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
-/// Programs that are loaded with steering programs as well: none that is bound to a device (`kernel/programs/room.h`).
+/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`kernel/programs/room.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
 /// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
 const BOUND: &str = "wirelane_xdp_md";
@@ -124,13 +124,16 @@ fn capture() -> Result<()> {
     let ifindex: u32 = lab.exec(&receiver.namespace, &["cat", &path])?.trim().parse().context(path)?;
     lab.enter(&receiver.namespace, || -> Result<()> {
         for (program, per_cpu) in programs {
-            let steered = STEERED.contains(&program).then_some((1, links[0], 1));
+            // Without any, with places for steering programs, and with those for plug-ins too.
+            let steered = [(1, links[0], 1, 0), (1, links[0], 1, 1)];
+            let steered = steered.into_iter().filter(|_| STEERED.contains(&program));
             let configurations =
-                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0))).chain(steered);
-            for (per_cpu, (link_name, link), programs) in configurations {
+                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0, 0))).chain(steered);
+            for (per_cpu, (link_name, link), programs, plugins) in configurations {
                 let lanes = if per_cpu == 1 { "lane-per-cpu" } else { "lane-per-queue" };
                 let steering = if programs == 1 { " steering-programs" } else { "" };
-                let configuration = format!("{lanes} {link_name}{steering}");
+                let plugged = if plugins == 1 { " plug-ins" } else { "" };
+                let configuration = format!("{lanes} {link_name}{steering}{plugged}");
                 let bound = program == BOUND;
                 if bound && kernel_version()? < VLAN_METADATA {
                     println!("capture/{program}\t{configuration}\t-");
@@ -148,6 +151,7 @@ fn capture() -> Result<()> {
                         rodata.wl_config.per_cpu = per_cpu;
                         rodata.wl_config.link = link as u32;
                         rodata.wl_config.programs = programs;
+                        rodata.wl_config.plugins = plugins;
                         if bound {
                             open.progs.wirelane_xdp_md.set_ifindex(ifindex);
                             open.progs

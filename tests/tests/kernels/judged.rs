@@ -27,8 +27,18 @@ pub(super) struct Judged<'a> {
 impl<'a> Judged<'a> {
     /// Starts it by the rules of a file.
     pub(super) fn start(bench: &'a (dyn Bench + Sync), hook: &str, rules: &str) -> Judged<'a> {
+        Judged::start_with(bench, hook, rules, &[])
+    }
+
+    /// The same with further options.
+    pub(super) fn start_with(
+        bench: &'a (dyn Bench + Sync),
+        hook: &str,
+        rules: &str,
+        options: &[&str],
+    ) -> Judged<'a> {
         let words = ["count", "-i", bench.device(), "--hook", hook, "--json", "--interval", "0.2"];
-        let mut child = bench.wirelane(&[&words[..], &["--rules", rules]].concat());
+        let mut child = bench.wirelane(&[&words[..], &["--rules", rules], options].concat());
         child.wait_ready(LIMIT).unwrap();
         Judged { bench, child, seen: 0 }
     }

@@ -1,41 +1,17 @@
 //! The programs of `examples/steering/`, with traffic that they are made for; compiled as their README says.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use wirelane_tests::numbers::{last_of, wirelane};
-use wirelane_tests::recordings::{write_header, write_packet};
-use wirelane_tests::{LabOptions, repository, require_root, steering_object};
+use wirelane_tests::frames::{self, ethernet, udp};
+use wirelane_tests::{LabOptions, program_object, repository, require_root};
 
-use super::{Bench, HOOKS, LIMIT, end, word};
-
-fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    frame.extend_from_slice(&eth_type.to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
+use super::{Bench, HOOKS, end, word};
 
 fn tagged(id: u16, payload: &[u8]) -> Vec<u8> {
     // With a priority, which is no part of the id.
     ethernet(0x8100, &[&(0xa000 | id).to_be_bytes(), &[8, 0], payload].concat())
-}
-
-/// A UDP datagram over IPv4; nobody looks at checksums.
-fn udp(src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-    let len = (28 + payload.len()) as u16;
-    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
-    packet[2..4].copy_from_slice(&len.to_be_bytes());
-    packet.extend_from_slice(&src);
-    packet.extend_from_slice(&dst);
-    for number in [ports.0, ports.1, len - 20, 0] {
-        packet.extend_from_slice(&number.to_be_bytes());
-    }
-    packet.extend_from_slice(payload);
-    packet
 }
 
 /// A frame of a virtual network in a VXLAN tunnel between two hosts (RFC 7348).
@@ -56,18 +32,7 @@ fn arp() -> Vec<u8> {
 
 /// Sends these frames so many times from the lab's sender.
 fn replay(bench: &Bench, frames: &[Vec<u8>], times: u64) {
-    let path = bench.folder.path().join("frames.pcap");
-    let mut output = BufWriter::new(File::create(&path).unwrap());
-    write_header(&mut output).unwrap();
-    for (number, frame) in frames.iter().enumerate() {
-        // A fifth of a millisecond from one to the next.
-        write_packet(&mut output, number as u64 * 200_000, frame).unwrap();
-    }
-    output.flush().unwrap();
-    drop(output);
-    let (end, times) = (bench.lab.sender(), times.to_string());
-    let words = ["send", "-i", &end.device, "--replay", word(&path), "--loop", &times, "--json"];
-    last_of(&wirelane(&bench.lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
+    frames::replay(&bench.lab, bench.folder.path(), frames, times).unwrap();
 }
 
 #[test]
@@ -158,7 +123,7 @@ fn the_examples_are_compiled_as_their_readme_says() {
             .unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         let made = fs::read(folder.path().join(format!("{name}.bpf.o"))).unwrap();
-        let (made, tested) = (code(&made), code(steering_object(name).unwrap()));
+        let (made, tested) = (code(&made), code(program_object(name).unwrap()));
         assert!(!made.is_empty() && made == tested, "{name}: other code than the tests'");
     }
 }

@@ -4,12 +4,13 @@ mod explain;
 mod running;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::Changed;
+use wirelane::control::Status;
 use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 use self::running::Which;
@@ -71,6 +72,10 @@ enum What {
     Check {
         /// The rule file
         file: PathBuf,
+        /// A plug-in that the capture will have (--plugin NAME=FILE.bpf.o); with this option, rules that ask another are
+        /// a mistake
+        #[arg(long = "plugin", value_name = "NAME")]
+        plugins: Vec<String>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -116,12 +121,12 @@ enum What {
 /// What is wrong with a file, or what the capture says.
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
-        What::Check { file, json } => check(file, *json),
+        What::Check { file, plugins, json } => check(file, plugins, *json),
         What::Explain(args) => explain::run(args),
         What::Instances { json } => show::instances(*json),
         What::Load { file, which } => {
             let mut client = which.connect()?;
-            let rules = RuleSet::read_for(file, &client.status()?.exits)?;
+            let rules = read_for(file, &client.status()?)?;
             changed(client.load(rules)?, which.json)
         }
         What::Add(args) => running::add(args),
@@ -150,10 +155,18 @@ struct Checked {
     /// The devices that they send packets to, for `--exits`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     exits: Vec<String>,
+    /// The plug-ins that they ask, for `--plugin`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    plugins: Vec<String>,
 }
 
-fn check(file: &std::path::Path, json: bool) -> Result<()> {
-    let rules = RuleSet::read(file)?;
+/// Reads a rule file for a capture that runs.
+fn read_for(file: &Path, status: &Status) -> Result<RuleSet> {
+    Ok(RuleSet::read_for(file, Some(&status.exits), Some(&status.plugins))?)
+}
+
+fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
+    let rules = RuleSet::read_for(file, None, (!plugins.is_empty()).then_some(plugins))?;
     let room = rules.room()?;
     let checked = Checked {
         rules: rules.rules.len(),
@@ -164,6 +177,7 @@ fn check(file: &std::path::Path, json: bool) -> Result<()> {
         sets: rules.set_lines(),
         patterns: rules.pattern_lines(),
         exits: rules.exits(),
+        plugins: rules.plugins(),
     };
     if json {
         return out::print(serde_json::to_string(&checked)? + "\n");
@@ -171,9 +185,14 @@ fn check(file: &std::path::Path, json: bool) -> Result<()> {
     let sets = checked.sets.iter().map(show::of_set);
     let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
     let mut more: String = lines.map(|line| line + "\n").collect();
+    let mut options = Vec::new();
     if !checked.exits.is_empty() {
-        let exits = checked.exits.join(",");
-        more += &format!("for a capture that is started with --exits {}\n", crate::table::printable(&exits));
+        options.push(format!("--exits {}", checked.exits.join(",")));
+    }
+    options.extend(checked.plugins.iter().map(|name| format!("--plugin {name}=FILE.bpf.o")));
+    if !options.is_empty() {
+        let options = options.join(" ");
+        more += &format!("for a capture that is started with {}\n", crate::table::printable(&options));
     }
     out::print(format!(
         "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",

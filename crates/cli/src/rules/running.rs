@@ -111,7 +111,7 @@ pub fn add(args: &Add) -> Result<()> {
     let set = match &args.file {
         Some(file) => {
             let client = client.insert(args.which.connect()?);
-            let set = RuleSet::read_for(file, &client.status()?.exits)?;
+            let set = super::read_for(file, &client.status()?)?;
             if !set.sets.is_empty() {
                 bail!(
                     "named sets come with all rules at once: use 'wirelane rules load', or add the rules without [[sets]]"

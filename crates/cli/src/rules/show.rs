@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wirelane::control::{self, Client, Position};
 use wirelane::rules::{PatternLine, Policy, SetLine};
-use wirelane::{Hits, PreciseLine, RuleLine, RuleStats, Searches};
+use wirelane::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
 
 use super::running::Which;
 use crate::out;
@@ -97,6 +97,8 @@ struct Last<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     patterns: &'a [PatternLine],
     searches: Searches,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    plugins: &'a [PluginLine],
 }
 
 impl<'a> Last<'a> {
@@ -115,6 +117,7 @@ impl<'a> Last<'a> {
             sets: &stats.sets,
             patterns: &stats.patterns,
             searches: stats.searches,
+            plugins: &stats.plugins,
         }
     }
 }
@@ -208,6 +211,7 @@ fn summary(stats: &RuleStats) -> String {
             amount(half),
         );
     }
+    stats.plugins.iter().for_each(|plugin| text += &of_plugin(plugin));
     let gone = stats.rules_gone.and(stats.precise_gone);
     if gone.packets > 0 {
         text += &format!("rules that are gone were hit by {} packets\n", amount(gone.packets));
@@ -252,6 +256,35 @@ pub fn of_patterns(patterns: &PatternLine) -> String {
         amount(patterns.bytes.div_ceil(1024)),
         if patterns.in_use { "" } else { ", which no rule asks for" },
     )
+}
+
+/// A plug-in in a line, and in another one that it has been switched off.
+fn of_plugin(plugin: &PluginLine) -> String {
+    let name = printable(&plugin.name);
+    let mut text = format!(
+        "plug-in {name}: asked about {} packets, matched {}, {} ns each",
+        amount(plugin.asked),
+        amount(plugin.matched),
+        amount(plugin.mean_ns()),
+    );
+    let counters: Vec<String> = plugin
+        .counters
+        .iter()
+        .map(|(name, value)| format!("{} {}", printable(name), amount(*value)))
+        .collect();
+    if !counters.is_empty() {
+        text += &format!("; {}", counters.join(", "));
+    }
+    text += "\n";
+    if plugin.off > 0 {
+        text += &format!(
+            "plug-in {name}: switched off in {} lane{}, as it was too slow; not asked about {} packets\n",
+            plugin.off,
+            if plugin.off == 1 { "" } else { "s" },
+            amount(plugin.refused)
+        );
+    }
+    text
 }
 
 /// How long ago the last hit was.

@@ -4,10 +4,10 @@ use std::mem::offset_of;
 
 use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
-    self, Balance, Exits, Group, Instance, Reader, Ring, Tally, group_flags, steering,
+    self, Balance, Exits, Group, Instance, Plugin, Plugins, Reader, Ring, Tally, group_flags, steering,
 };
 use wirelane_datapath::layout::{
-    FOUND_MORE, Found, Ip, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind,
+    FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind,
 };
 use wirelane_datapath::native::{self, Field, constants, layout};
 use wirelane_datapath::{members, rules, search};
@@ -99,6 +99,7 @@ fn rust_and_c_agree_on_every_field() {
     );
     mirror!(rust, "wl_tail", Tail { tag, pad });
     mirror!(rust, "wl_found", Found { id });
+    mirror!(rust, "wl_note", Note { len, pad, bytes });
     mirror!(
         rust,
         "wl_instance",
@@ -135,6 +136,8 @@ fn rust_and_c_agree_on_every_field() {
             joined_ns,
             shed_low,
             shed_high,
+            plugins,
+            plugin_budget,
             buckets
         }
     );
@@ -161,6 +164,7 @@ fn rust_and_c_agree_on_every_field() {
             insert_flags,
             mirror,
             to,
+            plugin,
             pad
         }
     );
@@ -184,7 +188,7 @@ fn rust_and_c_agree_on_every_field() {
             member,
             search_root,
             search_reach,
-            pad
+            plugin
         }
     );
     mirror!(rust, "wl_search_node", search::Node { next, first, count });
@@ -255,6 +259,8 @@ fn rust_and_c_agree_on_every_field() {
         }
     );
     mirror!(rust, "wl_exits", Exits { ifindex, pad, sent, unsent });
+    mirror!(rust, "wl_plugin", Plugin { asked, matched, refused, timed, ns, off, part_ns, parts, counters });
+    mirror!(rust, "wl_plugins", Plugins { of });
     mirror!(rust, "wl_balance", Balance { worker, packets });
     mirror!(rust, "wl_reader", Reader { tail, pad, wake_at, pad2 });
     assert_eq!(rust, layout(), "left: crates/datapath/src/{{layout,instance,filter}}.rs, right: kernel/");
@@ -370,6 +376,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_DIM_PAYLOAD", rules::dim::PAYLOAD as u64),
         ("WL_RULE_MEMBERS", rules::MAX_MEMBERS as u64),
         ("WL_RULE_PATTERNS", rules::MAX_PATTERNS as u64),
+        ("WL_RULE_PLUGINS", rules::MAX_PLUGINS as u64),
         ("WL_SEARCH_BYTES", search::MAX_BYTES as u64),
         ("WL_SEARCH_BLOCK", search::BLOCK as u64),
         ("WL_SEARCH_OUTPUTS", search::MAX_OUTPUTS as u64),
@@ -380,6 +387,7 @@ fn rust_and_c_agree_on_constants() {
         ("WL_SEARCH_NONE", search::NONE.into()),
         ("WL_GATE_KEPT", search::KEPT.into()),
         ("WL_FOUND_MORE", FOUND_MORE.into()),
+        ("WL_FOUND_NOTE", FOUND_NOTE.into()),
         ("WL_EXITS", rules::MAX_EXITS as u64),
         ("WL_MEMBER_SRC", members::of::SRC.into()),
         ("WL_MEMBER_DST", members::of::DST.into()),
@@ -400,6 +408,9 @@ fn rust_and_c_agree_on_constants() {
         ("WL_VERDICT_ABSORB", rules::verdict::ABSORB.into()),
         ("WL_VERDICT_DIGEST", rules::verdict::DIGEST.into()),
         ("WL_VERDICT_REDIRECT", rules::verdict::REDIRECT.into()),
+        ("WL_VERDICT_PLUGIN", rules::verdict::PLUGIN.into()),
+        ("PLUGIN_MOST_COUNTERS", instance::PLUGIN_COUNTERS as u64),
+        ("PLUGIN_NOTE", NOTE as u64),
         ("WL_RULE_CONTINUE", rules::rule_flags::CONTINUE.into()),
         ("WL_RULE_SAMPLE_PACKET", rules::rule_flags::SAMPLE_PACKET.into()),
         ("WL_RULE_TAG", rules::rule_flags::TAG.into()),

@@ -91,6 +91,9 @@ pub struct Status {
     /// The devices that its rules may send packets to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<String>,
+    /// The plug-ins that its rules may ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugins: Vec<String>,
     /// The cookie of the network namespace that these are in (SO_NETNS_COOKIE).
     pub namespace: u64,
 }

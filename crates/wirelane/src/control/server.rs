@@ -35,6 +35,7 @@ pub(crate) struct About {
     pub(crate) command: String,
     pub(crate) devices: Vec<String>,
     pub(crate) exits: Vec<String>,
+    pub(crate) plugins: Vec<String>,
     pub(crate) namespace: u64,
 }
 
@@ -60,6 +61,7 @@ impl Server {
             engine: about.engine.to_owned(),
             devices: about.devices,
             exits: about.exits,
+            plugins: about.plugins,
             namespace: about.namespace,
         };
         let signal = Arc::clone(&stop);

@@ -53,6 +53,13 @@ pub(crate) fn start(
                 .into(),
         });
     }
+    if let (false, Engine::Xsk | Engine::Packet) = (settings.plugins.is_empty(), settings.engine) {
+        return Err(Error::BadOption {
+            option: "--plugin",
+            reason: "only --engine ring asks plug-ins: they run in the kernel, and the others judge packets behind it"
+                .into(),
+        });
+    }
     exits::look_up(&settings.exits, &selected)?;
     // A mistake in the expression is said before anything is put on a device.
     for one in &selected {
@@ -69,7 +76,14 @@ pub(crate) fn start(
         }
         Engine::Auto => match ring(settings, selected.clone(), confinement, guardian) {
             Ok(live) => Ok(Started::Ring(live)),
-            Err(why) if !is_refusal(&why) || settings.device_wide || !settings.exits.is_empty() => Err(why),
+            Err(why)
+                if !is_refusal(&why)
+                    || settings.device_wide
+                    || !settings.exits.is_empty()
+                    || !settings.plugins.is_empty() =>
+            {
+                Err(why)
+            }
             Err(why) => {
                 // Where the other cannot do it either, what the first one says is what helps.
                 let Ok(capture) = packet(settings, selected, confinement, guardian) else { return Err(why) };

@@ -10,6 +10,7 @@ pub(crate) mod file;
 pub(crate) mod packet;
 pub(crate) mod poll;
 pub(crate) mod ring;
+pub(crate) mod seed;
 pub(crate) mod uninterrupted;
 pub(crate) mod xsk;
 

@@ -9,6 +9,7 @@ use super::entry;
 use super::room::RulesRoom;
 use super::slots::Slots;
 use crate::Result;
+use crate::rules::plugins::Placed;
 use crate::rules::{Condition, NamedSet, Room, RuleSet, Shape, Test};
 
 /// See the head of this file.
@@ -27,13 +28,19 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Compiles it for the packets of a device, in a capture with these exits.
+    /// Compiles it for the packets of a device, in a capture with these exits, and with these plug-ins there.
     ///
     /// # Errors
     /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
-    pub(crate) fn compile(&self, device: &str, exits: &[String], room: &RulesRoom) -> Result<FlatSet> {
+    pub(crate) fn compile(
+        &self,
+        device: &str,
+        exits: &[String],
+        plugins: &[Placed],
+        room: &RulesRoom,
+    ) -> Result<FlatSet> {
         let most = Room { nodes: room.nodes, classes: room.classes };
-        let mut flat = self.set.compile_for(device, exits, &self.shapes, most)?;
+        let mut flat = self.set.compile_for(device, exits, plugins, &self.shapes, most)?;
         let set = &mut *flat.set;
         set.version = self.version as u32;
         set.slots = room.slots() as u32;

@@ -42,7 +42,7 @@ pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
 pub use self::room::RulesRoom;
 use self::slots::Slots;
 pub(crate) use self::stats::add;
-pub use self::stats::{Hits, PreciseLine, RuleLine, RuleStats, Searches};
+pub use self::stats::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
 pub(crate) use self::target::{Page, Put, Target};
 use crate::rules::{
     self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape,
@@ -121,7 +121,7 @@ impl InForce {
     /// force stay so. What the kernel said.
     pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
         rules.check()?;
-        self.check_exits(rules)?;
+        self.check_names(rules)?;
         let mut state = self.lock();
         let epoch = entry::after(state.epoch);
         let shapes = rules::shapes(rules, &[])?;
@@ -146,7 +146,7 @@ impl InForce {
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
         let new = RuleSet { default: Policy::Pass, rules, precise, sets, patterns };
         new.check()?;
-        self.check_exits(&new)?;
+        self.check_names(&new)?;
         let RuleSet { rules, precise, .. } = &new;
         let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
         if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
@@ -301,10 +301,14 @@ impl InForce {
         sum
     }
 
-    /// Whether rules send packets to exits only.
-    fn check_exits(&self, rules: &RuleSet) -> Result<()> {
+    /// Whether rules send packets to exits only, and ask plug-ins that there are.
+    fn check_names(&self, rules: &RuleSet) -> Result<()> {
         // All devices of a capture have the same.
-        rules.check_exits(self.targets.first().map_or(&[][..], |target| target.exits()))
+        let (exits, plugins) =
+            self.targets.first().map_or((&[][..], &[][..]), |target| (target.exits(), target.plugins()));
+        rules.check_exits(exits)?;
+        let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
+        rules.check_plugins(&plugins)
     }
 
     /// What searching payloads has done, on all devices.

@@ -2,7 +2,7 @@
 
 use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
-use super::stats::{Hits, PreciseLine, RuleLine, RuleStats, Searches, add};
+use super::stats::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches, add};
 use super::target::Target;
 use super::{InForce, Times, entry};
 use crate::Result;
@@ -39,6 +39,7 @@ impl InForce {
                 sets: in_force.set_lines(),
                 patterns: in_force.pattern_lines(),
                 searches: searches(&self.searched()),
+                plugins: self.plugin_lines(),
             }
         };
         // Without the lock: a million of them take a while.
@@ -55,6 +56,18 @@ impl InForce {
         }
         stats.precise_hits = hits(&sum, offset);
         Ok(stats)
+    }
+
+    /// What plug-ins have done, on all devices.
+    fn plugin_lines(&self) -> Vec<PluginLine> {
+        let mut sum: Vec<PluginLine> = Vec::new();
+        for line in self.targets.iter().flat_map(|target| target.plugin_lines()) {
+            match sum.iter_mut().find(|one| one.name == line.name) {
+                Some(one) => one.add(&line),
+                None => sum.push(line),
+            }
+        }
+        sum
     }
 
     /// Some of the precise rules that are in force, from the beginning or from where another call has ended; and where

@@ -1,5 +1,7 @@
 //! What rules have counted, for people and programs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use wirelane_datapath::rules::Counts;
 
@@ -91,6 +93,52 @@ pub struct RuleStats {
     /// What searching payloads for them has done since the capture began.
     #[serde(default)]
     pub searches: Searches,
+    /// Plug-ins of the capture.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugins: Vec<PluginLine>,
+}
+
+/// A plug-in with what it has done since the capture began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginLine {
+    /// What rules call it.
+    pub name: String,
+    /// Packets that it was asked about.
+    pub asked: u64,
+    /// Those that match it.
+    pub matched: u64,
+    /// Packets that it would have been asked about, had it not been switched off for being too slow
+    /// ([`crate::Builder::plugin_budget`]). They do not match it, and their records say so
+    /// ([`crate::Record::is_half_searched`]).
+    pub refused: u64,
+    /// Its runs that were timed: one of 64.
+    pub timed: u64,
+    /// Nanoseconds that these took.
+    pub timed_ns: u64,
+    /// Lanes (RX queues or CPUs) in which it has been switched off.
+    pub off: u64,
+    /// Its own counters by their names.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl PluginLine {
+    /// Nanoseconds that a run takes on the average.
+    pub fn mean_ns(&self) -> u64 {
+        self.timed_ns / self.timed.max(1)
+    }
+
+    /// Adds what the same has done on another device.
+    pub(super) fn add(&mut self, other: &PluginLine) {
+        self.asked += other.asked;
+        self.matched += other.matched;
+        self.refused += other.refused;
+        self.timed += other.timed;
+        self.timed_ns += other.timed_ns;
+        self.off += other.off;
+        for (name, value) in &other.counters {
+            *self.counters.entry(name.clone()).or_default() += value;
+        }
+    }
 }
 
 /// Packets whose payload was searched for patterns, also those that rules have dropped then.

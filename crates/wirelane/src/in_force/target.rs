@@ -6,7 +6,9 @@ use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
 
 use super::draft::Draft;
 use super::room::RulesRoom;
+use super::stats::PluginLine;
 use crate::Result;
+use crate::rules::plugins::Placed;
 
 /// The rules of one device, wherever they are judged. Whoever changes them holds the lock of the capture's rules, so
 /// that there is one such at a time; packets are judged meanwhile.
@@ -16,6 +18,14 @@ pub(crate) trait Target: Send + Sync + fmt::Debug {
     /// The devices that rules may send packets to, in the order of their numbers.
     fn exits(&self) -> &[String] {
         &[]
+    }
+    /// The plug-ins that rules may ask, where they are on this device.
+    fn plugins(&self) -> &[Placed] {
+        &[]
+    }
+    /// What these have done, in the same order.
+    fn plugin_lines(&self) -> Vec<PluginLine> {
+        Vec::new()
     }
     /// What is set aside for rules.
     fn room(&self) -> RulesRoom;

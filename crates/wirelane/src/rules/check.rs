@@ -7,6 +7,7 @@ use super::exits;
 use super::named;
 use super::names::shown;
 use super::patterns;
+use super::plugins;
 use super::possible::contradiction;
 use super::precise::{own_shapes, too_many_shapes};
 use super::{
@@ -88,6 +89,7 @@ impl RuleSet {
             of_set(too_many_shapes(shapes));
         }
         exits::too_many(self.exits().len()).into_iter().for_each(&mut of_set);
+        self.too_many_plugins().into_iter().for_each(&mut of_set);
         self.same(&mut faults);
         self.named_faults(elsewhere, &mut faults);
         self.pattern_faults(elsewhere, &mut faults);
@@ -156,6 +158,7 @@ impl Rule {
             }
         }
         self.sends().faults(&mut fault);
+        self.plugin_faults(&mut fault);
         if let Some(Insert { shape, action, .. }) = self.insert {
             shape_faults(shape, "the rule to insert", &mut fault);
             if action == Action::Redirect {
@@ -175,6 +178,12 @@ impl PreciseRule {
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), fault);
         self.sends().faults(fault);
+        if self.action == Action::Plugin {
+            fault(
+                "action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for precise ones"
+                    .to_owned(),
+            );
+        }
         let PreciseFields { src, dst, src_port, dst_port, protocol, vlan, mpls, .. } = self.fields;
         shape_faults(self.fields.shape(), "it", fault);
         if let (Some(src), Some(dst)) = (src, dst)
@@ -266,6 +275,9 @@ fn test_fault(test: &Test) -> Option<String> {
         | Test::HostIn(names)
         | Test::FlowIn(names)
         | Test::Payload(names) => (names.is_empty(), None),
+        Test::Plugin(names) => {
+            (names.is_empty(), names.iter().find_map(|name| plugins::may_be_named(name).err()))
+        }
         Test::Application(application) => {
             let fault = application.fault();
             (fault.as_deref() == Some(""), fault)

@@ -81,6 +81,8 @@ pub enum Test {
     Payload(Vec<String>),
     /// A field of an application protocol, in the payload.
     Application(Application),
+    /// One of the plug-ins of these names matches the packet ([`crate::Builder::plugin`]).
+    Plugin(Vec<String>),
 }
 
 /// What kind of packet it is.

@@ -25,6 +25,7 @@ mod mistake;
 mod named;
 mod names;
 mod patterns;
+pub(crate) mod plugins;
 mod possible;
 mod precise;
 mod reference;
@@ -168,6 +169,9 @@ pub enum Action {
     None,
     /// It goes to the exit that the rule names ([`Rule::to`]), and not to the host: `absorbed` in the ledger.
     Redirect,
+    /// What the plug-in says that matches it, of several the one that the rule names first ([`Test::Plugin`]): that it
+    /// is delivered, dropped, counted, or delivered as a digest.
+    Plugin,
 }
 
 /// Whether later rules are asked once a packet has hit a rule.
@@ -185,7 +189,12 @@ impl Then {
     pub fn after(action: Action) -> Then {
         match action {
             Action::None => Then::Continue,
-            Action::Pass | Action::Drop | Action::Count | Action::Digest | Action::Redirect => Then::Stop,
+            Action::Pass
+            | Action::Drop
+            | Action::Count
+            | Action::Digest
+            | Action::Redirect
+            | Action::Plugin => Then::Stop,
         }
     }
 }
@@ -217,7 +226,7 @@ pub enum SampleBy {
 pub struct Insert {
     /// Which fields of the packet it has.
     pub shape: Shape,
-    /// What becomes of the packets that it fits; not [`Action::Redirect`]. It has the tag of the rule that made it.
+    /// What becomes of the packets that it fits; not [`Action::Redirect`] or [`Action::Plugin`]. It has the tag of the rule that made it.
     pub action: Action,
     /// Whether wildcard rules are asked too.
     pub then: Then,

@@ -46,6 +46,7 @@ impl Test {
             Test::FlowIn(_) => "flow-in",
             Test::Payload(_) => "payload",
             Test::Application(application) => application.field(),
+            Test::Plugin(_) => "plugin",
         }
     }
 
@@ -76,7 +77,8 @@ impl Test {
             | Test::DstIn(names)
             | Test::HostIn(names)
             | Test::FlowIn(names)
-            | Test::Payload(names) => joined(names, |name| shown(name)),
+            | Test::Payload(names)
+            | Test::Plugin(names) => joined(names, |name| shown(name)),
             Test::Application(application) => application.to_string(),
         }
     }
@@ -151,6 +153,7 @@ impl fmt::Display for Action {
             Action::Digest => "digest",
             Action::None => "none",
             Action::Redirect => "redirect",
+            Action::Plugin => "plugin",
         })
     }
 }

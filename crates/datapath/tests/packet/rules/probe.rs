@@ -37,7 +37,7 @@ struct Lane {
     bits: u64,
     held: u32,
     member: Member,
-    search: [u32; 14],
+    search: [u32; 18],
     block: [[u8; 32]; search::BLOCK / 32],
     pad: u32,
     inner: u32,
@@ -151,7 +151,7 @@ impl Probe {
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {
-        const { assert!(offset_of!(Lane, inner) == 744, "Lane mirrors struct probe_lane") };
+        const { assert!(offset_of!(Lane, inner) == 760, "Lane mirrors struct probe_lane") };
         let lane = Lane { facts: *facts, inner: inner.into(), link: link as u32, ..Lane::default() };
         update(&self.skel.maps.probe_lane, &0u32.to_ne_bytes(), &lane);
     }

@@ -129,7 +129,7 @@ pub(crate) fn open(
         Direction::Tx => &[true],
         Direction::Both => &[false, true],
     };
-    let seed = crate::engine::ring::instance::random_seed();
+    let seed = crate::engine::seed::random_seed();
     let room = ruled::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();

@@ -26,14 +26,15 @@ pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buck
 }
 
 /// Writes the group's wishes where the lanes read them. The group is not active yet.
-/// `program` is the place of its steering program, `filter` and `rules` which of its filters and sets of rules are in
-/// use.
+/// `program` is the place of its steering program, `plugins` has a bit for the place of each plug-in, `filter` and
+/// `rules` say which of its filters and sets of rules are in use.
 pub(super) fn write_group(
     instance: &Instance,
     group: usize,
     wish: &Wish,
     segments: usize,
-    (program, filter, rules): (u32, u32, u32),
+    (program, plugins): (u32, u32),
+    (filter, rules): (u32, u32),
 ) {
     let mut queues = [0u64; layout::MAX_QUEUES / 64];
     for queue in &wish.queues {
@@ -55,6 +56,8 @@ pub(super) fn write_group(
         joined_ns: crate::clock::monotonic_ns(),
         shed_low: wish.shed.map_or(0, |(low, _)| low),
         shed_high: wish.shed.map_or(0, |(_, high)| high),
+        plugins,
+        plugin_budget: wish.plugin_budget,
         buckets: first_table(wish.workers),
     };
     let words = size_of::<Group>() / 8;

@@ -26,7 +26,8 @@ use super::exits;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
-use super::program::{self, SteeringProgram};
+use super::plugins::{self, GroupPlugins};
+use super::program::{self, Plugin, UserProgram};
 use super::reader::Reader;
 use super::rules::{self, GroupRules, KernelSets, NO_RULES};
 use crate::device::Device;
@@ -54,7 +55,10 @@ pub(crate) struct Wish {
     /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
     pub(crate) shed: Option<(u32, u32)>,
     /// What steers where `steering` says that a program does.
-    pub(crate) program: Option<SteeringProgram>,
+    pub(crate) program: Option<UserProgram>,
+    /// What rules may ask, and how many nanoseconds each of these may take on the average.
+    pub(crate) plugins: Vec<Plugin>,
+    pub(crate) plugin_budget: u32,
     /// Room for rules, and whoever makes named sets; `None`: there will be none.
     pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
     /// Where they may send packets.
@@ -295,8 +299,12 @@ impl Membership {
         let filter = wish.filter.as_ref().map_or(Ok(NO_FILTER), |filter| {
             filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
         })?;
-        let installed = program::install(instance, device, place.group, wish.program.as_ref())?;
-        write_group(instance, place.group, wish, segments, (installed.place, filter, NO_RULES));
+        plugins::clear(instance, place.group);
+        let installed =
+            program::install(instance, device, place.group, wish.program.as_ref(), &wish.plugins)?;
+        let plugins = GroupPlugins::new(&wish.plugins, &installed.plugins);
+        let programs = (installed.place, plugins.mask());
+        write_group(instance, place.group, wish, segments, programs, (filter, NO_RULES));
         // The lock goes: from here on the group's description says which program it uses.
         drop(installed);
         if wish.flags & group_flags::ADAPTIVE != 0 {
@@ -306,7 +314,8 @@ impl Membership {
         }
         exits::write(instance, place.group, &wish.exits);
         let token = Arc::clone(&place.token);
-        let named = |room| GroupRules::new(instance, place.group, &device.name, room, &wish.exits, token);
+        let named =
+            |room| GroupRules::new((instance, place.group), &device.name, room, &wish.exits, plugins, token);
         let rules = wish.rules.clone().map(named).transpose()?.map(Arc::new);
         if let Some(rules) = &rules {
             at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;

@@ -12,8 +12,8 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring,
-    Tally,
+    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS,
+    Plugins, Ring, Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
@@ -24,6 +24,7 @@ use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
+use crate::engine::seed::random_seed;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::Guardian;
 use crate::{Error, Result};
@@ -47,12 +48,14 @@ pub(crate) struct Instance {
     pub(crate) balances: Mapping,
     /// `struct wl_exits`, one per group and lane.
     pub(crate) exits: Mapping,
+    /// `struct wl_plugins`, one per group and lane.
+    pub(crate) plugins: Mapping,
     /// The same as `rings`, read-only: for workers.
     pub(crate) writers_ends: Arc<Mapping>,
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
-    /// The objects of steering programs.
+    /// The objects of steering programs, and then of plug-ins.
     pub(crate) programs: MapHandle,
     /// `struct wl_filter`, two per group.
     pub(crate) filters: MapHandle,
@@ -140,7 +143,7 @@ impl Instance {
         }
     }
 
-    /// The program that runs on the device now: it changes when somebody brings a steering program.
+    /// The program that runs on the device now: it changes when somebody brings a program.
     ///
     /// # Errors
     /// What the kernel said.
@@ -240,6 +243,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
         exits: take("wl_exits")?,
+        plugins: take("wl_plugins")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
         owners: take("wl_owners")?,
@@ -333,13 +337,13 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_exits.set_max_entries((MAX_GROUPS * lanes) as u32))?;
+    sized(open.maps.wl_plugins.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
     let skel = uninterrupted(|| open.load()).map_err(|e| {
         let loading = || doing("loading the capture program into the kernel");
         Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
     })?;
-
     let program = match hook {
         Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
         Hook::Xdp(_) => skel.progs.wirelane_xdp.as_fd(),
@@ -366,6 +370,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
         exits: handle(&skel.maps.wl_exits)?,
+        plugins: handle(&skel.maps.wl_plugins)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
         owners: handle(&skel.maps.wl_owners)?,
@@ -425,6 +430,7 @@ struct Maps {
     rings: MapHandle,
     balances: MapHandle,
     exits: MapHandle,
+    plugins: MapHandle,
     data: MapHandle,
     bells: MapHandle,
     owners: MapHandle,
@@ -479,6 +485,7 @@ impl Maps {
             rings: share(&self.rings, rings)?,
             balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
             exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
+            plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
             state,
             data: self.data,
@@ -490,11 +497,4 @@ impl Maps {
             hold,
         })
     }
-}
-
-/// A seed that a sender cannot guess, so that it cannot aim its flows at one worker.
-pub(crate) fn random_seed() -> u32 {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
-    std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
 }

@@ -11,7 +11,8 @@
 //!  data.rs       the memory of its rings
 //!  filters.rs    the two filters of a group, and the switch between them
 //!  rules/        the rules of a group: two sets, their counters, the table of precise rules
-//!  program/      steering programs: linked into the capture program, and put in its place
+//!  program/      users' programs: linked into the capture program, and put in its place
+//!  plugins.rs    what plug-ins have done
 //!  log.rs        what libbpf and the verifier say
 //!  room.rs       whether the kernel moved a program that it must not move
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
@@ -35,6 +36,7 @@ pub(crate) mod log;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
+pub(crate) mod plugins;
 pub(crate) mod program;
 pub(crate) mod reader;
 mod room;

@@ -97,7 +97,8 @@ impl Target for NativeRules {
         if self.device.is_empty() {
             names.extend(draft.devices());
         }
-        let compile = |name: &str| Ok((name.to_owned(), Arc::new(draft.compile(name, &[], &self.room)?)));
+        let compile =
+            |name: &str| Ok((name.to_owned(), Arc::new(draft.compile(name, &[], &[], &self.room)?)));
         let sets = names.into_iter().map(compile).collect::<Result<Sets>>()?;
         if draft.inserts() {
             self.table.reserve();

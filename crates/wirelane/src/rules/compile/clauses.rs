@@ -85,7 +85,7 @@ pub(in crate::rules) struct Clauses<'r> {
     addresses: HashMap<(*const Addresses, bool), Values>,
     /// The tests of named sets, each a bit.
     tests: Vec<(u8, &'r str)>,
-    /// The names of patterns, the same way.
+    /// The names of patterns and plug-ins, the same way.
     patterns: Vec<String>,
     /// Keeps them where they are: their places are what they are remembered by.
     _rules: std::marker::PhantomData<&'r Rule>,
@@ -210,7 +210,7 @@ fn dim_of(test: &Test) -> usize {
         Test::Length(_) => dim::LENGTH,
         Test::Queue(_) => dim::QUEUE,
         Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
-        Test::Payload(_) | Test::Application(_) => dim::PAYLOAD,
+        Test::Payload(_) | Test::Application(_) | Test::Plugin(_) => dim::PAYLOAD,
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
     }
 }
@@ -248,7 +248,8 @@ fn numbers(test: &Test) -> Ranges {
         | Test::HostIn(_)
         | Test::FlowIn(_)
         | Test::Payload(_)
-        | Test::Application(_) => {
+        | Test::Application(_)
+        | Test::Plugin(_) => {
             unreachable!("which bits a name has, only the tests of all rules say")
         }
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),

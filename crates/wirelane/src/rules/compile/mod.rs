@@ -19,6 +19,7 @@ use wirelane_datapath::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, v
 use self::clauses::{Clause, Clauses};
 use self::homes::Homes;
 use self::tables::{Full, Tables, set};
+use super::plugins::Placed;
 use super::precise::shapes;
 use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
 use crate::{Error, Result};
@@ -60,10 +61,10 @@ impl RuleSet {
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
     /// be larger; it says how large.
     pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<FlatSet> {
-        self.compile_for(device, &self.exits(), others, most)
+        self.compile_for(device, &self.exits(), &[], others, most)
     }
 
-    /// The same for a capture with these exits.
+    /// The same for a capture with these exits, and with these plug-ins on this device.
     ///
     /// # Errors
     /// As [`RuleSet::compile`].
@@ -71,6 +72,7 @@ impl RuleSet {
         &self,
         device: &str,
         exits: &[String],
+        plugins: &[Placed],
         others: &[Shape],
         most: Room,
     ) -> Result<FlatSet> {
@@ -96,7 +98,7 @@ impl RuleSet {
             *place = shape.0;
         }
         for (slot, (flat, rule)) in head.rule.iter_mut().zip(&rules).enumerate() {
-            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule, exits) };
+            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule, exits, plugins) };
         }
         for (number, clause) in clauses.iter().enumerate() {
             head.rule_of[number] = clause.rule as u16;
@@ -114,6 +116,7 @@ impl RuleSet {
         let search = self.search();
         head.search_root = search.roots;
         head.search_reach = search.reach;
+        head.plugin = self.plugin_bits(plugins);
         Ok(FlatSet { set: head, nodes, classes, members, search })
     }
 
@@ -225,6 +228,7 @@ pub(super) fn verdict_of(action: Action) -> u8 {
         Action::Count => verdict::ABSORB,
         Action::Digest => verdict::DIGEST,
         Action::Redirect => verdict::REDIRECT,
+        Action::Plugin => verdict::PLUGIN,
     }
 }
 
@@ -236,6 +240,7 @@ pub(crate) fn action_of(code: u8) -> Action {
         verdict::ABSORB => Action::Count,
         verdict::DIGEST => Action::Digest,
         verdict::REDIRECT => Action::Redirect,
+        verdict::PLUGIN => Action::Plugin,
         _ => Action::None,
     }
 }
@@ -249,7 +254,7 @@ pub(super) fn flag_of(then: Then) -> u8 {
 }
 
 /// What the kernel has to know of a rule, less its conditions.
-fn flat_rule(rule: &Rule, exits: &[String]) -> flat::Rule {
+fn flat_rule(rule: &Rule, exits: &[String], plugins: &[Placed]) -> flat::Rule {
     let (mirror, to) = rule.sends().bits(exits);
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
     let tag = flag(rule.tag.is_some(), rule_flags::TAG);
@@ -263,6 +268,7 @@ fn flat_rule(rule: &Rule, exits: &[String]) -> flat::Rule {
         tag: rule.tag.unwrap_or(0),
         mirror,
         to,
+        plugin: rule.plugin_places(plugins),
         ..flat::Rule::default()
     };
     if let Some(insert) = &rule.insert {

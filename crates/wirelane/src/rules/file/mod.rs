@@ -53,13 +53,19 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads a rule file for a capture with these exits ([`crate::Builder::exits`]): a rule that sends packets elsewhere is
-    /// a mistake, with its place.
+    /// Reads a rule file for a capture with these exits ([`crate::Builder::exits`]), and these plug-ins
+    /// ([`crate::Builder::plugin`]): a rule that sends packets elsewhere, or asks another plug-in, is a mistake, with its
+    /// place. `None`: any will do.
     ///
     /// # Errors
     /// As [`RuleSet::read`].
-    pub fn read_for(path: impl AsRef<Path>, exits: &[String]) -> Result<RuleSet> {
-        let mut reader = Reader { exits: Some(exits.to_vec()), ..Reader::default() };
+    pub fn read_for(
+        path: impl AsRef<Path>,
+        exits: Option<&[String]>,
+        plugins: Option<&[String]>,
+    ) -> Result<RuleSet> {
+        let (exits, plugins) = (exits.map(<[String]>::to_vec), plugins.map(<[String]>::to_vec));
+        let mut reader = Reader { exits, plugins, ..Reader::default() };
         reader.load(path.as_ref().to_owned(), None);
         reader.finish()
     }
@@ -162,6 +168,8 @@ struct Reader {
     sets_elsewhere: bool,
     /// The devices that rules may send packets to; `None`: any.
     exits: Option<Vec<String>>,
+    /// The plug-ins that rules may ask; `None`: any.
+    plugins: Option<Vec<String>>,
     default_at: Option<Place>,
     /// By name; `None`: it has mistakes.
     lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,

@@ -8,6 +8,7 @@ use super::{Document, Reader};
 use crate::rules::exits::no_exit;
 use crate::rules::names::{self, look_up, shown};
 use crate::rules::patterns::{OF_TEXTS, RTP_TYPE};
+use crate::rules::plugins::{may_be_named, no_plugin};
 use crate::rules::{Action, Application, Condition, Insert, Rule, Sample, SampleBy, Shape, Test, Then};
 
 /// The fields that are conditions.
@@ -42,6 +43,7 @@ const CONDITIONS: &[&str] = &[
     "sip-from",
     "sip-to",
     RTP_TYPE,
+    "plugin",
 ];
 
 /// The other fields of a rule.
@@ -67,6 +69,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("digest", Action::Digest),
     ("none", Action::None),
     ("redirect", Action::Redirect),
+    ("plugin", Action::Plugin),
 ];
 
 const THEN: &[(&str, Then)] = &[("stop", Then::Stop), ("continue", Then::Continue)];
@@ -231,6 +234,10 @@ impl Reader {
             "host-in" => Test::HostIn(self.each(document, node, values::set_name)?),
             "flow-in" => Test::FlowIn(self.each(document, node, values::set_name)?),
             "payload" => Test::Payload(self.each(document, node, values::set_name)?),
+            "plugin" => {
+                let known = self.plugins.clone();
+                Test::Plugin(self.each(document, node, |node| plugin(node, known.as_deref()))?)
+            }
             RTP_TYPE => {
                 let kinds = self.each(document, node, |node| range8(node, 127, |_| None))?;
                 Test::Application(Application::RtpType(kinds))
@@ -309,6 +316,16 @@ impl Reader {
         }
         insert.then = then.unwrap_or(Then::after(insert.action));
         Some(insert)
+    }
+}
+
+/// The name of a plug-in, of these where it is known which there are.
+fn plugin(node: &Node, known: Option<&[String]>) -> values::Read<String> {
+    let name = text(node)?;
+    may_be_named(name)?;
+    match known {
+        Some(known) if !known.iter().any(|one| one == name) => Err(no_plugin(name, known)),
+        _ => Ok(name.to_owned()),
     }
 }
 

@@ -23,10 +23,11 @@ impl RuleSet {
         let mut fault = |rule, reason| faults.push(Fault { rule, reason, other: None });
         let all = names(&self.rules);
         if let Some(one) = all.get(MAX_PATTERNS) {
+            let what = if self.plugins().is_empty() { "patterns" } else { "patterns and plug-ins" };
             fault(
                 None,
                 format!(
-                    "the rules ask for patterns of {} names, more than {MAX_PATTERNS} ('{}' is one too many); put patterns \
+                    "the rules ask for {what} of {} names, more than {MAX_PATTERNS} ('{}' is one too many); put patterns \
                      together under one name",
                     all.len(),
                     shown(one)

@@ -18,6 +18,7 @@ pub(crate) use self::sip::SipHeader;
 use self::sip::{Gate, gates};
 pub(super) use self::sip::{METHODS, RESPONSE, SCHEMES};
 use super::names::shown;
+use super::plugins;
 use super::{Rule, RuleSet, Test};
 
 /// The longest pattern, in bytes.
@@ -150,12 +151,12 @@ impl Patterns {
     }
 }
 
-/// The names that a test asks the payload for.
+/// The names that a test asks the payload for, those of plug-ins included.
 pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
     match test {
         Test::Payload(names) => Some(Cow::Borrowed(names)),
         Test::Application(application) => Some(Cow::Owned(vec![application.name()])),
-        _ => None,
+        _ => plugins::keys(test).map(Cow::Owned),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a rule set says what it says of a packet.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::rules::exits::named as named_exits;
 use crate::rules::named;
 use crate::rules::names::shown;
 use crate::rules::patterns;
-use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Then};
+use crate::rules::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Test, Then};
 
 /// The most patterns that are shown as text.
 const SHOWN: usize = 16;
@@ -54,6 +54,9 @@ pub struct Explanation {
     /// What was found there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<FoundPattern>,
+    /// The plug-ins that would be asked. Here they are not: none is taken to match.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plugins: Vec<String>,
     /// Not all of it was searched: it is longer than what is, has too many patterns in it, or was not captured.
     pub half_searched: bool,
 }
@@ -106,7 +109,8 @@ impl RuleSet {
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
         let patterns = self.patterns_in_use();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
-        let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched };
+        let plugged = Cell::new(false);
+        let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
         let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
         let action = action_of(judged.verdict as u8);
@@ -125,6 +129,7 @@ impl RuleSet {
             sets: self.set_tests(seen),
             searched: seen.searched.get().is_some(),
             patterns: seen.searched.get().map(|searched| searched.found.clone()).unwrap_or_default(),
+            plugins: if seen.asks_plugins() { self.plugins() } else { Vec::new() },
             half_searched: judged.flags & judged_flags::HALF != 0,
             findings: watch.findings,
         }
@@ -192,8 +197,9 @@ impl Watch for Explainer<'_, '_> {
 
     fn missed(&mut self, rule: &Rule) {
         // What was not searched is not why.
-        let asked = |condition: &&Condition| {
-            self.seen.searched.get().is_some() || patterns::asked(&condition.test).is_none()
+        let asked = |condition: &&Condition| match &condition.test {
+            Test::Plugin(_) => self.seen.asks_plugins(),
+            test => self.seen.searched.get().is_some() || patterns::asked(test).is_none(),
         };
         let conditions = rule.conditions.iter().filter(asked);
         let failed = conditions.filter(|condition| !self.seen.satisfies(condition));
@@ -228,6 +234,9 @@ fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> Strin
 
 /// Why a condition holds, or does not.
 fn why(seen: &Seen<'_>, condition: &Condition) -> String {
+    if let Test::Plugin(_) = condition.test {
+        return format!("{condition}: plug-ins run in the kernel only; taken as no match");
+    }
     match seen.has(&condition.test) {
         Some(value) => format!("{condition}: the packet has {}", shown(&value)),
         None => format!("{condition}: the packet has none"),
@@ -260,6 +269,9 @@ impl fmt::Display for Explanation {
                 write!(f, "; and {more} more")?;
             }
             writeln!(f, "{}", if self.half_searched { "; not all of it was searched" } else { "" })?;
+        }
+        if !self.plugins.is_empty() {
+            writeln!(f, "plug-ins: {} would be asked", self.plugins.join(", "))?;
         }
         for finding in &self.findings {
             let kind = if finding.precise { "precise rule" } else { "rule" };

@@ -8,7 +8,7 @@ mod search;
 mod seen;
 mod sip;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +122,8 @@ impl<'s> Reference<'s> {
     pub fn judge(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Judged {
         let patterns = Arc::clone(&self.patterns);
         let (sets, searched) = (&self.set.sets[..], OnceCell::new());
-        let seen = Seen { packet, facts, device, sets, patterns: &patterns, searched };
+        let seen =
+            Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged: Cell::new(false) };
         self.judge_watched(&seen, &mut Unwatched)
     }
 

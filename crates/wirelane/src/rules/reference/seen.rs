@@ -1,6 +1,6 @@
 //! A packet as rules see it, field by field.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wirelane_datapath::judge::Packet;
@@ -32,6 +32,8 @@ pub(in crate::rules) struct Seen<'p> {
     pub patterns: &'p [Sought],
     /// What was found of them, once somebody has asked.
     pub searched: OnceCell<Searched>,
+    /// A rule has asked a plug-in. None can be asked here: it is taken for one that does not match.
+    pub plugged: Cell<bool>,
 }
 
 impl<'p> Seen<'p> {
@@ -44,6 +46,11 @@ impl<'p> Seen<'p> {
     /// What is in its payload.
     pub(super) fn searched(&self) -> &Searched {
         self.searched.get_or_init(|| search(self, self.patterns))
+    }
+
+    /// Whether plug-ins would be asked, if there are any: where the payload is searched.
+    pub(super) fn asks_plugins(&self) -> bool {
+        self.plugged.get() || self.searched.get().is_some()
     }
 
     /// Whether a rule fits. The payload is searched only where everything else does.
@@ -155,6 +162,14 @@ impl<'p> Seen<'p> {
             Test::HostIn(names) => {
                 addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
             }
+            Test::Plugin(_) => {
+                self.plugged.set(true);
+                // Both are done at once.
+                if !self.patterns.is_empty() {
+                    self.searched();
+                }
+                false
+            }
             Test::Payload(names) => self.searched().has(names),
             Test::Application(application) => self.searched().has(&[application.name()]),
             Test::FlowIn(names) => self.flow().is_some_and(|flow| {
@@ -194,6 +209,7 @@ impl<'p> Seen<'p> {
             Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
             Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
             Test::Payload(_) | Test::Application(_) => Some(self.found()).filter(|found| !found.is_empty()),
+            Test::Plugin(_) => None,
             Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
             Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
             Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),

@@ -128,7 +128,7 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
     RuleSet::read(&path).expect("no mistake");
     let exits = exits(&["eth3"]);
     assert_eq!(
-        listed(RuleSet::read_for(&path, &exits).expect_err("mistakes")),
+        listed(RuleSet::read_for(&path, Some(&exits), None).expect_err("mistakes")),
         [
             "4:6: 'eth2' is no exit: start the capture with --exits eth3,eth2",
             "13:10: 'eth4' is no exit: start the capture with --exits eth3,eth4",

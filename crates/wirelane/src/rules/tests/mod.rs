@@ -34,6 +34,7 @@ mod mistakes;
 mod others;
 mod packets;
 mod patterns;
+mod plugins;
 mod possible;
 mod sets;
 mod tables;

@@ -1,4 +1,4 @@
-//! The capture program with steering programs in it: linked, and loaded over the maps of a running instance.
+//! The capture program with users' programs in it: linked, and loaded over the maps of a running instance.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,7 +12,8 @@ use wirelane_datapath::skel::CAPTURE_OBJECT;
 use wirelane_datapath::skel::capture::types::wl_config;
 
 use super::super::{attach, log, room};
-use super::object::{SteeringProgram, at_place};
+use super::Placed;
+use super::object::{Kind, UserProgram, at_place};
 use crate::device::Device;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::{Error, Result};
@@ -26,21 +27,21 @@ const LOG: usize = (16 << 20) - 1;
 
 /// Links the capture program with these objects, each for its place. The last one is the new one, whose fault an error
 /// is.
-fn link(programs: &[(u32, Vec<u8>)], new: &SteeringProgram) -> Result<Vec<u8>> {
-    let failed = |e| Error::kernel("linking a steering program", e);
+fn link(programs: &[Placed], new: &UserProgram) -> Result<Vec<u8>> {
+    let failed = |e| Error::kernel(format!("linking a {}", new.kind().word()), e);
     // SAFETY: a static string that ends with a zero, and a flag.
     let fd = unsafe { libc::memfd_create(c"wirelane-linked".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
-        return Err(Error::last_os("making a file in memory, to link a steering program"));
+        return Err(Error::last_os("making a file in memory, to link a program of yours"));
     }
     // SAFETY: just made, owned by nobody else.
     let mut output = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     let linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))
-        .map_err(|e| Error::bpf("preparing to link a steering program", e))?;
+        .map_err(|e| Error::bpf("preparing to link a program of yours", e))?;
     let (linked, heard) = log::listening(|| {
         add(&linker, CAPTURE_OBJECT)?;
-        for (place, bytes) in programs {
-            add(&linker, &at_place(bytes, *place))?;
+        for Placed { kind, place, object } in programs {
+            add(&linker, &at_place(*kind, object, *place))?;
         }
         // SAFETY: a live linker.
         said(unsafe { sys::bpf_linker__finalize(linker.as_libbpf_object().as_ptr()) })
@@ -68,7 +69,7 @@ fn said(status: i32) -> std::io::Result<()> {
 }
 
 /// What libbpf said when it could not link a program.
-fn unlinkable(new: &SteeringProgram, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
+fn unlinkable(new: &UserProgram, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
     let said = log::printable(&said.join("; "));
     new.refusal(&format!("cannot be linked with the capture program ({error}): {said}"))
@@ -96,13 +97,13 @@ fn missing(what: &str) -> Error {
     )
 }
 
-/// Loads the capture program that runs (an open descriptor) anew, with these steering programs, over the same maps
+/// Loads the capture program that runs (an open descriptor) anew, with these programs of users, over the same maps
 /// and with the same configuration. The last of them is the new one.
 pub(super) fn load(
     device: &Device,
     running: &OwnedFd,
-    programs: &[(u32, Vec<u8>)],
-    new: &SteeringProgram,
+    programs: &[Placed],
+    new: &UserProgram,
 ) -> Result<Loaded> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let (info, ids) = attach::program_info(running)?;
@@ -121,7 +122,7 @@ pub(super) fn load(
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
             let theirs = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
-            let config = configuration(theirs.ok_or_else(|| missing(READ_ONLY))?)?;
+            let config = configuration(theirs.ok_or_else(|| missing(READ_ONLY))?, programs)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own.starts_with("wl_") {
@@ -167,7 +168,7 @@ pub(super) fn load(
                 lines.join("\n")
             ))
         }
-        None => Error::bpf(doing("loading the capture program with a steering program"), e),
+        None => Error::bpf(doing(&format!("loading the capture program with a {}", new.kind().word())), e),
     })?;
     let loaded = Loaded { object, name };
     let given = loaded.object.progs().find(|program| program.name() == loaded.name.as_str());
@@ -194,15 +195,20 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// The configuration that the running program was loaded with, which begins its read-only data, as it is with steering
+/// The configuration that the running program was loaded with, which begins its read-only data, as it is with these
 /// programs.
-fn configuration(read_only: &MapHandle) -> Result<Vec<u8>> {
+fn configuration(read_only: &MapHandle, programs: &[Placed]) -> Result<Vec<u8>> {
     let value = read_only
         .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| Error::bpf("reading the capture program's configuration", e))?;
     let mut config = value.ok_or_else(|| missing(READ_ONLY))?;
     config.truncate(size_of::<wl_config>());
-    let at = offset_of!(wl_config, programs);
-    config.get_mut(at..at + 4).ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&1u32.to_ne_bytes());
+    for (kind, at) in
+        [(Kind::Steering, offset_of!(wl_config, programs)), (Kind::Plugin, offset_of!(wl_config, plugins))]
+    {
+        let there = u32::from(programs.iter().any(|one| one.kind == kind));
+        let place = config.get_mut(at..at + 4).ok_or_else(|| missing(READ_ONLY))?;
+        place.copy_from_slice(&there.to_ne_bytes());
+    }
     Ok(config)
 }

@@ -1,15 +1,16 @@
-//! Steering programs: how a group gets its own into the capture program that runs (`kernel/programs/program.h`).
+//! Steering programs and plug-ins: how a group gets its own into the capture program that runs
+//! (`kernel/programs/program.h`, `plugin.h`).
 //!
 //! ```text
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //! ```
 //!
-//! An instance has places for [`MAX_PROGRAMS`] different programs; groups that bring the same one share its place. Who
-//! joins with a program that is not there yet links all that are in use with it, so the objects are kept in the
-//! instance (`wl_programs`), loads the result, and replaces the program on the device. Packets are seen by the one or
-//! by the other. This is done under a lock: an entry of `wl_owners` behind all others, which the kernel takes out
-//! when its holder ends.
+//! An instance has places for four different steering programs and four different plug-ins; groups that bring the same
+//! one share its place. Who joins with a program that is not there yet links all that are in use with it, so the objects
+//! are kept in the instance (`wl_programs`), loads the result, and replaces the program on the device. Packets are seen
+//! by the one or by the other. This is done under a lock: an entry of `wl_owners` behind all others, which the kernel
+//! takes out when its holder ends.
 //!
 //! No group runs another's program. A place is in use as long as a group that names it has an owner. One that is not
 //! is emptied in `wl_programs` before its code is replaced, and filled afterwards: whoever dies on the way leaves it
@@ -27,9 +28,9 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::instance::{Group, MAX_GROUPS, MAX_PROGRAMS, PROGRAM_PART, steering};
+use wirelane_datapath::instance::{Group, MAX_GROUPS, PROGRAM_PART, steering};
 
-pub(crate) use object::SteeringProgram;
+pub(crate) use object::{Kind, UserProgram};
 
 use super::clsact;
 use super::instance::Instance;
@@ -43,12 +44,20 @@ const LOCK: u32 = clsact::OWNERS;
 /// follows to its limit, to refuse it, takes many.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The right to change the steering programs of an instance, until drop or the end of the process.
+/// A plug-in that a group brings.
+#[derive(Clone, Debug)]
+pub(crate) struct Plugin {
+    /// What rules call it.
+    pub(crate) name: String,
+    pub(crate) program: UserProgram,
+}
+
+/// The right to change the programs that users have brought to an instance, until drop or the end of the process.
 #[derive(Debug)]
 struct Lock(#[expect(dead_code, reason = "held open, not used")] (UnixDatagram, UnixDatagram));
 
 impl Lock {
-    fn take(instance: &Instance, device: &str) -> Result<Lock> {
+    fn take(instance: &Instance, device: &str, wanted: &UserProgram) -> Result<Lock> {
         let pair = UnixDatagram::pair().map_err(|e| Error::kernel("making a lock", e))?;
         let token = (pair.0.as_raw_fd() as u64).to_ne_bytes();
         let start = Instant::now();
@@ -56,15 +65,14 @@ impl Lock {
             match instance.owners.update(&LOCK.to_ne_bytes(), &token, MapFlags::NO_EXIST) {
                 Ok(()) => return Ok(Lock(pair)),
                 Err(e) if e.kind() != libbpf_rs::ErrorKind::AlreadyExists => {
-                    return Err(Error::bpf("locking the steering programs", e));
+                    return Err(Error::bpf("locking the programs of users", e));
                 }
                 Err(_) if start.elapsed() >= PATIENCE => {
-                    let reason = format!(
-                        "another Wirelane has been at the steering programs of {device} for {} s; is one stopped \
-                         (SIGSTOP)?",
+                    return Err(wanted.refusal(&format!(
+                        "another Wirelane has been at the steering programs and plug-ins of {device} for {} s; is one \
+                         stopped (SIGSTOP)?",
                         PATIENCE.as_secs()
-                    );
-                    return Err(Error::BadOption { option: "--steering-program", reason });
+                    )));
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -72,55 +80,90 @@ impl Lock {
     }
 }
 
-/// A program's place, which stays what it is until the group has been described, or as long as its owner lives.
-#[derive(Debug)]
+/// A program at a place of an instance.
+#[derive(Clone, Debug)]
+struct Placed {
+    kind: Kind,
+    place: u32,
+    object: Vec<u8>,
+}
+
+/// The places of a group's programs, which stay what they are until the group has been described, or as long as its
+/// owner lives.
+#[derive(Debug, Default)]
 pub(super) struct Installed {
-    /// 0 where the group has no program.
+    /// Of its steering program; 0 where the group has none.
     pub(super) place: u32,
+    /// Of its plug-ins, in their order.
+    pub(super) plugins: Vec<u32>,
     _lock: Option<Lock>,
 }
 
-/// Sees to it that the program runs on the device, for the group at `own`; nothing to do where there is none.
+/// Sees to it that these programs run on the device, for the group at `own`; nothing to do where there are none.
 ///
 /// # Errors
-/// [`Error::BadOption`] where all places are taken, or where it cannot be linked or the verifier refuses it; what the
+/// [`Error::BadOption`] where all places are taken, or where one cannot be linked or the verifier refuses it; what the
 /// kernel said.
 pub(super) fn install(
     instance: &Instance,
     device: &Device,
     own: usize,
-    program: Option<&SteeringProgram>,
+    steering: Option<&UserProgram>,
+    plugins: &[Plugin],
 ) -> Result<Installed> {
-    let Some(program) = program else { return Ok(Installed { place: 0, _lock: None }) };
-    let lock = Lock::take(instance, &device.name)?;
-    let mut used = Vec::new();
-    for place in places_in_use(instance, own)? {
-        if let Some(object) = stored(&instance.programs, place)? {
-            if object == program.bytes() {
-                return Ok(Installed { place, _lock: Some(lock) });
-            }
-            used.push((place, object));
+    let wanted: Vec<&UserProgram> =
+        steering.into_iter().chain(plugins.iter().map(|plugin| &plugin.program)).collect();
+    let Some(first) = wanted.first() else { return Ok(Installed::default()) };
+    let lock = Lock::take(instance, &device.name, first)?;
+    let mut used = in_use(instance, own)?;
+    let running = instance.program()?;
+    let (mut places, mut new, mut loaded) = (Vec::new(), Vec::new(), None);
+    for program in wanted {
+        let kind = program.kind();
+        let same = used.iter().find(|one| one.kind == kind && one.object == program.bytes());
+        if let Some(same) = same {
+            places.push(same.place);
+            continue;
+        }
+        let taken = |place: &u32| used.iter().any(|one| one.kind == kind && one.place == *place);
+        let Some(place) = (0..kind.places()).find(|place| !taken(place)) else {
+            return Err(full(device, program));
+        };
+        let one = Placed { kind, place, object: program.bytes().to_vec() };
+        used.push(one.clone());
+        new.push(one);
+        places.push(place);
+        // One after the other, so that it is known which of them is refused.
+        loaded = Some(link::load(device, &running, &used, program)?);
+    }
+    if let Some(loaded) = loaded {
+        for one in &new {
+            forget(&instance.programs, one.kind.key(one.place))?;
+        }
+        loaded.with(|new| instance.replace(&running, new, device))?;
+        for one in &new {
+            store(&instance.programs, one.kind.key(one.place), &one.object)?;
+            tracing::debug!("{}: a {} at place {}", device.name, one.kind.word(), one.place);
         }
     }
-    let free = (0..MAX_PROGRAMS as u32).find(|place| used.iter().all(|(taken, _)| taken != place));
-    let Some(free) = free else {
-        return Err(program.refusal(&format!(
-            "{} is already steered by {MAX_PROGRAMS} other programs, the most it can; stop one of these captures \
-             ('wirelane groups' shows them)",
-            device.name
-        )));
-    };
-    used.push((free, program.bytes().to_vec()));
-    let running = instance.program()?;
-    let loaded = link::load(device, &running, &used, program)?;
-    forget(&instance.programs, free)?;
-    loaded.with(|new| instance.replace(&running, new, device))?;
-    store(&instance.programs, free, program.bytes())?;
-    tracing::debug!("{}: a steering program at place {free} of {MAX_PROGRAMS}", device.name);
-    Ok(Installed { place: free, _lock: Some(lock) })
+    let plugins = places.split_off(usize::from(steering.is_some()));
+    Ok(Installed { place: places.first().copied().unwrap_or(0), plugins, _lock: Some(lock) })
 }
 
-/// The group does not use a program any more.
+/// That there is no place for another.
+fn full(device: &Device, program: &UserProgram) -> Error {
+    let kind = program.kind();
+    let does = match kind {
+        Kind::Steering => format!("already steered by {} other programs", kind.places()),
+        Kind::Plugin => format!("already looked at by {} other plug-ins", kind.places()),
+    };
+    program.refusal(&format!(
+        "{} is {does}, the most it can; stop one of these captures ('wirelane groups' shows them)",
+        device.name
+    ))
+}
+
+/// The group uses no programs any more.
 pub(super) fn release(instance: &Instance, group: usize) {
     let offset = group * size_of::<Group>() + offset_of!(Group, steering);
     let word = instance.groups.word(offset & !7);
@@ -128,10 +171,13 @@ pub(super) fn release(instance: &Instance, group: usize) {
     let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     bytes[offset & 7..][..4].copy_from_slice(&steering::FLOW.to_ne_bytes());
     word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    const { assert!(offset_of!(Group, plugins) % 8 == 0 && offset_of!(Group, plugin_budget) % 8 == 4) };
+    let plugins = group * size_of::<Group>() + offset_of!(Group, plugins);
+    instance.groups.word(plugins).store(0, Ordering::Relaxed);
 }
 
-/// The places of the programs of all groups but one that have an owner.
-fn places_in_use(instance: &Instance, own: usize) -> Result<Vec<u32>> {
+/// The programs of all groups but one that have an owner.
+fn in_use(instance: &Instance, own: usize) -> Result<Vec<Placed>> {
     let mut places = Vec::new();
     for group in (0..MAX_GROUPS).filter(|group| *group != own) {
         let owner = instance.owners.lookup(&(group as u32).to_ne_bytes(), MapFlags::ANY);
@@ -145,20 +191,28 @@ fn places_in_use(instance: &Instance, own: usize) -> Result<Vec<u32>> {
             let at = offset & 7;
             u32::from_ne_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]])
         };
-        let place = number(offset_of!(Group, program));
-        if number(offset_of!(Group, steering)) == steering::PROGRAM
-            && (place as usize) < MAX_PROGRAMS
-            && !places.contains(&place)
-        {
-            places.push(place);
+        if number(offset_of!(Group, steering)) == steering::PROGRAM {
+            places.push((Kind::Steering, number(offset_of!(Group, program))));
+        }
+        let plugins = number(offset_of!(Group, plugins));
+        let bits = (0..Kind::Plugin.places()).filter(|place| plugins & 1 << place != 0);
+        places.extend(bits.map(|place| (Kind::Plugin, place)));
+    }
+    let mut used: Vec<Placed> = Vec::new();
+    for (kind, place) in places {
+        if place >= kind.places() || used.iter().any(|one| one.kind == kind && one.place == place) {
+            continue;
+        }
+        if let Some(object) = stored(&instance.programs, kind.key(place))? {
+            used.push(Placed { kind, place, object });
         }
     }
-    Ok(places)
+    Ok(used)
 }
 
 /// The object of this place.
 fn stored(programs: &MapHandle, place: u32) -> Result<Option<Vec<u8>>> {
-    let failed = |e| Error::bpf("reading the object of a steering program", e);
+    let failed = |e| Error::bpf("reading the object of a steering program or plug-in", e);
     let Some(id) = programs.lookup(&place.to_ne_bytes(), MapFlags::ANY).map_err(failed)? else {
         return Ok(None);
     };
@@ -179,7 +233,7 @@ fn stored(programs: &MapHandle, place: u32) -> Result<Option<Vec<u8>>> {
 
 /// Keeps the object at this place, its length in front of it.
 fn store(programs: &MapHandle, place: u32, object: &[u8]) -> Result<()> {
-    let failed = |e| Error::bpf("keeping the object of a steering program", e);
+    let failed = |e| Error::bpf("keeping the object of a steering program or plug-in", e);
     let mut bytes = (object.len() as u64).to_ne_bytes().to_vec();
     bytes.extend_from_slice(object);
     bytes.resize(bytes.len().next_multiple_of(PROGRAM_PART), 0);
@@ -203,7 +257,7 @@ fn store(programs: &MapHandle, place: u32, object: &[u8]) -> Result<()> {
 fn forget(programs: &MapHandle, place: u32) -> Result<()> {
     match programs.delete(&place.to_ne_bytes()) {
         Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
-            Err(Error::bpf("forgetting a steering program", e))
+            Err(Error::bpf("forgetting a steering program or plug-in", e))
         }
         _ => Ok(()),
     }

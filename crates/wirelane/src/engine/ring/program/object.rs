@@ -7,40 +7,137 @@ use std::sync::Arc;
 
 use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, SectionKind};
 
+use wirelane_datapath::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
+use wirelane_datapath::rules::MAX_PLUGINS;
+
 use super::super::log::printable;
 use crate::{Error, Result};
 
-/// Version of `include/wirelane/steer.h` (`STEER_VERSION`).
-const VERSION: u32 = 1;
-/// What the function's name begins with; its version and its place follow.
-const FUNCTION: &str = "wirelane_steer_v";
-/// The function as the header names it: at place 0.
-const AT_FIRST: &str = "wirelane_steer_v1_0";
+/// What a user's function is for. Both kinds are read, linked and kept alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It says which worker gets a packet (`include/wirelane/steer.h`).
+    Steering,
+    /// Rules ask it as a condition (`include/wirelane/plugin.h`).
+    Plugin,
+}
+
+impl Kind {
+    /// Version of its header (`STEER_VERSION`, `PLUGIN_VERSION`).
+    const VERSION: u32 = 1;
+
+    /// The option that names its file.
+    fn option(self) -> &'static str {
+        match self {
+            Kind::Steering => "--steering-program",
+            Kind::Plugin => "--plugin",
+        }
+    }
+
+    /// What it is called.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Kind::Steering => "steering program",
+            Kind::Plugin => "plug-in",
+        }
+    }
+
+    fn header(self) -> &'static str {
+        match self {
+            Kind::Steering => "<wirelane/steer.h>",
+            Kind::Plugin => "<wirelane/plugin.h>",
+        }
+    }
+
+    /// What begins one.
+    fn begins(self) -> &'static str {
+        match self {
+            Kind::Steering => "STEERING_PROGRAM()",
+            Kind::Plugin => "PLUGIN()",
+        }
+    }
+
+    /// What the function's name begins with; its version and its place follow.
+    fn function(self) -> &'static str {
+        match self {
+            Kind::Steering => "wirelane_steer_v",
+            Kind::Plugin => "wirelane_plugin_v",
+        }
+    }
+
+    /// The function as the header names it: at place 0.
+    fn at_first(self) -> &'static str {
+        match self {
+            Kind::Steering => "wirelane_steer_v1_0",
+            Kind::Plugin => "wirelane_plugin_v1_0",
+        }
+    }
+
+    /// What it may have that outlives a packet.
+    fn state(self) -> &'static str {
+        match self {
+            Kind::Steering => "it decides by the packet alone",
+            Kind::Plugin => "it decides by the packet alone, and counts by plugin_add()",
+        }
+    }
+
+    /// Where the object at a place is kept in `wl_programs`.
+    pub(super) fn key(self, place: u32) -> u32 {
+        match self {
+            Kind::Steering => place,
+            Kind::Plugin => MAX_PROGRAMS as u32 + place,
+        }
+    }
+
+    /// How many places there are.
+    pub(super) fn places(self) -> u32 {
+        match self {
+            Kind::Steering => MAX_PROGRAMS as u32,
+            Kind::Plugin => MAX_PLUGINS as u32,
+        }
+    }
+}
+
+/// The section with the names of a plug-in's counters, each of so many bytes (`PLUGIN_COUNTERS()`).
+const COUNTERS: &str = "wirelane.counters";
+const COUNTER_NAME: usize = 16;
 /// Bytes of an object. One that does much, with its type information, has tens of thousands.
 const MOST: usize = 1 << 20;
 
-/// A steering program that can be linked with the capture program.
+/// A steering program or a plug-in that can be linked with the capture program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SteeringProgram {
+pub(crate) struct UserProgram {
+    kind: Kind,
     /// The file, for people.
     name: Arc<str>,
     bytes: Arc<[u8]>,
+    /// Names of its counters.
+    counters: Arc<[String]>,
 }
 
-impl SteeringProgram {
+impl UserProgram {
     /// Reads an object file and looks whether it is what the header makes.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::BadOption`] with what is wrong.
-    pub(crate) fn read(path: &Path) -> Result<SteeringProgram> {
+    pub(crate) fn read(kind: Kind, path: &Path) -> Result<UserProgram> {
         let name: Arc<str> = printable(&path.to_string_lossy()).into();
         let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MOST as u64 + 1).read_to_end(&mut bytes))
             .map_err(failed)?;
-        check(&bytes).map_err(|reason| refusal(&name, &reason))?;
-        Ok(SteeringProgram { name, bytes: bytes.into() })
+        let counters = check(kind, &bytes).map_err(|reason| refusal(kind, &name, &reason))?;
+        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into() })
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The names of its counters, as it has them; those behind have none.
+    pub(crate) fn counters(&self) -> &[String] {
+        &self.counters
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -49,20 +146,21 @@ impl SteeringProgram {
 
     /// An error about this program.
     pub(super) fn refusal(&self, reason: &str) -> Error {
-        refusal(&self.name, reason)
+        refusal(self.kind, &self.name, reason)
     }
 }
 
-fn refusal(name: &str, reason: &str) -> Error {
-    Error::BadOption { option: "--steering-program", reason: format!("{name}: {reason}") }
+fn refusal(kind: Kind, name: &str, reason: &str) -> Error {
+    Error::BadOption { option: kind.option(), reason: format!("{name}: {reason}") }
 }
 
 const COMPILE: &str = "compile it with clang -O2 -g -target bpf -c";
 
-/// What is wrong with an object.
-fn check(bytes: &[u8]) -> std::result::Result<(), String> {
+/// What is wrong with an object; the names of its counters.
+fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
+    let (what, header, begins) = (kind.word(), kind.header(), kind.begins());
     if bytes.len() > MOST {
-        return Err(format!("more than {} KiB; a steering program has a few", MOST >> 10));
+        return Err(format!("more than {} KiB; a {what} has a few", MOST >> 10));
     }
     let file = object::File::parse(bytes).map_err(|e| format!("not a BPF object file ({e}): {COMPILE}"))?;
     if file.architecture() != Architecture::Bpf || file.kind() != ObjectKind::Relocatable {
@@ -80,27 +178,62 @@ fn check(bytes: &[u8]) -> std::result::Result<(), String> {
         }
         let is = |kind: &str| name == kind || name.starts_with(&format!("{kind}."));
         let wrong = if name == ".maps" || name == "maps" {
-            "has maps; a steering program has none: it decides by the packet alone"
+            format!("has maps; a {what} has none: {}", kind.state())
         } else if is(".data") || is(".bss") || name == ".kconfig" {
-            "has variables that can be written, or are filled in; a steering program has constants only (static const)"
+            format!(
+                "has variables that can be written, or are filled in; a {what} has constants only (static const): {}",
+                kind.state()
+            )
         } else if name == "license" {
             "names a licence; leave that out: it becomes part of Wirelane's program, and has its licence (Dual BSD/GPL)"
+                .to_owned()
         } else if section.kind() == SectionKind::Text && name != ".text" {
-            "has a program of its own, in a section of its own; a steering program is a function, which \
-             STEERING_PROGRAM() of <wirelane/steer.h> begins"
+            format!(
+                "has a program of its own, in a section of its own; a {what} is a function, which {begins} of {header} \
+                 begins"
+            )
         } else if section.kind() == SectionKind::Text && section.data().is_ok_and(calls_loop) {
             "calls bpf_loop(), which is refused: the kernel would make the program longer than it may become \
              (kernel/programs/room.h); write the loop out, with a bound"
+                .to_owned()
         } else {
             continue;
         };
         return Err(format!("{wrong} (section {})", printable(name)));
     }
-    check_symbols(&file)?;
+    check_symbols(kind, &file)?;
     if !types {
         return Err(format!("has no type information: {COMPILE} (-g makes it)"));
     }
-    Ok(())
+    match kind {
+        Kind::Steering => Ok(Vec::new()),
+        Kind::Plugin => counters(&file),
+    }
+}
+
+/// The names of a plug-in's counters.
+fn counters(file: &object::File<'_>) -> std::result::Result<Vec<String>, String> {
+    let Some(section) = file.section_by_name(COUNTERS) else { return Ok(Vec::new()) };
+    let wrong = |reason: &str| format!("its counters' names {reason} (section {COUNTERS})");
+    let data = section.data().map_err(|e| wrong(&format!("cannot be read: {e}")))?;
+    let (all, rest) = data.as_chunks::<COUNTER_NAME>();
+    if all.len() > PLUGIN_COUNTERS || !rest.is_empty() {
+        return Err(wrong("are not what PLUGIN_COUNTERS() makes of up to 8 names"));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for bytes in all {
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let allowed = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+        let name = String::from_utf8_lossy(name).into_owned();
+        if name.is_empty() || name.len() >= COUNTER_NAME || !name.as_bytes().iter().all(allowed) {
+            return Err(wrong("have to have 1 to 15 letters each"));
+        }
+        if names.contains(&name) {
+            return Err(wrong(&format!("have '{name}' twice")));
+        }
+        names.push(name);
+    }
+    Ok(names)
 }
 
 /// Whether instructions call the helper `bpf_loop()` (linux/bpf.h): BPF_JMP | BPF_CALL, no pseudo call, its number.
@@ -114,7 +247,8 @@ fn calls_loop(instructions: &[u8]) -> bool {
     instructions.as_chunks::<8>().0.iter().any(is_call)
 }
 
-fn check_symbols(file: &object::File<'_>) -> std::result::Result<(), String> {
+fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(), String> {
+    let (what, header, begins) = (kind.word(), kind.header(), kind.begins());
     let mut found = false;
     let mut version = None;
     let mut other = None;
@@ -122,24 +256,25 @@ fn check_symbols(file: &object::File<'_>) -> std::result::Result<(), String> {
         let name = symbol.name().map_err(|e| format!("a symbol without a name ({e})"))?;
         if !symbol.is_definition() {
             return Err(format!(
-                "uses '{}', which is not in it; a steering program is one source with its headers",
+                "uses '{}', which is not in it; a {what} is one source with its headers",
                 printable(name)
             ));
         }
-        match name.strip_prefix(FUNCTION) {
-            _ if name == AT_FIRST => found = true,
+        match name.strip_prefix(kind.function()) {
+            _ if name == kind.at_first() => found = true,
             Some(rest) => version = rest.split('_').next().and_then(|version| version.parse::<u32>().ok()),
             None => other = Some(name),
         }
     }
     if let Some(version) = version {
         return Err(format!(
-            "made with version {version} of <wirelane/steer.h>; this Wirelane has {VERSION}: compile it again with \
-             the header that belongs to it"
+            "made with version {version} of {header}; this Wirelane has {}: compile it again with the header that \
+             belongs to it",
+            Kind::VERSION
         ));
     }
     if !found {
-        return Err("has no steering program: STEERING_PROGRAM() of <wirelane/steer.h> begins one".into());
+        return Err(format!("has no {what}: {begins} of {header} begins one"));
     }
     if let Some(name) = other {
         return Err(format!(
@@ -152,10 +287,10 @@ fn check_symbols(file: &object::File<'_>) -> std::result::Result<(), String> {
 
 /// The object with its function renamed for this place: one digit of its name, in the table of symbols' names and in
 /// that of the types'.
-pub(super) fn at_place(bytes: &[u8], place: u32) -> Vec<u8> {
+pub(super) fn at_place(kind: Kind, bytes: &[u8], place: u32) -> Vec<u8> {
     let mut renamed = bytes.to_vec();
     let Ok(file) = object::File::parse(bytes) else { return renamed };
-    let name = [AT_FIRST.as_bytes(), b"\0"].concat();
+    let name = [kind.at_first().as_bytes(), b"\0"].concat();
     for section in file.sections() {
         let Some((start, size)) = section.file_range() else { continue };
         if !matches!(section.name(), Ok(".strtab" | ".BTF")) {
@@ -164,7 +299,7 @@ pub(super) fn at_place(bytes: &[u8], place: u32) -> Vec<u8> {
         let Some(part) = renamed.get_mut(start as usize..(start + size) as usize) else { continue };
         for at in 0..part.len().saturating_sub(name.len() - 1) {
             if part[at..].starts_with(&name) {
-                part[at + AT_FIRST.len() - 1] = b'0' + place as u8;
+                part[at + name.len() - 2] = b'0' + place as u8;
             }
         }
     }

@@ -37,8 +37,10 @@ use self::patterns::KernelSearch;
 use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;
+use super::plugins::GroupPlugins;
 use crate::exits::Exit;
-use crate::in_force::{Draft, Page, Put, RulesRoom, Target, add};
+use crate::in_force::{Draft, Page, PluginLine, Put, RulesRoom, Target, add};
+use crate::rules::plugins::Placed;
 use crate::{Error, Result};
 
 /// The number of no set: packets are not judged.
@@ -74,6 +76,7 @@ pub(crate) struct GroupRules {
     device: String,
     /// The names of the devices that rules may send packets to.
     exits: Vec<String>,
+    plugins: GroupPlugins,
     room: RulesRoom,
     sets: [SetMemory; PER_GROUP],
     counts: Mapping,
@@ -161,11 +164,11 @@ impl GroupRules {
     /// # Errors
     /// What the kernel said.
     pub(super) fn new(
-        instance: &Arc<Instance>,
-        group: usize,
+        (instance, group): (&Arc<Instance>, usize),
         device: &str,
         (room, named): (RulesRoom, Arc<KernelSets>),
         exits: &[Exit],
+        plugins: GroupPlugins,
         place: Arc<Token>,
     ) -> Result<GroupRules> {
         let slots = instance.lanes * room.slots();
@@ -175,6 +178,7 @@ impl GroupRules {
             group,
             device: device.to_owned(),
             exits: exits.iter().map(|exit| exit.name.clone()).collect(),
+            plugins,
             room,
             sets: [SetMemory::new(&room)?, SetMemory::new(&room)?],
             counts,
@@ -267,8 +271,16 @@ impl Target for GroupRules {
         &self.exits
     }
 
+    fn plugins(&self) -> &[Placed] {
+        self.plugins.placed()
+    }
+
+    fn plugin_lines(&self) -> Vec<PluginLine> {
+        self.plugins.lines(&self.instance, self.group)
+    }
+
     fn prepare(&self, draft: &Draft) -> Result<()> {
-        let set = draft.compile(&self.device, &self.exits, &self.room)?;
+        let set = draft.compile(&self.device, &self.exits, self.plugins.placed(), &self.room)?;
         let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
         let search = self.named.search(&set.search)?;
         if self.unsettled.load(Ordering::Relaxed) {

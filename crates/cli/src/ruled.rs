@@ -1,0 +1,129 @@
+//! The options about rules that every capturing command shares: which rules, and what these may use.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use wirelane::rules::RuleSet;
+use wirelane::{Builder, Error, RulesRoom};
+
+use crate::source::CAPTURE;
+use crate::table::printable;
+
+/// The rules of a capture.
+#[derive(clap::Args, Debug)]
+pub struct RuleArgs {
+    /// Rules that decide which packets are delivered, how much of them, and what is counted: a rule file in TOML
+    /// ('wirelane rules --help' has an example). While the capture runs, 'wirelane rules' changes them
+    #[arg(long, value_name = "FILE", help_heading = CAPTURE)]
+    pub rules: Option<PathBuf>,
+
+    /// Set room aside for rules that come while the capture runs, also without --rules: how many precise rules, or
+    /// any of precise=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
+    /// enough for ordinary rules; for named sets up to a quarter of the memory
+    #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_room, conflicts_with = "read", help_heading = CAPTURE)]
+    pub rules_room: Option<RulesRoom>,
+
+    /// The devices that rules may send packets to (mirror = "DEV", or action = "redirect" and to = "DEV"), at most 8 with
+    /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
+    #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
+    pub exits: Vec<String>,
+
+    /// Have the rules hold for the device: what they drop reaches neither the host nor another capture, for as long as
+    /// this one runs. The EXPRESSION only chooses what they look at. What counts passes on
+    #[arg(long, conflicts_with = "read", help_heading = CAPTURE)]
+    pub device_wide: bool,
+
+    /// Your own BPF program as a condition that rules ask by this name (plugin = "NAME"), up to four: an object file,
+    /// compiled from a source that includes wirelane/plugin.h. It runs in the kernel (engine 'ring')
+    #[arg(long = "plugin", value_name = "NAME=FILE.bpf.o", value_parser = plugin, help_heading = CAPTURE)]
+    pub plugins: Vec<PluginArg>,
+
+    /// Switch a plug-in off, in the lane where it is too slow, that takes more than so many nanoseconds a packet on the
+    /// average
+    #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
+    pub plugin_budget: u32,
+}
+
+/// A value of --plugin.
+#[derive(Clone, Debug)]
+pub struct PluginArg {
+    name: String,
+    file: PathBuf,
+}
+
+fn plugin(text: &str) -> std::result::Result<PluginArg, String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok(PluginArg { name: name.to_owned(), file: file.into() })
+        }
+        _ => Err("write NAME=FILE.bpf.o: the name by which rules ask for it, and its object file".into()),
+    }
+}
+
+/// The value of --rules-room.
+fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
+    let mut room = RulesRoom::default();
+    for part in text.split(',') {
+        let (name, number) = part.split_once('=').unwrap_or(("precise", part));
+        let number = number.trim().parse().ok().filter(|number| *number > 0);
+        let number = number.ok_or_else(|| format!("'{part}' has no number of at least 1"))?;
+        match name.trim() {
+            "precise" => room.precise = number,
+            "rules" => room.rules = number,
+            "nodes" => room.nodes = number,
+            "classes" => room.classes = number,
+            "sets" => room.sets = number,
+            other => return Err(format!("'{other}' is none of precise, rules, nodes, classes and sets")),
+        }
+    }
+    Ok(room)
+}
+
+impl RuleArgs {
+    /// The rules for reading a file, where nothing is sent on, and no plug-in runs.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn for_file(&self) -> Result<Option<RuleSet>> {
+        let cannot = |option, reason: String| Err(Error::BadOption { option, reason }.into());
+        if !self.plugins.is_empty() {
+            let reason =
+                "plug-ins run in the kernel, and a file is read without its help; leave the option out";
+            return cannot("--plugin", reason.into());
+        }
+        let Some(file) = &self.rules else { return Ok(None) };
+        let rules = RuleSet::read_for(file, Some(&[]), None)?;
+        match rules.plugins().first() {
+            None => Ok(Some(rules)),
+            Some(name) => cannot(
+                "--rules",
+                format!(
+                    "{} asks the plug-in '{name}', and a file is read without: plug-ins run in the kernel",
+                    printable(&file.display().to_string())
+                ),
+            ),
+        }
+    }
+
+    /// The settings of a capture with these rules.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn apply(&self, mut builder: Builder) -> Result<Builder> {
+        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
+        if let Some(file) = &self.rules {
+            builder = builder.rules(RuleSet::read_for(file, Some(&self.exits), Some(&names))?);
+        }
+        if !self.exits.is_empty() {
+            builder = builder.exits(&self.exits);
+        }
+        for PluginArg { name, file } in &self.plugins {
+            builder = builder.plugin(name, file);
+        }
+        builder = builder.plugin_budget(self.plugin_budget).device_wide(self.device_wide);
+        if let Some(room) = self.rules_room {
+            builder = builder.rules_room(room);
+        }
+        Ok(builder)
+    }
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A packet as Wirelane gives it to functions of yours: to steering programs (steer.h) and plug-ins
+ * (plugin.h), which include this file. It includes no other.
+ *
+ * The size of what is given may grow at its end; what is here stays where it is.
+ */
+#ifndef WIRELANE_PACKET_H
+#define WIRELANE_PACKET_H
+
+typedef __UINT8_TYPE__ packet_u8;
+typedef __UINT16_TYPE__ packet_u16;
+typedef __UINT32_TYPE__ packet_u32;
+
+/* Bytes of a packet that are given. A power of two. */
+#define PACKET_BYTES 256
+
+/* wirelane_headers.l3 */
+#define PACKET_L3_NONE 0
+#define PACKET_L3_ARP  1
+#define PACKET_L3_IPV4 4
+#define PACKET_L3_IPV6 6
+
+/* wirelane_headers.flags */
+#define PACKET_IP_FRAGMENT 0x01 /* one fragment of a datagram, the first one included */
+#define PACKET_IP_LATER	   0x02 /* not the first fragment: no transport header */
+#define PACKET_IP_PORTS	   0x04 /* src_port and dst_port are valid */
+#define PACKET_IP_TCP	   0x08 /* tcp_flags, tcp_seq, tcp_ack, tcp_window are valid */
+#define PACKET_IP_ICMP	   0x10 /* icmp_type and icmp_code are valid */
+#define PACKET_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were stepped over */
+#define PACKET_IP_OPAQUE   0x40 /* what follows is encrypted or unknown: no transport header */
+
+/* An offset that is not there. */
+#define PACKET_NO_OFFSET 0xffff
+
+/*
+ * One network layer with its transport header. What a flag says is not valid is 0. Addresses and ports are as
+ * they stand in the packet (network byte order: packet_be16(), packet_be32()), everything else is in the
+ * order of the host. Offsets count from the packet's first byte, which is bytes[0].
+ */
+struct wirelane_headers {
+	packet_u8 src[16]; /* IPv4: the first 4 bytes, the rest zero. ARP: the sender's protocol address */
+	packet_u8 dst[16];
+	packet_u16 src_port; /* valid with PACKET_IP_PORTS */
+	packet_u16 dst_port;
+	packet_u8 l3;	 /* PACKET_L3_* */
+	packet_u8 proto; /* IP protocol of the transport header, behind extension headers: 6 TCP, 17 UDP */
+	packet_u8 flags; /* PACKET_IP_* */
+	packet_u8 tos;	 /* IPv4 ToS or IPv6 traffic class */
+	packet_u8 ttl;	 /* IPv4 TTL or IPv6 hop limit */
+	packet_u8 tcp_flags;
+	packet_u8 icmp_type;
+	packet_u8 icmp_code;
+	packet_u16 l3_off;	/* of the network header; PACKET_NO_OFFSET where there is none */
+	packet_u16 l4_off;	/* of the transport header, the same */
+	packet_u16 payload_off; /* first byte behind the transport header, the same */
+	packet_u16 tcp_window;
+	packet_u32 l3_len;  /* length of the datagram as its header states it; 0 for a jumbogram */
+	packet_u32 frag_id; /* valid with PACKET_IP_FRAGMENT */
+	packet_u32 tcp_seq;
+	packet_u32 tcp_ack;
+	packet_u16 frag_off; /* offset of this fragment in bytes */
+	packet_u16 ident;    /* IPv4 identification plus UDP checksum, of what is there */
+};
+
+/* wirelane_packet.flags */
+#define PACKET_CUT	 0x0001 /* the packet ends before its headers do */
+#define PACKET_MALFORMED 0x0002 /* a header contradicts itself */
+#define PACKET_DEEP	 0x0004 /* more headers than are followed */
+#define PACKET_TUNNEL	 0x0008 /* inner is valid */
+#define PACKET_VLAN	 0x0010 /* vlan_tci[0] is valid */
+#define PACKET_MPLS	 0x0020 /* mpls_label is valid */
+#define PACKET_EGRESS	 0x0200 /* the packet is leaving the device */
+#define PACKET_GSO	 0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+
+/* wirelane_packet.tunnel */
+#define PACKET_TUNNEL_NONE   0
+#define PACKET_TUNNEL_IPIP   1 /* IPv4 or IPv6 in IPv4 or IPv6 */
+#define PACKET_TUNNEL_GRE    2
+#define PACKET_TUNNEL_VXLAN  3
+#define PACKET_TUNNEL_GENEVE 4
+#define PACKET_TUNNEL_GTPU   5
+
+/* wirelane_packet.link: how the packet begins */
+#define PACKET_LINK_ETHERNET 0
+#define PACKET_LINK_RAW	     1 /* with its IP header */
+
+/* A packet. What is not there is 0. */
+struct wirelane_packet {
+	packet_u32 workers;    /* of the group */
+	packet_u32 hash;       /* symmetric flow hash of 31 bits, of the inner headers with --inner; equal for
+				* both directions and all fragments, its seed new for every start of a
+				* device's capture
+				*/
+	packet_u32 wire_len;   /* bytes of the packet, without FCS */
+	packet_u32 queue;      /* RX queue */
+	packet_u32 bytes_len;  /* of bytes[] that are the packet's; the others are 0 */
+	packet_u32 tunnel_id;  /* VNI, TEID or GRE key, host order */
+	packet_u32 mpls_label; /* the top of the stack: the 20-bit label */
+	packet_u16 flags;      /* PACKET_CUT and so on */
+	packet_u16 eth_type;   /* host order, behind VLAN tags, MPLS and PPPoE */
+	packet_u16 vlan_tci[2]; /* outermost first, host order; the id is the low 12 bits */
+	packet_u8 vlan_count;	/* tags there are; also one that the card took out, which is put back */
+	packet_u8 mpls_count;
+	packet_u8 tunnel;	       /* PACKET_TUNNEL_*: of the innermost tunnel */
+	packet_u8 link;		       /* PACKET_LINK_* */
+	struct wirelane_headers outer; /* the first network layer */
+	struct wirelane_headers inner; /* that in the innermost tunnel; 0 without PACKET_TUNNEL */
+	packet_u8 bytes[PACKET_BYTES];
+} __attribute__((aligned(8)));
+
+#define PACKET_INLINE static inline __attribute__((always_inline, unused))
+
+/* The byte at this offset, 0 beyond what is there. The verifier follows what it is given here. */
+PACKET_INLINE packet_u8 packet_byte(const struct wirelane_packet *packet, packet_u32 offset)
+{
+	/* Keeps the compiler from comparing one register and using another. */
+	__asm__ volatile("" : "+r"(offset));
+	if (offset >= PACKET_BYTES)
+		return 0;
+	return packet->bytes[offset];
+}
+
+/* The two bytes at this offset as a big-endian number. */
+PACKET_INLINE packet_u32 packet_16_at(const struct wirelane_packet *packet, packet_u32 offset)
+{
+	return (packet_u32)packet_byte(packet, offset) << 8 | packet_byte(packet, offset + 1);
+}
+
+/* The four bytes at this offset as a big-endian number. */
+PACKET_INLINE packet_u32 packet_32_at(const struct wirelane_packet *packet, packet_u32 offset)
+{
+	return packet_16_at(packet, offset) << 16 | packet_16_at(packet, offset + 2);
+}
+
+/* A port, as a number of the host. */
+PACKET_INLINE packet_u16 packet_be16(packet_u16 wire)
+{
+	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap16(wire) : wire;
+}
+
+/* The four bytes of an address, as a number of the host: 10.0.0.1 is 0x0a000001. */
+PACKET_INLINE packet_u32 packet_be32(const packet_u8 *address)
+{
+	return (packet_u32)address[0] << 24 | (packet_u32)address[1] << 16 | (packet_u32)address[2] << 8 |
+	       address[3];
+}
+
+#endif

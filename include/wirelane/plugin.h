@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Plug-ins for Wirelane: a function of your own, in BPF, that rules ask as a condition.
+ *
+ *	#include <wirelane/plugin.h>
+ *
+ *	PLUGIN(packet, answer)                  // UDP payloads whose first byte is above 0x7f
+ *	{
+ *		if (packet->outer.proto != 17)
+ *			return PLUGIN_NO;
+ *		return packet_byte(packet, packet->outer.payload_off) > 0x7f ? PLUGIN_MATCH : PLUGIN_NO;
+ *	}
+ *
+ *	clang -O2 -g -target bpf -I/usr/local/include -c high.bpf.c -o high.bpf.o
+ *	wirelane count -i eth1 --plugin high=high.bpf.o --rules rules.toml
+ *
+ * where rules.toml has, as a condition like any other (not.plugin = "high" is one too):
+ *
+ *	[[rule]]
+ *	id = 10
+ *	plugin = "high"
+ *	action = "drop"
+ *
+ * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
+ *
+ * What it returns
+ *   PLUGIN_NO        the packet does not match; any number that is not below says the same
+ *   PLUGIN_MATCH     it matches
+ *   PLUGIN_DROP, PLUGIN_COUNT, PLUGIN_DIGEST
+ *                    it matches, and rules whose action is "plugin" drop it, only count it, or deliver a
+ *digest of it. After PLUGIN_MATCH they pass it. Rules with another action follow that.
+ *
+ * What it is given
+ *   packet           what Wirelane has found in the packet's headers, and its first PACKET_BYTES bytes
+ *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
+ *   answer           where it may leave a note, which goes into the packet's record if it matches; of several
+ *                    plug-ins the first note. And its counters, by plugin_add().
+ *
+ * When it is asked
+ *   Where all other conditions of a rule hold, in the order of the rules, and no rule before has ended the
+ *   search: at most once for a packet and a capture. Then all plug-ins are asked that the rules name.
+ *
+ * What it may do
+ *   It runs in the kernel, in the place where the packet is received. The kernel's verifier must accept it:
+ *   loops must end, memory must be read within bounds (that is what packet_byte() and the others are for).
+ *BPF helpers that need no context may be called, but for bpf_loop().
+ *
+ *   It has no state but its counters: maps, and variables that can be written, are refused. It runs on
+ *several CPUs at once, and is loaded anew whenever another plug-in comes to the device. Constant tables are
+ *fine
+ *   (`static const`), and so are functions of its own, as long as they are `static`.
+ *
+ *   Its time is measured. A plug-in that takes longer than --plugin-budget is switched off (for one capture,
+ *   in one lane): it does not match any more.
+ *
+ *   The stack is shared with Wirelane's part: use no more than 128 bytes of it. There is no licence section:
+ *   the licence is that of Wirelane's program, Dual BSD/GPL.
+ */
+#ifndef WIRELANE_PLUGIN_H
+#define WIRELANE_PLUGIN_H
+
+#include "packet.h"
+
+/* The version of this header, which the plug-in's name carries: raised when a meaning changes. */
+#define PLUGIN_VERSION 1
+
+typedef __UINT64_TYPE__ plugin_u64;
+
+/* What a plug-in returns. */
+#define PLUGIN_NO	     0
+#define PLUGIN_MATCH	     1
+#define PLUGIN_PASS	     PLUGIN_MATCH
+#define PLUGIN_DROP	     2
+#define PLUGIN_COUNT	     3
+#define PLUGIN_DIGEST	     4
+
+#define PLUGIN_NOTE	     32 /* bytes of a note, at most */
+#define PLUGIN_MOST_COUNTERS 8
+#define PLUGIN_COUNTER_NAME  16 /* letters of a counter's name, and the zero behind them */
+
+/* What a plug-in says of a packet beside what it returns. It is all 0 at first. */
+struct plugin_answer {
+	plugin_u64 add[PLUGIN_MOST_COUNTERS]; /* to its counters, whether it matches or not */
+	packet_u32 note_len; /* bytes of the note; beyond PLUGIN_NOTE counts as PLUGIN_NOTE */
+	packet_u32 reserved;
+	packet_u8 note[PLUGIN_NOTE];
+} __attribute__((aligned(8)));
+
+/* Adds to one of its counters; `number` from 0, in the order of PLUGIN_COUNTERS(). */
+#define plugin_add(answer, number, value)                                                                    \
+	((void)((answer)->add[(number) & (PLUGIN_MOST_COUNTERS - 1)] += (value)))
+
+/* The next byte of the note. What does not fit is left out. */
+PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
+{
+	packet_u32 at = answer->note_len;
+
+	/* Keeps the compiler from comparing one register and using another. */
+	__asm__ volatile("" : "+r"(at));
+	if (at >= PLUGIN_NOTE)
+		return;
+	answer->note[at] = byte;
+	answer->note_len = at + 1;
+}
+
+/* Names its counters, as in PLUGIN_COUNTERS("queries", "answers"); at most 8, of up to 15 letters. */
+#define PLUGIN_COUNTERS(...)                                                                                 \
+	static const char plugin_counters[][PLUGIN_COUNTER_NAME]                                             \
+	    __attribute__((section("wirelane.counters"), used)) = {__VA_ARGS__};                             \
+	_Static_assert(sizeof(plugin_counters) <= PLUGIN_MOST_COUNTERS * PLUGIN_COUNTER_NAME,                \
+		       "a plug-in has 8 counters at most")
+
+/* The name of the function that Wirelane calls, with the version of this header. */
+#define PLUGIN_FUNCTION wirelane_plugin_v1_0
+
+/*
+ * Begins the plug-in; `packet` is a pointer to a struct wirelane_packet, `answer` one to a struct
+ * plugin_answer. The check for NULL, which cannot be, is asked for by the verifier.
+ */
+#define PLUGIN(packet, answer)                                                                               \
+	PACKET_INLINE int plugin_this(const struct wirelane_packet *packet, struct plugin_answer *answer);   \
+	int PLUGIN_FUNCTION(const struct wirelane_packet *given, struct plugin_answer *left);                \
+	int PLUGIN_FUNCTION(const struct wirelane_packet *given, struct plugin_answer *left)                 \
+	{                                                                                                    \
+		return given && left ? plugin_this(given, left) : PLUGIN_NO;                                 \
+	}                                                                                                    \
+	PACKET_INLINE int plugin_this(const struct wirelane_packet *packet, struct plugin_answer *answer)
+
+#endif

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Writes beyond what it is given. */
+#include <wirelane/plugin.h>
+
+PLUGIN(packet, answer)
+{
+	answer->note[packet->wire_len] = 1;
+	return PLUGIN_MATCH;
+}
