@@ -90,6 +90,9 @@ struct Line<'a> {
     tag: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<u32>,
+    /// What a plug-in has left, in hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 /// What is remarkable about a record, by the bits of its flags.
@@ -134,6 +137,7 @@ impl<'a> Line<'a> {
             rule: record.rule(),
             tag: record.tag(),
             patterns: record.patterns().collect(),
+            note: record.note().map(hex),
         }
     }
 
@@ -176,7 +180,16 @@ impl<'a> Line<'a> {
         for (number, id) in self.patterns.iter().enumerate() {
             let _ = write!(into, "{}{id}", if number == 0 { " patterns " } else { "," });
         }
+        if let Some(note) = &self.note {
+            let _ = write!(into, " note {note}");
+        }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+    text
 }
 
 fn time(utc_ns: u64) -> String {

@@ -51,11 +51,11 @@ pub struct Args {
     cache: CacheArg,
 
     /// A flow that goes on is ended, and begun anew, this many seconds after its first packet
-    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "60", help_heading = FLOWS)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = FLOWS)]
     active_timeout: Duration,
 
     /// A flow ends this many seconds after its last packet
-    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "15", help_heading = FLOWS)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "15", help_heading = FLOWS)]
     inactive_timeout: Duration,
 
     /// Both directions are one flow (RFC 5103), from whoever began. Many collectors show the forward direction only
@@ -80,11 +80,11 @@ pub struct Args {
     export_rate: u32,
 
     /// Seconds that collectors are waited for at the end
-    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "5", help_heading = EXPORT)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
     /// Seconds after which templates are sent again by UDP; after 20 messages in any case
-    #[arg(long, value_name = "SECONDS", value_parser = source::seconds, default_value = "60", help_heading = EXPORT)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = EXPORT)]
     template_refresh: Duration,
 
     /// What tells this probe from others of the host: the observation domain of IPFIX, the source id of NetFlow 9.
