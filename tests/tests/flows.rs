@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
+use wirelane_tests::recordings::Disk;
 use wirelane_tests::{Child, Lab, require_root, wirelane_binary};
 
 /// The flows, and the last object, of a command that has ended well.
@@ -292,6 +293,30 @@ fn sums_over_flows_are_the_ledgers() {
     assert_eq!(column(&last, "flow_wire_bytes"), column(&last, "bytes"));
     assert_eq!(column(&last, "seen"), 60_000);
     assert!(column(&last["end_reasons"], "resources") > 10_000, "{last}");
+}
+
+/// A disk that is full ends nothing else: it is told, and what may be missing is counted.
+#[test]
+fn a_full_disk_is_told_and_the_rest_goes_on() {
+    if !require_root("a_full_disk_is_told_and_the_rest_goes_on") {
+        return;
+    }
+    let disk = Disk::new("tmpfs", "size=64k").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (input, whole) = (folder.path().join("in.pcap"), folder.path().join("whole.json"));
+    make_file(&input);
+    let full = format!("file:{}", disk.path().join("full.json").display());
+    let mut command = Command::new(wirelane_binary().unwrap());
+    command.args(["flows", "--json", "--quiet", "-r", input.to_str().unwrap(), "--export", &full]);
+    command.args(["--export", &format!("file:{}", whole.display())]);
+    let finished = Child::spawn(&mut command).unwrap().finish(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("No space left on device"), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    let flows = column(&last, "flows");
+    assert_eq!(column(export(&last, &full), "unsent_flows") + column(export(&last, &full), "flows"), flows);
+    assert!(column(export(&last, &full), "unsent_flows") > 0);
+    assert_eq!(fs::read_to_string(whole).unwrap().lines().count() as u64, flows);
 }
 
 /// One packet in three: what was left out is counted.

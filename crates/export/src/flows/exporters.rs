@@ -224,7 +224,7 @@ impl Exporters {
         let unsent = broken.counts.unsent_flows;
         Some(Error::Target {
             target: target.clone(),
-            reason: format!("{reason}; {unsent} flows are not in it"),
+            reason: format!("{reason}; {unsent} flows may be missing from it"),
         })
     }
 }
