@@ -17,6 +17,7 @@
 //!   fragment belongs to the flow of its ports. (softflowd does the same.) All fragments of a datagram go to
 //!   the worker of its addresses, which may be another than the flow's: its fragments are then a flow of that worker.
 //! * What is no IP is a flow for each EtherType.
+//! * Tunnels whose directions have ids of their own (GTP-U) have two flows, also where both directions are to be one.
 //!
 //! # Memory
 //! A cache takes what it is given and no more. Where it is full, the lightest of those flows that have been silent longest
