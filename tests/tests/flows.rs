@@ -188,7 +188,20 @@ fn collectors_have_the_flows_that_were_sent() {
         let words = ["nfcapd", "-b", "127.0.0.1", "-p", &port.to_string(), "-w", &path(format), "-t", "3600"];
         collectors.push(lab.spawn(namespace, &words).unwrap());
     }
-    let sniffer = ["tcpdump", "-i", "lo", "--immediate-mode", "-B", "8192", "-w", &path("wire.pcap"), "udp"];
+    let sniffer = [
+        "tcpdump",
+        "-i",
+        "lo",
+        "--immediate-mode",
+        "-U",
+        "-s",
+        "2000",
+        "-B",
+        "8192",
+        "-w",
+        &path("wire.pcap"),
+        "udp",
+    ];
     let sniffer = lab.spawn(namespace, &sniffer).unwrap();
     wait_for_ports(&lab, &formats.map(|(_, port)| port));
     while !at("wire.pcap").exists() {
@@ -221,6 +234,16 @@ fn collectors_have_the_flows_that_were_sent() {
         let (found, expected) = (nfdump(&at(format)), expected(carried));
         assert_eq!(found, expected, "{format}");
     }
+    let all =
+        |field: &str| formats.iter().map(|(format, _)| column(export(&last, format), field)).sum::<u64>();
+    let messages = all("messages");
+    // The file's head, and for each message a record's, with those of Ethernet, IPv4 and UDP.
+    let size = 24 + messages * (16 + 14 + 20 + 8) + all("bytes");
+    let end = Instant::now() + LIMIT;
+    while fs::metadata(at("wire.pcap")).unwrap().len() < size {
+        assert!(Instant::now() < end, "tcpdump has not seen everything");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let sniffed = sniffer.terminate(LIMIT).unwrap().stderr;
     let decode = formats.map(|(_, port)| format!("-dudp.port=={port},cflow"));
     let output = Command::new("tshark")
@@ -229,7 +252,6 @@ fn collectors_have_the_flows_that_were_sent() {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let messages: u64 = formats.iter().map(|(format, _)| column(export(&last, format), "messages")).sum();
     assert_eq!(text.lines().count() as u64, messages, "{sniffed}");
     assert!(text.lines().all(|line| ["5", "9", "10"].contains(&line.trim())), "{text}");
     let lines = fs::read_to_string(at("out.json")).unwrap();
