@@ -371,9 +371,9 @@ fn a_full_disk_is_told_and_the_rest_goes_on() {
     assert_eq!(fs::read_to_string(whole).unwrap().lines().count() as u64, flows);
 }
 
-/// One packet in three: what was left out is counted.
+/// One packet in three: what was left out is counted. Digests, which have no bytes, come to the same flows as packets.
 #[test]
-fn sampling_counts_what_it_leaves_out() {
+fn sampling_counts_what_it_leaves_out_and_digests_are_enough() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in.pcap");
     make_file(&file);
@@ -382,6 +382,20 @@ fn sampling_counts_what_it_leaves_out() {
     let (flows, last) = flows_of(Child::spawn(&mut command).unwrap());
     assert_eq!(sum(&flows, "packets"), 667);
     assert_eq!((column(&last, "unsampled"), column(&last, "analysed")), (1333, 2000));
+    let rules = folder.path().join("digest.toml");
+    fs::write(&rules, "[[rule]]\nid = 1\naction = \"digest\"\n").unwrap();
+    let [packets, digests] = [&[][..], &["--rules", rules.to_str().unwrap()]].map(|more| {
+        let mut command = Command::new(wirelane_binary().unwrap());
+        command.args(["flows", "--json", "-r", file.to_str().unwrap()]).args(more);
+        flows_of(Child::spawn(&mut command).unwrap())
+    });
+    assert_eq!(
+        digests.1["rule_stats"]["rules"][0]["hits"]["packets"].as_u64(),
+        Some(2000),
+        "{}",
+        digests.1["rule_stats"]
+    );
+    assert_eq!(packets.0, digests.0);
 }
 
 /// What cannot be is said before anything is captured, with the way out.
