@@ -61,7 +61,8 @@ fn every_thread_of_a_capture_has_no_rights() {
     let count = ["count", "-i", device, "--json"];
     let record = ["record", "-i", device, "--json", "-w"];
     let files = format!("{}/many.pcapng", theirs.path().display());
-    let cases: [(Vec<&str>, u64); 9] = [
+    let flows_file = format!("file:{}/flows.json", roots.path().display());
+    let cases: [(Vec<&str>, u64); 10] = [
         ([&count[..], &["--workers", "2"]].concat(), 0),
         ([&count[..], &["--direction", "both"]].concat(), 0),
         ([&count[..], &["--hook", "generic"]].concat(), 0),
@@ -90,6 +91,22 @@ fn every_thread_of_a_capture_has_no_rights() {
         ),
         ([&record[..], &[&in_roots]].concat(), DAC_OVERRIDE),
         ([&record[..], &["/dev/null"]].concat(), 0),
+        // Its file is open by then, wherever it is; connections are made later, by the exporting thread.
+        (
+            vec![
+                "flows",
+                "-i",
+                device,
+                "--json",
+                "--export",
+                &flows_file,
+                "--export",
+                "ipfix://127.0.0.1:4739?transport=tcp",
+                "--export-wait",
+                "0.1",
+            ],
+            0,
+        ),
     ];
     for (words, capabilities) in cases {
         let child = capture(&lab, &words).unwrap();

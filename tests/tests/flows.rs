@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
+use wirelane_tests::recordings::Disk;
 use wirelane_tests::{Child, Lab, require_root, wirelane_binary};
 
 /// The flows, and the last object, of a command that has ended well.
@@ -187,7 +188,20 @@ fn collectors_have_the_flows_that_were_sent() {
         let words = ["nfcapd", "-b", "127.0.0.1", "-p", &port.to_string(), "-w", &path(format), "-t", "3600"];
         collectors.push(lab.spawn(namespace, &words).unwrap());
     }
-    let sniffer = ["tcpdump", "-i", "lo", "--immediate-mode", "-B", "8192", "-w", &path("wire.pcap"), "udp"];
+    let sniffer = [
+        "tcpdump",
+        "-i",
+        "lo",
+        "--immediate-mode",
+        "-U",
+        "-s",
+        "2000",
+        "-B",
+        "8192",
+        "-w",
+        &path("wire.pcap"),
+        "udp",
+    ];
     let sniffer = lab.spawn(namespace, &sniffer).unwrap();
     wait_for_ports(&lab, &formats.map(|(_, port)| port));
     while !at("wire.pcap").exists() {
@@ -220,6 +234,16 @@ fn collectors_have_the_flows_that_were_sent() {
         let (found, expected) = (nfdump(&at(format)), expected(carried));
         assert_eq!(found, expected, "{format}");
     }
+    let all =
+        |field: &str| formats.iter().map(|(format, _)| column(export(&last, format), field)).sum::<u64>();
+    let messages = all("messages");
+    // The file's head, and for each message a record's, with those of Ethernet, IPv4 and UDP.
+    let size = 24 + messages * (16 + 14 + 20 + 8) + all("bytes");
+    let end = Instant::now() + LIMIT;
+    while fs::metadata(at("wire.pcap")).unwrap().len() < size {
+        assert!(Instant::now() < end, "tcpdump has not seen everything");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let sniffed = sniffer.terminate(LIMIT).unwrap().stderr;
     let decode = formats.map(|(_, port)| format!("-dudp.port=={port},cflow"));
     let output = Command::new("tshark")
@@ -228,7 +252,6 @@ fn collectors_have_the_flows_that_were_sent() {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let messages: u64 = formats.iter().map(|(format, _)| column(export(&last, format), "messages")).sum();
     assert_eq!(text.lines().count() as u64, messages, "{sniffed}");
     assert!(text.lines().all(|line| ["5", "9", "10"].contains(&line.trim())), "{text}");
     let lines = fs::read_to_string(at("out.json")).unwrap();
@@ -263,14 +286,14 @@ fn sums_over_flows_are_the_ledgers() {
     let child = capture(&lab, &words).unwrap();
     send(&lab, 5000, &["--flows", "50", "--rate", "20000"]).unwrap();
     let mut early = Vec::new();
-    while early.len() < 50 {
+    while sum(&early, "packets") < 5000 {
         let line = child.next_json(LIMIT).unwrap().unwrap();
         if line.get("flow").is_some() {
             early.push(line);
         }
     }
     assert!(early.iter().all(|flow| flow["end_reason"] == "idle"), "{early:?}");
-    assert_eq!(sum(&early, "packets"), 5000);
+    assert!(early.len() >= 50 && sum(&early, "packets") == 5000);
     assert_eq!(early[0]["device"], device);
     send(&lab, 1000, &["--flows", "10"]).unwrap();
     child.signal(wirelane_tests::Signal::Terminate).unwrap();
@@ -294,9 +317,63 @@ fn sums_over_flows_are_the_ledgers() {
     assert!(column(&last["end_reasons"], "resources") > 10_000, "{last}");
 }
 
-/// One packet in three: what was left out is counted.
+/// Of a file, the reading waits for what a collector is given a second: nothing is dropped.
 #[test]
-fn sampling_counts_what_it_leaves_out() {
+fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
+    if !require_root("a_collector_by_udp_gets_no_more_than_was_asked_for") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    make_file(&file);
+    let device = &lab.receiver().address;
+    // Somebody who does not read: a socket's own queue is enough for what comes.
+    let target = format!("ipfix://{device}:4739");
+    let socket =
+        lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind((*device, 4739)).unwrap()).unwrap();
+    let words = ["flows", "-r", file.to_str().unwrap(), "--json", "--export", &target, "--export-rate", "50"];
+    let start = Instant::now();
+    let (flows, last) = flows_of(wirelane(&lab, &lab.receiver().namespace, &words).unwrap());
+    let counts = export(&last, &target);
+    assert_eq!((column(counts, "flows"), column(counts, "unsent_flows")), (flows.len() as u64, 0));
+    let messages = column(counts, "messages");
+    // The first 32 go at once.
+    let least = Duration::from_millis((messages - 32) * 20);
+    assert!(messages > 60 && start.elapsed() > least, "{messages} messages in {:?}", start.elapsed());
+    let mut buffer = [0; 2000];
+    socket.set_nonblocking(true).unwrap();
+    let longest = std::iter::from_fn(|| socket.recv(&mut buffer).ok()).max().unwrap();
+    assert!((1200..=1400).contains(&longest), "{longest} bytes");
+}
+
+/// A disk that is full ends nothing else: it is told, and what may be missing is counted.
+#[test]
+fn a_full_disk_is_told_and_the_rest_goes_on() {
+    if !require_root("a_full_disk_is_told_and_the_rest_goes_on") {
+        return;
+    }
+    let disk = Disk::new("tmpfs", "size=64k").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (input, whole) = (folder.path().join("in.pcap"), folder.path().join("whole.json"));
+    make_file(&input);
+    let full = format!("file:{}", disk.path().join("full.json").display());
+    let mut command = Command::new(wirelane_binary().unwrap());
+    command.args(["flows", "--json", "--quiet", "-r", input.to_str().unwrap(), "--export", &full]);
+    command.args(["--export", &format!("file:{}", whole.display())]);
+    let finished = Child::spawn(&mut command).unwrap().finish(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("No space left on device"), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    let flows = column(&last, "flows");
+    assert_eq!(column(export(&last, &full), "unsent_flows") + column(export(&last, &full), "flows"), flows);
+    assert!(column(export(&last, &full), "unsent_flows") > 0);
+    assert_eq!(fs::read_to_string(whole).unwrap().lines().count() as u64, flows);
+}
+
+/// One packet in three: what was left out is counted. Digests, which have no bytes, come to the same flows as packets.
+#[test]
+fn sampling_counts_what_it_leaves_out_and_digests_are_enough() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in.pcap");
     make_file(&file);
@@ -305,6 +382,20 @@ fn sampling_counts_what_it_leaves_out() {
     let (flows, last) = flows_of(Child::spawn(&mut command).unwrap());
     assert_eq!(sum(&flows, "packets"), 667);
     assert_eq!((column(&last, "unsampled"), column(&last, "analysed")), (1333, 2000));
+    let rules = folder.path().join("digest.toml");
+    fs::write(&rules, "[[rule]]\nid = 1\naction = \"digest\"\n").unwrap();
+    let [packets, digests] = [&[][..], &["--rules", rules.to_str().unwrap()]].map(|more| {
+        let mut command = Command::new(wirelane_binary().unwrap());
+        command.args(["flows", "--json", "-r", file.to_str().unwrap()]).args(more);
+        flows_of(Child::spawn(&mut command).unwrap())
+    });
+    assert_eq!(
+        digests.1["rule_stats"]["rules"][0]["hits"]["packets"].as_u64(),
+        Some(2000),
+        "{}",
+        digests.1["rule_stats"]
+    );
+    assert_eq!(packets.0, digests.0);
 }
 
 /// What cannot be is said before anything is captured, with the way out.

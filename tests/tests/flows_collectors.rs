@@ -10,14 +10,15 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::{Child, Lab, require_root};
 
-/// Reads intervals until so many flows have ended.
-fn until_flows(child: &Child, flows: &mut Vec<Value>, number: usize) {
-    while flows.len() < number {
+/// Reads lines until the flows that have ended have so many packets; how many flows there are then.
+fn until_packets(child: &Child, flows: &mut Vec<Value>, packets: u64) -> u64 {
+    while flows.iter().map(|flow| column(flow, "packets")).sum::<u64>() < packets {
         let line = child.next_json(LIMIT).unwrap().expect("it goes on");
         if line.get("flow").is_some() {
             flows.push(line);
         }
     }
+    flows.len() as u64
 }
 
 /// Reads flows until so many intervals have ended: messages wait for a second at most.
@@ -147,42 +148,42 @@ fn collectors_that_come_and_go_cost_no_packet() {
     let mut flows = Vec::new();
     // Away: what ends meanwhile waits.
     send(&lab, 300, &["--flows", "100"]).unwrap();
-    until_flows(&child, &mut flows, 100);
+    let away = until_packets(&child, &mut flows, 300);
     let listener = listen();
     let mut stream = accept(&listener);
     let mut first = Connection::default();
-    first.read(&mut stream, 100);
-    assert_eq!(first.flows, 100);
+    first.read(&mut stream, away);
+    assert!(away >= 100 && first.flows == away, "{} of {away}", first.flows);
     // Here.
     send(&lab, 300, &["--flows", "50"]).unwrap();
-    until_flows(&child, &mut flows, 150);
-    first.read(&mut stream, 150);
-    assert_eq!(first.flows, 150);
+    let here = until_packets(&child, &mut flows, 600);
+    first.read(&mut stream, here);
+    assert_eq!(first.flows, here);
     // Gone, in good order: what comes then waits for the next.
     drop((stream, listener));
     send(&lab, 300, &["--flows", "60"]).unwrap();
-    until_flows(&child, &mut flows, 210);
+    until_packets(&child, &mut flows, 900);
     until_intervals(&child, &mut flows, 2);
     send(&lab, 300, &["--flows", "70"]).unwrap();
-    until_flows(&child, &mut flows, 280);
+    let all = until_packets(&child, &mut flows, 1200);
     let listener = listen();
     let mut stream = accept(&listener);
     child.signal(wirelane_tests::Signal::Terminate).unwrap();
     let mut second = Connection::default();
     second.read(&mut stream, u64::MAX);
-    assert_eq!(second.flows, 130);
+    assert_eq!(second.flows, all - here);
 
     let finished = child.finish(LIMIT).unwrap();
     let last = last_of(&finished).unwrap();
     assert_eq!(
         (column(&last, "analysed"), column(&last, "flow_packets"), column(&last, "flows")),
-        (1200, 1200, 280)
+        (1200, 1200, all)
     );
     assert_eq!(column(&last, "lost"), 0);
     let [tcp, refused, silent] = &last["exports"].as_array().unwrap()[..] else { panic!("{last}") };
-    assert_eq!((column(tcp, "flows"), column(tcp, "unsent_flows"), column(tcp, "connections")), (280, 0, 2));
+    assert_eq!((column(tcp, "flows"), column(tcp, "unsent_flows"), column(tcp, "connections")), (all, 0, 2));
     assert!(column(refused, "refused") > 0, "{refused}");
-    assert_eq!(column(refused, "flows") + column(refused, "unsent_flows"), 280, "{refused}");
-    assert_eq!(column(silent, "flows") + column(silent, "unsent_flows"), 280, "{silent}");
+    assert_eq!(column(refused, "flows") + column(refused, "unsent_flows"), all, "{refused}");
+    assert_eq!(column(silent, "flows") + column(silent, "unsent_flows"), all, "{silent}");
     assert!(finished.stderr.contains("127.0.0.1:4740: nobody listens there"), "{}", finished.stderr);
 }

@@ -51,9 +51,9 @@ fn json(path: &Path) -> Value {
 }
 
 /// The flows of a capture, and the packets and wire bytes that were read.
-fn flows(path: &Path, settings: CacheSettings) -> (Vec<FlowRecord>, u64, u64) {
+fn flows(path: &Path, settings: CacheSettings, inner: bool) -> (Vec<FlowRecord>, u64, u64) {
     let mut cache = FlowCache::new(settings);
-    let mut reader = FlowReader::new(false);
+    let mut reader = FlowReader::new(inner);
     let (mut packets, mut bytes) = (0, 0);
     // One that is damaged has what comes before the damage.
     if let Ok(mut source) = FileSource::open(path, FileOptions::default()) {
@@ -124,8 +124,8 @@ fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
     for capture in captures(&corpus) {
         // Little memory, so that many captures are evictions too.
         let (little, packets, bytes) =
-            flows(&capture.path, CacheSettings { memory: 0, ..CacheSettings::default() });
-        let (flows, _, _) = flows(&capture.path, CacheSettings { biflow: false, ..CacheSettings::default() });
+            flows(&capture.path, CacheSettings { memory: 0, ..CacheSettings::default() }, false);
+        let (flows, _, _) = flows(&capture.path, CacheSettings::default(), false);
         for flows in [&little, &flows] {
             assert_eq!(flows.iter().map(FlowRecord::packets).sum::<u64>(), packets, "{}", capture.id);
             assert_eq!(flows.iter().map(FlowRecord::wire_bytes).sum::<u64>(), bytes, "{}", capture.id);
@@ -187,7 +187,8 @@ fn flows_of_the_corpus_are_those_of_nfpcapd() {
         let truth = json(&capture.truth);
         let theirs = truth["nfdump"]["flows"].as_array();
         let Some(theirs) = theirs.filter(|flows| !flows.is_empty()) else { continue };
-        let (flows, _, _) = flows(&capture.path, CacheSettings { timeouts, ..CacheSettings::default() });
+        let (flows, _, _) =
+            flows(&capture.path, CacheSettings { timeouts, ..CacheSettings::default() }, false);
         let (mut ours, mut expected) = (Sums::new(), Sums::new());
         let (mut number, mut there) = (0, 0);
         for flow in flows.iter().filter(|flow| matches!(flow.key.proto, 6 | 17)) {
@@ -252,3 +253,24 @@ const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
     ("ndpi--sip", 18, 16),
     ("zeek--wireshark", 18, 14),
 ];
+
+/// Inside tunnels: all kinds are met, the sums are the same, and both directions are found to belong together.
+#[test]
+fn flows_inside_tunnels_come_to_what_was_read() {
+    let Some(corpus) = corpus("flows_inside_tunnels_come_to_what_was_read") else { return };
+    let mut kinds = BTreeMap::new();
+    let mut both = 0;
+    for capture in captures(&corpus).iter().filter(|capture| capture.category == "encap") {
+        let settings = CacheSettings { biflow: true, ..CacheSettings::default() };
+        let (flows, packets, bytes) = flows(&capture.path, settings, true);
+        assert_eq!(flows.iter().map(FlowRecord::packets).sum::<u64>(), packets, "{}", capture.id);
+        assert_eq!(flows.iter().map(FlowRecord::wire_bytes).sum::<u64>(), bytes, "{}", capture.id);
+        for flow in &flows {
+            *kinds.entry(flow.key.tunnel).or_insert(0) += 1;
+            both += u32::from(flow.reverse.is_some() && flow.key.tunnel != 0);
+            assert!(flow.key.tunnel != 0 || flow.key.tunnel_id == 0);
+        }
+    }
+    println!("flows by kind of tunnel: {kinds:?}; {both} of both directions");
+    assert!((0..=5).all(|kind| kinds.contains_key(&kind)) && both > 30);
+}

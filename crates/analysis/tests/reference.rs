@@ -334,7 +334,7 @@ impl FirstLevel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn the_cache_finds_the_flows_of_the_reference(packets in prop::collection::vec(made(), 1..300)) {

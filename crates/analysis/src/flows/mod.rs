@@ -14,9 +14,10 @@
 //! The 5-tuple, VLAN, device and direction; inside tunnels, where that was asked for, the tunnel's kind and id too.
 //! * ICMP has its type and code in the place of the destination port.
 //! * A fragment but the first has no ports: such fragments are a flow of their own, with ports 0. The first
-//!   fragment belongs to the flow of its ports. (softflowd does the same.) All fragments of a datagram go to
+//!   fragment belongs to the flow of its ports. All fragments of a datagram go to
 //!   the worker of its addresses, which may be another than the flow's: its fragments are then a flow of that worker.
 //! * What is no IP is a flow for each EtherType.
+//! * Tunnels whose directions have ids of their own (GTP-U) have two flows, also where both directions are to be one.
 //!
 //! # Memory
 //! A cache takes what it is given and no more. Where it is full, the lightest of those flows that have been silent longest

@@ -1,6 +1,6 @@
 //! From a record to what a flow cache takes.
 
-use wirelane::{Ip, Record, RecordHeader, flags, ip_flags};
+use wirelane::{Ip, Record, RecordHeader, flags, l3};
 use wirelane_datapath::flow::FlowPacket;
 use wirelane_datapath::layout::Parsed;
 use wirelane_datapath::native;
@@ -44,7 +44,10 @@ impl FlowReader {
     }
 }
 
-/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids and EtherTypes are not in it.
+/// The EtherType of ARP.
+const ARP: u16 = 0x0806;
+
+/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids and EtherTypes, but that of ARP, are not in it.
 fn digested<'p>(
     place: &'p mut Parsed,
     header: &RecordHeader,
@@ -54,7 +57,7 @@ fn digested<'p>(
     const KNOWN: u16 = flags::VLAN | flags::EGRESS | flags::INNER;
     packet.flags = header.flags & KNOWN;
     packet.vlan_tci = header.vlan_tci;
+    packet.eth_type = if digest.l3 == l3::ARP { ARP } else { 0 };
     place.outer = *digest;
-    debug_assert!(digest.flags & ip_flags::LATER == 0 || digest.flags & ip_flags::FRAGMENT != 0);
     (&place.outer, packet)
 }

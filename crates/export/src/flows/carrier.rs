@@ -101,6 +101,14 @@ impl Carrier {
         }
     }
 
+    /// Whether what waits is on its way: a collector that is away is not waited for.
+    pub fn moves(&self, within: Duration) -> bool {
+        match self {
+            Carrier::File(_) | Carrier::Udp(_) => true,
+            Carrier::Tcp(tcp) => tcp.moves(within),
+        }
+    }
+
     /// What still waits is given up.
     pub fn give_up(&mut self, counts: &mut OutputCounts) {
         let backlog = match self {

@@ -163,10 +163,12 @@ impl Exporters {
         self.naming = Some(naming);
     }
 
-    /// Whether to bring no more flows before some have gone: see [`ExportSettings::patient`].
+    /// Whether to bring no more flows before some have gone: see [`ExportSettings::patient`]. A collector that has taken
+    /// nothing for as long as is waited at the end is not waited for any more.
     pub fn is_full(&self) -> bool {
-        self.settings.patient
-            && self.outlets.iter().any(|outlet| outlet.waiting() > self.settings.backlog / 2)
+        let (most, within) = (self.settings.backlog / 2, self.settings.wait);
+        let is_full = |outlet: &Outlet| outlet.waiting() > most && outlet.moves(within);
+        self.settings.patient && self.outlets.iter().any(is_full)
     }
 
     /// How long nothing has to be sent, at most this long.
@@ -224,7 +226,7 @@ impl Exporters {
         let unsent = broken.counts.unsent_flows;
         Some(Error::Target {
             target: target.clone(),
-            reason: format!("{reason}; {unsent} flows are not in it"),
+            reason: format!("{reason}; {unsent} flows may be missing from it"),
         })
     }
 }
@@ -368,6 +370,10 @@ impl Outlet {
             Kind::Messages { carrier, .. } => carrier.waiting(),
             _ => 0,
         }
+    }
+
+    fn moves(&self, within: Duration) -> bool {
+        matches!(&self.kind, Kind::Messages { carrier, .. } if carrier.moves(within))
     }
 
     /// The end: whatever still waits is given up, and files are written out.

@@ -166,6 +166,11 @@ impl Tcp {
         }
     }
 
+    /// Whether the collector has taken something within this time.
+    pub fn moves(&self, within: Duration) -> bool {
+        self.progress.elapsed() < within
+    }
+
     /// Waits until something can be done, or this long.
     pub fn wait(&self, most: Duration) {
         let (State::Connecting(socket, _) | State::Connected(socket)) = &self.state else {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use wirelane::Capture;
 use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN};
 
+use super::carrier::Backlog;
 use super::encode::{Context, Encoder, ExportSettings, Message};
 use super::ipfix::Ipfix;
 use super::netflow5::Netflow5;
@@ -328,4 +329,21 @@ fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
         let ends: Vec<_> = found.iter().map(|flow| (flow.2, flow.3, flow.5, flow.6)).collect();
         assert_eq!(ends, [(1000, 80, 3, 300), (80, 1000, 2, 5000)]);
     }
+}
+
+/// What waits for a collector is bounded, and what finds no room is counted.
+#[test]
+fn a_backlog_that_is_full_counts_what_comes() {
+    let mut backlog = Backlog::default();
+    let mut counts = OutputCounts::default();
+    for flows in 1..=4 {
+        let message =
+            Message { bytes: vec![0; 400], flows, packets: 10 * flows, octets: 100, ..Message::default() };
+        backlog.push(message, 1000, &mut counts);
+    }
+    assert_eq!((backlog.bytes, backlog.queue.len()), (800, 2));
+    assert_eq!((counts.unsent_flows, counts.unsent_packets, counts.unsent_bytes), (7, 70, 200));
+    assert_eq!(backlog.pop().map(|message| message.flows), Some(1));
+    backlog.push(Message { bytes: vec![0; 600], ..Message::default() }, 1000, &mut counts);
+    assert_eq!((backlog.bytes, counts.unsent_flows), (1000, 7));
 }
