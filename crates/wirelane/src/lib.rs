@@ -85,6 +85,7 @@ pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
+pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };

@@ -8,6 +8,7 @@ use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, gr
 use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
+use crate::engine::ring::program::SteeringProgram;
 use crate::filter;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
@@ -184,6 +185,24 @@ const DEFAULT_MEMORY: usize = 256 << 20;
 /// costs half the throughput, 2 KiB next to nothing).
 const PUBLISH_EVERY: u32 = 2048;
 
+/// Where a steering program's object file is.
+#[derive(Clone, Debug)]
+pub(crate) enum SteeringObject {
+    File(PathBuf),
+    /// In memory, with a name for people.
+    Bytes(Arc<str>, Arc<[u8]>),
+}
+
+impl SteeringObject {
+    /// The program, looked at whether it is one.
+    pub(crate) fn read(&self) -> Result<SteeringProgram> {
+        match self {
+            SteeringObject::File(path) => SteeringProgram::read(path),
+            SteeringObject::Bytes(name, bytes) => SteeringProgram::of_bytes(name, bytes),
+        }
+    }
+}
+
 /// See [`crate::Builder`], which documents each setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -197,10 +216,12 @@ pub(crate) struct Settings {
     pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
     /// The object file that steers instead.
-    pub(crate) steering_program: Option<PathBuf>,
+    pub(crate) steering_program: Option<SteeringObject>,
     pub(crate) take: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
+    /// Records are merged by their stamps.
+    pub(crate) in_order: bool,
     pub(crate) promiscuous: bool,
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
@@ -238,6 +259,7 @@ impl Settings {
             take: false,
             inner: false,
             immediate: false,
+            in_order: false,
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Rx,

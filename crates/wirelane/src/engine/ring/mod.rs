@@ -33,6 +33,7 @@ pub(crate) mod instance;
 mod lanes;
 pub(crate) mod log;
 pub(crate) mod memory;
+mod order;
 #[cfg(test)]
 mod model;
 pub(crate) mod program;

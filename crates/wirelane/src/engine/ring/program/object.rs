@@ -43,6 +43,16 @@ impl SteeringProgram {
         Ok(SteeringProgram { name, bytes: bytes.into() })
     }
 
+    /// The same with an object file that is in memory; `name` is for people.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] with what is wrong.
+    pub(crate) fn of_bytes(name: &str, bytes: &[u8]) -> Result<SteeringProgram> {
+        let name: Arc<str> = printable(name).into();
+        check(bytes).map_err(|reason| refusal(&name, &reason))?;
+        Ok(SteeringProgram { name, bytes: bytes.into() })
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
