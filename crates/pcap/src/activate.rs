@@ -1,6 +1,6 @@
 //! Starting the capture of a handle, and its errors in libpcap's words.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::sync::Once;
 
 use wirelane::{Builder, Capture, Direction, Error, LinkType, Selector};
@@ -27,7 +27,7 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
         Err(reason) => return handle.fail(abi::ERROR_NO_SUCH_DEVICE, reason),
     };
     if options.monitor {
-        return handle.fail(abi::ERROR_RFMON_NOTSUP, "");
+        return plainly(handle, abi::ERROR_RFMON_NOTSUP);
     }
     if options.protocol != 0 {
         let reason = "pcap_set_protocol_linux() is not there on devices that Wirelane captures: use a filter, as in \
@@ -54,11 +54,24 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
         }
         Err(error) => {
             let status = status(&error);
-            // libpcap says no more than the status where that says it all.
-            let reason = if status == abi::ERROR_IFACE_NOT_UP { String::new() } else { error.to_string() };
-            handle.fail(status, &reason)
+            match &error {
+                // libpcap says no more where that says it all.
+                _ if status == abi::ERROR_IFACE_NOT_UP => plainly(handle, status),
+                // The library's message is about the command.
+                Error::MissingCapability { missing, action, .. } => {
+                    handle.fail(status, &format!("missing {missing}: {action} needs that; run it with sudo"))
+                }
+                _ => handle.fail(status, &error.to_string()),
+            }
         }
     }
+}
+
+/// Says what libpcap's number says.
+fn plainly(handle: &Handle, status: c_int) -> c_int {
+    // SAFETY: a constant string of libpcap's.
+    let text = unsafe { CStr::from_ptr((system().pcap_statustostr)(status)) };
+    handle.fail(status, &text.to_string_lossy())
 }
 
 /// libpcap's number for what went wrong.

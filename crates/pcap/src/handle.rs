@@ -16,8 +16,6 @@ const MAGIC: u64 = 0xbad0_77e1_a9e0_ca97;
 /// What was asked for before the handle was activated.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The name as it was given.
-    pub(crate) name: String,
     /// What it means; the error is told when the handle is activated, as libpcap does.
     pub(crate) device: Result<Wanted, String>,
     pub(crate) snap_len: c_int,
@@ -69,12 +67,11 @@ pub(crate) unsafe fn ours<'a>(pcap: *mut Pcap) -> Option<&'a Handle> {
 
 impl Handle {
     /// A handle that is not activated, to be given back to [`Handle::close`].
-    pub(crate) fn create(name: String, device: Result<Wanted, String>) -> *mut Pcap {
+    pub(crate) fn create(device: Result<Wanted, String>) -> *mut Pcap {
         let handle = Handle {
             magic: MAGIC,
             broken: AtomicBool::new(false),
             options: RefCell::new(Options {
-                name,
                 device,
                 snap_len: abi::LONGEST,
                 promiscuous: false,

@@ -29,11 +29,11 @@ unsafe fn text(string: *const c_char) -> Option<String> {
 pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) -> *mut Pcap {
     // SAFETY: the caller's part.
     let name = unsafe { text(device) };
-    match name.map(|name| (names::named(&name), name)) {
-        Some((Named::Ours(wanted), name)) => Handle::create(name, Ok(wanted)),
-        Some((Named::Wrong(reason), name)) => Handle::create(name, Err(reason)),
+    match name.map(|name| names::named(&name)) {
+        Some(Named::Ours(wanted)) => Handle::create(Ok(wanted)),
+        Some(Named::Wrong(reason)) => Handle::create(Err(reason)),
         // SAFETY: the caller's part.
-        Some((Named::Systems, _)) | None => unsafe { (system().pcap_create)(device, error) },
+        Some(Named::Systems) | None => unsafe { (system().pcap_create)(device, error) },
     }
 }
 
