@@ -2,6 +2,7 @@
 mod completions;
 mod count;
 mod devices;
+mod extcap;
 mod groups;
 mod man;
 mod out;
@@ -9,6 +10,7 @@ mod record;
 mod report;
 mod rights;
 mod rules;
+mod run;
 mod send;
 mod session;
 mod source;
@@ -32,6 +34,8 @@ enum Command {
     PostRotateHelper(record::post_rotate::HelperArgs),
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
+    Run(run::Args),
+    Extcap(extcap::Args),
     Completions(completions::Args),
     Man(man::Args),
     Tune(tune::Args),
@@ -65,6 +69,8 @@ fn main() -> ExitCode {
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Run(args) => run::run(&args),
+        Command::Extcap(args) => extcap::run(&args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),
