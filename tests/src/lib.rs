@@ -7,6 +7,7 @@
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
+//! libpcap    programs that use libpcap, with the system's or with ours
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! programs   steering programs, compiled
@@ -22,6 +23,7 @@ mod child;
 mod foreign;
 mod kernel;
 mod lab;
+pub mod libpcap;
 pub mod numbers;
 mod paths;
 mod process;

@@ -148,7 +148,7 @@ fn capture(args: &Args, name: &str, fifo: &PathBuf) -> Result<()> {
     // Waits for Wireshark to open the other end.
     let pipe = OpenOptions::new().write(true).open(fifo).with_context(|| fifo.display().to_string())?;
     let mut command = Command::new(program);
-    command.args(["record", "--immediate", "-i", name, "-w", "-", "--direction", &args.direction]);
+    command.args(["record", "--quiet", "--immediate", "-i", name, "-w", "-", "--direction", &args.direction]);
     command.args(["--snap-length", &args.snap_length.to_string()]);
     if let Some(expression) = args.extcap_capture_filter.as_ref().filter(|text| !text.trim().is_empty()) {
         command.arg("--").arg(expression);

@@ -19,6 +19,8 @@ pub enum Stream {
     Stdout,
     /// Standard error, where standard output holds the recording.
     Stderr,
+    /// Nobody wants one.
+    Nowhere,
 }
 
 /// One object of `--json`.
@@ -126,6 +128,7 @@ impl Report {
         match self.stream {
             Stream::Stdout => out::print(text),
             Stream::Stderr => out::print_aside(text),
+            Stream::Nowhere => Ok(()),
         }
     }
 

@@ -319,7 +319,8 @@ pub unsafe extern "C" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar,
     }
     // SAFETY: the caller's part.
     match unsafe { send(handle, bytes.cast(), length as usize) } {
-        status if status < 0 => status,
+        abi::ERROR => abi::ERROR,
+        // libpcap knows no other failure here.
         _ => 0,
     }
 }

@@ -173,8 +173,8 @@ pub unsafe extern "C" fn pcap_set_datalink(pcap: *mut Pcap, link: c_int) -> c_in
         // SAFETY: the caller's part.
         return unsafe { (system().pcap_set_datalink)(pcap, link) };
     };
-    let Some(live) = handle.live.get() else { return handle.not_activated() };
-    if !link_types(live).contains(&link) {
+    let live = handle.live.get();
+    let Some(live) = live.filter(|live| link_types(live).contains(&link)) else {
         // SAFETY: a constant string of libpcap's, or null.
         let name = unsafe {
             let name = (system().pcap_datalink_val_to_name)(link);
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn pcap_set_datalink(pcap: *mut Pcap, link: c_int) -> c_in
         };
         let name = name.unwrap_or_else(|| format!("DLT {link}").into());
         return handle.fail(abi::ERROR, &format!("{name} is not one of the DLTs supported by this device"));
-    }
+    };
     let precision = handle.options.borrow().precision as u32;
     // SAFETY: takes numbers.
     let twin = unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision) };
@@ -222,9 +222,18 @@ pub unsafe extern "C" fn pcap_compile(
     status
 }
 
+/// The name of a file, for a message.
+fn name(file: *const c_char) -> String {
+    if file.is_null() {
+        return "(null)".into();
+    }
+    // SAFETY: a string that ends with a zero: what the functions that ask are given.
+    unsafe { CStr::from_ptr(file) }.to_string_lossy().into_owned()
+}
+
 /// Functions that open a file to write a handle's packets to.
 macro_rules! dumps {
-    ($($name:ident($argument:ident: $type:ty);)*) => {
+    ($($name:ident($argument:ident: $type:ty) $called:expr;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "()`: the system's libpcap writes files.")]
             ///
@@ -238,8 +247,9 @@ macro_rules! dumps {
                     return unsafe { (system().$name)(pcap, $argument) };
                 };
                 if handle.live.get().is_none() {
-                    let name = stringify!($name);
-                    handle.fail(abi::ERROR, &format!("{name}: not-yet-activated pcap_t passed to {name}"));
+                    let called: fn($type) -> String = $called;
+                    let (file, name) = (called($argument), stringify!($name));
+                    handle.fail(abi::ERROR, &format!("{file}: not-yet-activated pcap_t passed to {name}"));
                     return std::ptr::null_mut();
                 }
                 // SAFETY: the twin is there once the handle is activated; the rest is the caller's part.
@@ -254,9 +264,9 @@ macro_rules! dumps {
 }
 
 dumps! {
-    pcap_dump_open(file: *const c_char);
-    pcap_dump_fopen(file: *mut libc::FILE);
-    pcap_dump_open_append(file: *const c_char);
+    pcap_dump_open(file: *const c_char) name;
+    pcap_dump_fopen(file: *mut libc::FILE) |_| "stream".into();
+    pcap_dump_open_append(file: *const c_char) name;
 }
 
 /// `pcap_getnonblock()`.
