@@ -117,7 +117,7 @@ static void next(const char *device, int packets)
 	const u_char *bytes;
 	int status = 0;
 
-	activated(device, 60, 50, 1);
+	activated(device, 65535, 50, 1);
 	ready();
 	while ((int)seen.packets < packets / 2) {
 		status = pcap_next_ex(handle, &header, &bytes);

@@ -42,7 +42,9 @@ fn rest(child: Child) -> String {
     let finished = child.finish(LIMIT).unwrap();
     let said = finished.lines.join("\n");
     assert!(finished.status.success(), "{}: {said}\n{}", finished.status, finished.stderr);
-    format!("{said}\n{}", finished.stderr)
+    // libpcap warns where the kernel does not take a filter, and ours filters without a word.
+    let errors = finished.stderr.lines().filter(|line| !line.starts_with("Warning: Kernel filter failed"));
+    said + "\n" + &errors.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -71,7 +73,7 @@ const MODES: [(&str, &str, &str); 9] = [
     ("loop", "8", "udp src port 1002 or udp src port 1003"),
     // What the kernel's filters refuse is filtered outside of it.
     ("loop", "64", "ip protochain 17"),
-    ("snapped", "16", "udp[19] & 3 = 1"),
+    ("snapped", "16", "udp src portrange 1004-1007"),
     ("next", "64", ""),
     ("epoll", "64", ""),
     ("poll", "64", ""),
