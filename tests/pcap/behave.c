@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a program sees of libpcap: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured, and
- * at the end what it has seen, without times, so that two libraries can be compared line by line.
+ * What a program sees of libpcap: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured,
+ * and at the end what it has seen, without times, so that two libraries can be compared line by line.
  *
  * Packets are those of `wirelane send --pattern ports`: UDP, 100 bytes, a number in the payload.
  */
@@ -64,8 +64,9 @@ static pcap_t *activated(const char *device, int snap_len, int timeout, int imme
 	handle = pcap_create(device, said);
 	if (!handle)
 		fail("create");
-	if (pcap_set_snaplen(handle, snap_len) || pcap_set_timeout(handle, timeout) || pcap_set_promisc(handle, 1) ||
-	    pcap_set_immediate_mode(handle, immediate) || pcap_set_buffer_size(handle, 4 << 20))
+	if (pcap_set_snaplen(handle, snap_len) || pcap_set_timeout(handle, timeout) ||
+	    pcap_set_promisc(handle, 1) || pcap_set_immediate_mode(handle, immediate) ||
+	    pcap_set_buffer_size(handle, 4 << 20))
 		fail("set");
 	status = pcap_activate(handle);
 	if (status)
@@ -95,7 +96,8 @@ static void counts(void)
 
 	if (pcap_stats(handle, &stats))
 		fail("stats");
-	printf("stats: %u received, %u dropped, %u by the device\n", stats.ps_recv, stats.ps_drop, stats.ps_ifdrop);
+	printf("stats: %u received, %u dropped, %u by the device\n", stats.ps_recv, stats.ps_drop,
+	       stats.ps_ifdrop);
 }
 
 /* A loop to the last packet, with the filter of the argument. */
@@ -281,7 +283,8 @@ static void directions(const char *device, int packets)
 	activated(device, 65535, 50, 1);
 	printf("direction %d\n", pcap_setdirection(handle, PCAP_D_IN));
 	for (i = 0; i < 5; i++)
-		printf("sent %d\n", i % 2 ? pcap_inject(handle, frame, 100) : pcap_sendpacket(handle, frame, 100));
+		printf("sent %d\n",
+		       i % 2 ? pcap_inject(handle, frame, 100) : pcap_sendpacket(handle, frame, 100));
 	ready();
 	tell("in", pcap_loop(handle, packets, on_packet, NULL));
 	counts();

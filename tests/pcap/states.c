@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Functions in every state of a handle, and those that have none: states DEVICE DOWN FILE, where DOWN is a device that
- * is not set up and FILE can be written. What it prints is the same with every libpcap.
+ * Functions in every state of a handle, and those that have none: states DEVICE DOWN FILE, where DOWN is a
+ * device that is not set up and FILE can be written. What it prints is the same with every libpcap.
  */
 #include <netdb.h>
 #include <pcap/pcap.h>
@@ -25,9 +25,9 @@ static void on_packet(u_char *user, const struct pcap_pkthdr *header, const u_ch
 	packets++;
 }
 
-#define SHOW(call)          printf("%s: %d\n", #call, (int)(call))
-#define SHOW_ERROR(call)    printf("%s: %d [%s]\n", #call, (int)(call), pcap_geterr(handle))
-#define SHOW_TEXT(call)     printf("%s: %s\n", #call, (call))
+#define SHOW(call)	 printf("%s: %d\n", #call, (int)(call))
+#define SHOW_ERROR(call) printf("%s: %d [%s]\n", #call, (int)(call), pcap_geterr(handle))
+#define SHOW_TEXT(call)	 printf("%s: %s\n", #call, (call))
 
 static void not_activated(pcap_t *handle)
 {

@@ -31,7 +31,10 @@ fn both_libraries_export_what_the_systems_does_and_load_no_libpcap() {
         let output = std::process::Command::new("readelf").arg("-d").arg(&library).output().unwrap();
         let dynamic = String::from_utf8(output.stdout).unwrap();
         assert!(dynamic.contains("(NEEDED)"), "{dynamic}");
-        assert!(!dynamic.lines().any(|line| line.contains("NEEDED") && line.contains("libpcap")), "{dynamic}");
+        assert!(
+            !dynamic.lines().any(|line| line.contains("NEEDED") && line.contains("libpcap")),
+            "{dynamic}"
+        );
         let has = dynamic.lines().find(|line| line.contains("SONAME"));
         assert_eq!(has.and_then(|line| line.split_whitespace().last()), soname, "{name}");
     }

@@ -114,11 +114,15 @@ fn interfaces(devices: &[Device]) -> String {
         }
         if let [_, .., last] = device.rx_queues.as_slice() {
             let all = format!("{name}@0-{}", last.queue);
-            text.push_str(&format!("interface {{value={all}}}{{display=Wirelane: all RX queues of {name}}}\n"));
+            text.push_str(&format!(
+                "interface {{value={all}}}{{display=Wirelane: all RX queues of {name}}}\n"
+            ));
         }
         for queue in &device.rx_queues {
             let (value, queue) = (&queue.virtual_device, queue.queue);
-            text.push_str(&format!("interface {{value={value}}}{{display=Wirelane: RX queue {queue} of {name}}}\n"));
+            text.push_str(&format!(
+                "interface {{value={value}}}{{display=Wirelane: RX queue {queue} of {name}}}\n"
+            ));
         }
     }
     text

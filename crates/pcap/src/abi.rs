@@ -65,7 +65,8 @@ pub struct Interface {
 }
 
 /// `pcap_handler`.
-pub type Handler = Option<unsafe extern "C" fn(user: *mut c_uchar, header: *const Header, bytes: *const c_uchar)>;
+pub type Handler =
+    Option<unsafe extern "C" fn(user: *mut c_uchar, header: *const Header, bytes: *const c_uchar)>;
 
 /// `PCAP_ERRBUF_SIZE`.
 pub const ERRBUF: usize = 256;

@@ -38,9 +38,8 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
         Ok((live, warning)) => {
             let (link, precision) = (live.dlt.get(), options.precision as u32);
             // SAFETY: takes numbers.
-            let twin = unsafe {
-                (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision)
-            };
+            let twin =
+                unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision) };
             if twin.is_null() {
                 live.close();
                 return handle.fail(abi::ERROR, "the system's libpcap has made no handle for filters");
@@ -129,7 +128,9 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         builder = share.steer(builder);
     }
     let capture: Capture = builder.open()?;
-    let warning = capture.engine_reason().map(ToOwned::to_owned);
+    // What follows is about the command.
+    let warning = capture.engine_reason().and_then(|reason| reason.split("; run it with sudo").next());
+    let warning = warning.map(|reason| format!("captured by packet sockets: {reason}"));
     let sender = Sender::open(device.ifindex)?;
     let dlt = if device.link_type == LinkType::Raw { abi::DLT_RAW } else { abi::DLT_ETHERNET };
     let live = Live::new(capture, sender, share, dlt, snap_len, is_loopback(&device))?;

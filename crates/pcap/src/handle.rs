@@ -1,8 +1,10 @@
 //! A handle of ours.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::abi::{self, ERRBUF, Header, Pcap};
 use crate::names::Wanted;
@@ -12,6 +14,17 @@ use crate::system::system;
 /// What a handle of ours begins with: no address on any machine, and what begins a `pcap_t` of libpcap's is the address of
 /// a function.
 const MAGIC: u64 = 0xbad0_77e1_a9e0_ca97;
+
+/// A handle that was closed, of which nobody looks at more than the first word.
+struct Kept(#[expect(dead_code, reason = "memory that stays as it is")] Box<Handle>);
+
+// SAFETY: what was bound to a thread was taken out when it was closed.
+unsafe impl Send for Kept {}
+
+/// What a handle of ours begins with that was closed.
+const CLOSED: u64 = 0xbad0_77e1_a9e0_c105;
+/// So many of those keep their memory.
+const KEPT: usize = 16;
 
 /// What was asked for before the handle was activated.
 #[derive(Clone, Debug)]
@@ -65,6 +78,15 @@ pub(crate) unsafe fn ours<'a>(pcap: *mut Pcap) -> Option<&'a Handle> {
     Some(unsafe { &*pcap.cast::<Handle>() })
 }
 
+/// Whether it is a handle of ours that was closed not long ago.
+///
+/// # Safety
+/// `pcap` is null, or a handle of ours or the system's libpcap, which may be closed if it is ours.
+pub(crate) unsafe fn is_closed(pcap: *mut Pcap) -> bool {
+    // SAFETY: as in `ours`; what was closed not long ago is still there.
+    !pcap.is_null() && unsafe { pcap.cast::<u64>().read() } == CLOSED
+}
+
 impl Handle {
     /// A handle that is not activated, to be given back to [`Handle::close`].
     pub(crate) fn create(device: Result<Wanted, String>) -> *mut Pcap {
@@ -96,14 +118,20 @@ impl Handle {
     /// # Safety
     /// It is one of ours, and nobody uses it any more.
     pub(crate) unsafe fn close(pcap: *mut Pcap) {
+        static CLOSED_HANDLES: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
         // SAFETY: made by `create`, and given back once.
         let mut handle = unsafe { Box::from_raw(pcap.cast::<Handle>()) };
-        // A stale pointer is not mistaken for one of ours as long as the memory is not used otherwise.
-        handle.magic = 0;
+        handle.magic = CLOSED;
         if let Some(live) = handle.live.take() {
             live.close();
         }
         handle.set_twin(std::ptr::null_mut());
+        // tcpdump breaks the loop of a handle that it has closed, where writing its last packets fails at its end.
+        let mut kept = CLOSED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(Kept(handle));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
     }
 
     /// Makes reading end, now or when it is tried next. Only a store: it is called from signal handlers.

@@ -48,13 +48,8 @@ fn entry(name: &str, description: &str, flags: u32) -> Option<*mut Interface> {
     if entry.is_null() {
         return None;
     }
-    let value = Interface {
-        next: std::ptr::null_mut(),
-        name,
-        description,
-        addresses: std::ptr::null_mut(),
-        flags,
-    };
+    let value =
+        Interface { next: std::ptr::null_mut(), name, description, addresses: std::ptr::null_mut(), flags };
     // SAFETY: memory of this size, aligned for everything.
     unsafe { entry.write(value) };
     Some(entry)

@@ -61,7 +61,9 @@ fn split_group(name: &str) -> Result<(&str, Option<(String, u32)>), String> {
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
     if group.is_empty() || group.len() > 32 || !group.chars().all(plain) {
-        return Err(format!("'{name}': a group has a name of letters, digits, '-', '_' and '.', as in eth1:ids/4"));
+        return Err(format!(
+            "'{name}': a group has a name of letters, digits, '-', '_' and '.', as in eth1:ids/4"
+        ));
     }
     match shares.parse::<u32>() {
         Ok(shares) if (1..=MOST_SHARES).contains(&shares) => Ok((device, Some((group.to_owned(), shares)))),
@@ -75,9 +77,8 @@ fn takes_all() -> bool {
         Ok("all") => true,
         Ok("named") => false,
         // Loaded by libpcap's name, or preloaded by its own.
-        _ => system::own_file().is_some_and(|file| {
-            file.rsplit('/').next().is_some_and(|name| name.starts_with("libpcap.so"))
-        }),
+        _ => system::own_file()
+            .is_some_and(|file| file.rsplit('/').next().is_some_and(|name| name.starts_with("libpcap.so"))),
     }
 }
 

@@ -20,6 +20,13 @@ use crate::system::system;
 /// Longest wait in one go: within this time a break is noticed that another thread or a signal handler asked for.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// `BPF_RET | BPF_K`: the packet is accepted, or refused where the operand is 0.
+const RETURN: u16 = 0x06;
+
+/// A program that waits elsewhere may be told for nothing, and reads without having said that it is not to block
+/// (softflowd): it waits no longer than this, and not for the next packet.
+const POLLED: Duration = Duration::from_millis(10);
+
 /// Which packets are left out after they were captured, besides by the direction.
 #[derive(Debug, Default)]
 enum Sieve {
@@ -163,6 +170,10 @@ impl Live {
         }
         let Reader { worker, time } = &mut **reader;
         let nano = handle.options.borrow().precision == abi::PRECISION_NANO;
+        let wait = match wait {
+            Wait::Forever if self.descriptor.get().is_some() => Wait::For(POLLED),
+            wait => wait,
+        };
         let mut end = None;
         let mut first = true;
         loop {
@@ -254,7 +265,8 @@ impl Live {
                 let (data, length) = (record.data(), record.wire_len());
                 // SAFETY: libpcap has found the program valid (`set_filter`), so it stays within it and the bytes.
                 unsafe {
-                    (system().bpf_filter)(program.as_ptr().cast(), data.as_ptr(), length, data.len() as u32) != 0
+                    (system().bpf_filter)(program.as_ptr().cast(), data.as_ptr(), length, data.len() as u32)
+                        != 0
                 }
             }
         }
@@ -268,7 +280,13 @@ impl Live {
         if !valid {
             return handle.fail(abi::ERROR, "BPF program is not valid");
         }
+        // Of everything nothing need be asked.
+        let everything = matches!(program, [Classic { code: RETURN, k: 1.., .. }]);
         let sieve = match Filter::of_program(program) {
+            Ok(_) if everything => match self.capture().set_filter("") {
+                Ok(()) => Sieve::Open,
+                Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
+            },
             Ok(filter) => match self.capture().set_compiled_filter(&filter) {
                 // What was captured until now was not judged by it.
                 Ok(()) => Sieve::Until(filter, self.now()),
@@ -289,7 +307,8 @@ impl Live {
 
     /// The time that records are stamped with.
     fn now(&self) -> u64 {
-        let clock = if self.monotonic { rustix::time::ClockId::Monotonic } else { rustix::time::ClockId::Realtime };
+        let clock =
+            if self.monotonic { rustix::time::ClockId::Monotonic } else { rustix::time::ClockId::Realtime };
         let now = rustix::time::clock_gettime(clock);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }

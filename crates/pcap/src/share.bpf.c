@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One of several equal shares of all flows: SHARE of SHARES. Each process of a shared group steers by its own.
+ * One of several equal shares of all flows: SHARE of SHARES. Each process of a shared group steers by its
+ * own.
  *
- * packet->hash would not do: a device's two hooks have seeds of their own, and both directions of a conversation must
- * have one share. As with it, all fragments of a datagram go by their addresses alone.
+ * packet->hash would not do: a device's two hooks have seeds of their own, and both directions of a
+ * conversation must have one share. As with it, all fragments of a datagram go by their addresses alone.
  */
 #include <wirelane/steer.h>
 

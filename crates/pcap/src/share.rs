@@ -42,7 +42,8 @@ impl Share {
                 }
             }
         }
-        let reason = format!("all {of} shares of group '{group}' on {} are taken by running processes", device.name);
+        let reason =
+            format!("all {of} shares of group '{group}' on {} are taken by running processes", device.name);
         Err(Error::BadOption { option: "device", reason })
     }
 

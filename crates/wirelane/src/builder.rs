@@ -10,8 +10,7 @@ use crate::device::Selector;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
 use crate::settings::{
-    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, SteeringObject, Watermarks,
-    ZeroCopy,
+    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, SteeringObject, Watermarks, ZeroCopy,
 };
 use crate::tune::Polling;
 use crate::{Capture, Result};

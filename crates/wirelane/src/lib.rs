@@ -85,10 +85,10 @@ pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::Capture;
 pub use device::{Device, Selector, XdpMode};
-pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
+pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
 pub use exits::ExitLine;
 pub use in_force::{Changed, Hits, PacketToExplain, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches};

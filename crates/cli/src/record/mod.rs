@@ -192,7 +192,11 @@ pub fn run(args: &Args) -> Result<()> {
     recording.tell(statistics(&outcome.ledger, begin_ns));
     let first_path = recording.first_path().map(Path::to_owned);
     let (counts, ended) = recording.end(recorders);
-    if let Err(error) = ended {
+    // Wireshark ends a capture by going away.
+    let gone = |error: &Error| args.quiet && to_stdout && error.to_string().contains("Broken pipe");
+    if let Err(error) = ended
+        && !gone(&error)
+    {
         // A worker that was ended by a failed write says less of it than the recording does.
         match failure.take().filter(|failure| !matches!(failure.downcast_ref(), Some(Error::Ended(_)))) {
             Some(other) => {

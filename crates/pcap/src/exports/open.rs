@@ -172,8 +172,9 @@ settings! {
 pub unsafe extern "C" fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller's part.
     match unsafe { ours(pcap) } {
-        Some(handle) if handle.live.get().is_some() => handle
-            .fail(abi::ERROR_ACTIVATED, "can't perform  operation on activated capture"),
+        Some(handle) if handle.live.get().is_some() => {
+            handle.fail(abi::ERROR_ACTIVATED, "can't perform  operation on activated capture")
+        }
         Some(_) => 0,
         // SAFETY: the caller's part.
         None => unsafe { (system().pcap_can_set_rfmon)(pcap) },

@@ -50,11 +50,11 @@ impl Ready {
     /// # Errors
     /// [`Error::Kernel`] where the kernel gives no descriptors.
     pub(crate) fn new<'a>(wakers: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Ready> {
-        let refused = |e: rustix::io::Errno| Error::kernel("making a descriptor to wait for packets", e.into());
+        let refused =
+            |e: rustix::io::Errno| Error::kernel("making a descriptor to wait for packets", e.into());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-                .map_err(refused)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(refused)?;
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(refused)
         };

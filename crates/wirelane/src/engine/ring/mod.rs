@@ -33,9 +33,9 @@ pub(crate) mod instance;
 mod lanes;
 pub(crate) mod log;
 pub(crate) mod memory;
-mod order;
 #[cfg(test)]
 mod model;
+mod order;
 pub(crate) mod program;
 pub(crate) mod reader;
 mod room;
