@@ -50,7 +50,7 @@ bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
-	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
+	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
 	install -D -m 644 include/wirelane/steer.h $(DESTDIR)$(PREFIX)/include/wirelane/steer.h
 	install -D -m 644 $(BUILT)libwirelane_pcap_dropin.so $(LIBRARIES)/libpcap.so.0.8

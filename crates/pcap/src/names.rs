@@ -10,13 +10,16 @@ const VARIABLE: &str = "WIRELANE_PCAP";
 /// Most processes that share a group.
 pub(crate) const MOST_SHARES: u32 = 4;
 
+/// A shared group: its name, and how many share it.
+pub(crate) type Group = (String, u32);
+
 /// A device as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The device and its RX queues.
     pub(crate) selector: Selector,
     /// The name of the group that it is shared in, and among how many.
-    pub(crate) group: Option<(String, u32)>,
+    pub(crate) group: Option<Group>,
 }
 
 /// What a device's name says.
@@ -53,7 +56,7 @@ fn read(name: &str, exists: &dyn Fn(&str) -> bool) -> Named {
 }
 
 /// `eth1:ids/4` as `eth1` and `ids`, 4.
-fn split_group(name: &str) -> Result<(&str, Option<(String, u32)>), String> {
+fn split_group(name: &str) -> Result<(&str, Option<Group>), String> {
     let Some((device, (group, shares))) =
         name.rsplit_once(':').and_then(|(device, group)| Some((device, group.rsplit_once('/')?)))
     else {

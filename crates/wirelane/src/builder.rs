@@ -100,7 +100,8 @@ impl Builder {
     }
 
     /// Yields records in the order of their timestamps, over all RX queues and both directions, as far as they are there
-    /// when the worker looks. Default: no, each lane's in their order, which is less work.
+    /// when the worker looks; engine `ring` only, the others yield each socket's in their order. Default: no, each lane's
+    /// in their order, which is less work.
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Builder {
         self.0.in_order = in_order;

@@ -52,8 +52,8 @@ pub unsafe extern "C" fn pcap_open_live(
     // SAFETY: the caller's part.
     let name = unsafe { text(device) };
     let name = name.filter(|name| names::named(name) != Named::Systems);
-    // SAFETY: the caller's part; for the system's libpcap, whose own calls come here and go there again.
     let Some(name) = name else {
+        // SAFETY: the caller's part; the system's own calls of other functions come here, and go there again.
         return unsafe { (system().pcap_open_live)(device, snap_len, promiscuous, timeout, error) };
     };
     // SAFETY: as above.

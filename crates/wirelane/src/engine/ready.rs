@@ -49,7 +49,7 @@ impl Ready {
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel gives no descriptors.
-    pub(crate) fn new<'a>(wakers: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Ready> {
+    pub(crate) fn new<'a>(mut wakers: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Ready> {
         let refused =
             |e: rustix::io::Errno| Error::kernel("making a descriptor to wait for packets", e.into());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
@@ -58,7 +58,7 @@ impl Ready {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(refused)
         };
-        wakers.map(add).collect::<Result<()>>()?;
+        wakers.try_for_each(add)?;
         add(timer.as_fd())?;
         let mut ready = Ready { set, timer, state: Timer::Idle(Instant::now()) };
         ready.full()?;
