@@ -170,6 +170,8 @@ fn collectors_of_flows_account_for_every_packet() {
     let flows = beside.begin(Library::DropIn, "tcpflow", false, &["tcpflow", "-o", &folder, "-i", device]);
     let log = beside.path("p0f.log");
     let finger = beside.begin(Library::DropIn, "p0f", true, &["p0f", "-i", device, "-o", &log]);
+    let file = beside.path("both.pcap");
+    let both = beside.begin(Library::DropIn, "tcpdump", false, &["tcpdump", "-U", "-i", device, "-w", &file]);
     let sent = connect(&beside.lab);
     let end = std::time::Instant::now() + LIMIT;
     let syns = || {
@@ -180,6 +182,8 @@ fn collectors_of_flows_account_for_every_packet() {
         assert!(std::time::Instant::now() < end, "{:?}", std::fs::read_to_string(&log));
     }
     assert_eq!(syns(), 3);
+    let finished = both.terminate(LIMIT).unwrap();
+    in_order(&file, number_before(&finished.stderr, " packets captured"));
     finger.terminate(LIMIT).unwrap();
     flows.terminate(LIMIT).unwrap();
     let mut rebuilt = 0;
@@ -192,6 +196,19 @@ fn collectors_of_flows_account_for_every_packet() {
     }
     assert_eq!(rebuilt, 3);
     finish(beside.holder).unwrap();
+}
+
+/// A file of connections has so many packets, of both directions, in the order of time.
+fn in_order(file: &str, packets: u64) {
+    let output = std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(times.len() as u64, packets);
+    // All have the same number of digits.
+    assert!(times.is_sorted(), "{text}");
+    let from_port = text.lines().filter(|line| line.contains(".4096 >")).count();
+    let to_port = text.lines().filter(|line| line.contains(".4096: ")).count();
+    assert!(from_port > 10 && to_port > 10 && from_port + to_port == times.len(), "{from_port} {to_port}");
 }
 
 /// Three connections to the receiver's port 4096, each of which sends this.
