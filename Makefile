@@ -8,6 +8,13 @@ DESTDIR ?=
 SHARE = $(DESTDIR)$(PREFIX)/share
 # What is installed.
 BINARY ?= target/release/wirelane
+# The libraries beside it, and where they go: nothing finds them there that does not look for them.
+BUILT = $(dir $(BINARY))
+LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
+# Where Wireshark looks for programs that capture: its own folder below /usr, elsewhere the folder that one of the same
+# prefix has.
+WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
+EXTCAP ?= $(if $(filter /usr,$(PREFIX)),$(or $(WIRESHARK),/usr/lib/$(shell uname -m)-linux-gnu/wireshark/extcap),$(PREFIX)/lib/wireshark/extcap)
 
 .PHONY: help setup build test test-kernels soak fuzz demo bench install clean
 
@@ -18,7 +25,7 @@ setup: ## install what building, testing and the demo need (Debian and Ubuntu)
 	@scripts/setup
 
 build: setup ## build the wirelane program: target/release/wirelane
-	cargo build --release -p wirelane-cli
+	cargo build --release -p wirelane-cli -p wirelane-pcap-dropin -p wirelane-pcap-preload
 
 test: ## run every check and every test (with root or sudo; WIRELANE_KERNELS=none)
 	@scripts/setup kernels
@@ -42,11 +49,18 @@ bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter
 	@scripts/setup bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
-install: ## install program, manual pages, completions, headers to PREFIX (/usr/local)
-	@test -x $(BINARY) || { echo "nothing is built yet: run 'make build' first" >&2; exit 1; }
+install: ## install program, libraries, manual pages to PREFIX (/usr/local)
+	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
 	install -d $(DESTDIR)$(PREFIX)/include/wirelane
 	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane
+	install -D -m 644 $(BUILT)libwirelane_pcap_dropin.so $(LIBRARIES)/libpcap.so.0.8
+	ln -sf libpcap.so.0.8 $(LIBRARIES)/libpcap.so
+	install -D -m 644 $(BUILT)libwirelane_pcap_preload.so $(LIBRARIES)/libwirelane-pcap.so
+	install -d $(LIBRARIES)/pkgconfig $(DESTDIR)$(EXTCAP)
+	sed 's|@PREFIX@|$(PREFIX)|' crates/pcap/libpcap.pc.in >$(LIBRARIES)/pkgconfig/libpcap.pc
+	printf '#!/bin/sh\nexec %s/bin/wirelane extcap "$$@"\n' '$(PREFIX)' >$(DESTDIR)$(EXTCAP)/wirelane
+	chmod 755 $(DESTDIR)$(EXTCAP)/wirelane
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) man --dir $(SHARE)/man/man1

@@ -8,6 +8,7 @@
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
+//! libpcap    programs that use libpcap, with the system's or with ours
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! programs   steering programs and plug-ins, compiled
@@ -24,6 +25,7 @@ mod foreign;
 pub mod frames;
 mod kernel;
 mod lab;
+pub mod libpcap;
 pub mod numbers;
 mod paths;
 mod process;

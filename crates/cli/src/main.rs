@@ -2,6 +2,7 @@
 mod completions;
 mod count;
 mod devices;
+mod extcap;
 mod flows;
 mod groups;
 mod man;
@@ -12,6 +13,7 @@ mod report;
 mod rights;
 mod ruled;
 mod rules;
+mod run;
 mod send;
 mod session;
 mod source;
@@ -38,6 +40,8 @@ enum Command {
     PostRotateHelper(record::post_rotate::HelperArgs),
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
+    Run(run::Args),
+    Extcap(extcap::Args),
     Completions(completions::Args),
     Man(man::Args),
     Tune(tune::Args),
@@ -73,6 +77,8 @@ fn main() -> ExitCode {
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Run(args) => run::run(&args),
+        Command::Extcap(args) => extcap::run(&args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),

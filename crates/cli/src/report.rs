@@ -20,6 +20,8 @@ pub enum Stream {
     Stdout,
     /// Standard error, where standard output holds the recording.
     Stderr,
+    /// Nobody wants one.
+    Nowhere,
 }
 
 /// One object of `--json`.
@@ -139,6 +141,7 @@ impl Report {
         match self.stream {
             Stream::Stdout => out::print(text),
             Stream::Stderr => out::print_aside(text),
+            Stream::Nowhere => Ok(()),
         }
     }
 

@@ -139,6 +139,10 @@ fn make_install_puts_everything_in_its_place() {
         "bin/wirelane",
         "share/man/man1/wirelane.1",
         "share/man/man1/wirelane-record.1",
+        "lib/wirelane/libpcap.so.0.8",
+        "lib/wirelane/libpcap.so",
+        "lib/wirelane/libwirelane-pcap.so",
+        "lib/wirelane/pkgconfig/libpcap.pc",
         "share/bash-completion/completions/wirelane",
         "share/zsh/site-functions/_wirelane",
         "share/fish/vendor_completions.d/wirelane.fish",
@@ -146,6 +150,13 @@ fn make_install_puts_everything_in_its_place() {
         let path = folder.0.join("usr").join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0), "{}", path.display());
     }
+    // Wireshark's folder is below the prefix where that is not the system's.
+    let output = Command::new("make")
+        .args(["-n", "install", "PREFIX=/opt/w", &format!("BINARY={WIRELANE}")])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap();
+    assert!(text(&output.stdout).contains("/opt/w/lib/wireshark/extcap/wirelane"), "{output:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::device::Selector;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
 use crate::settings::{
-    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, Watermarks, ZeroCopy,
+    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, SteeringObject, Watermarks, ZeroCopy,
 };
 use crate::tune::Polling;
 use crate::{Capture, Result};
@@ -88,7 +88,23 @@ impl Builder {
     /// Up to four different programs can steer one device at a time; groups with the same one share it.
     #[must_use]
     pub fn steering_program(mut self, object: impl Into<PathBuf>) -> Builder {
-        self.0.steering_program = Some(object.into());
+        self.0.steering_program = Some(SteeringObject::File(object.into()));
+        self
+    }
+
+    /// The same with the contents of an object file; `name` is what messages call it.
+    #[must_use]
+    pub fn steering_object(mut self, name: &str, object: &[u8]) -> Builder {
+        self.0.steering_program = Some(SteeringObject::Bytes(name.into(), object.into()));
+        self
+    }
+
+    /// Yields records in the order of their timestamps, over all RX queues and both directions, as far as they are there
+    /// when the worker looks; engine `ring` only, the others yield each socket's in their order. Default: no, each lane's
+    /// in their order, which is less work.
+    #[must_use]
+    pub fn in_order(mut self, in_order: bool) -> Builder {
+        self.0.in_order = in_order;
         self
     }
 

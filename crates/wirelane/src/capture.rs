@@ -8,7 +8,7 @@ use crate::device::Selected;
 use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
-use crate::filter::FileFilter;
+use crate::filter::{FileFilter, Filter};
 use crate::in_force::{Changed, InForce, RuleStats};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
@@ -93,6 +93,21 @@ impl Capture {
             Kind::Live(live) => live.set_filter(expression),
             Kind::Sockets(sockets, _) => sockets.set_filter(expression),
             Kind::File(file) => file.set_filter(expression),
+        }
+    }
+
+    /// The same with a program that libpcap has compiled ([`Filter::of_program`]), whatever device the packets are of.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadOption`] of a file; [`crate::Error::Bpf`] where the kernel does not take it.
+    pub fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
+        match &self.0 {
+            Kind::Live(live) => live.set_filters(Some(filter)),
+            Kind::Sockets(sockets, _) => sockets.set_filters(Some(filter)),
+            Kind::File(_) => Err(Error::BadOption {
+                option: "filter",
+                reason: "a compiled program is for devices: give the expression for a file".into(),
+            }),
         }
     }
 
@@ -220,6 +235,20 @@ impl Capture {
             Kind::Live(live) => live.ended(),
             Kind::Sockets(sockets, _) => sockets.ended(),
             Kind::File(_) => Vec::new(),
+        }
+    }
+
+    /// To be called in a process that was forked from the one that started the capture, where it is to go on
+    /// ([`crate::keep_captures_over_fork`]): threads are not forked, so what looks after the clock and the devices starts
+    /// anew here. Moving load stays with the process that started the capture.
+    ///
+    /// # Errors
+    /// [`crate::Error::Kernel`] where the thread cannot be started.
+    pub fn adopt(&mut self) -> Result<()> {
+        match &mut self.0 {
+            Kind::Live(live) => live.adopt(),
+            Kind::Sockets(sockets, _) => sockets.adopt(),
+            Kind::File(_) => Ok(()),
         }
     }
 

@@ -89,6 +89,7 @@ pub use device::{Device, Selector, XdpMode};
 pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
 };
+pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
 pub use exits::ExitLine;
 pub use headers::Headers;

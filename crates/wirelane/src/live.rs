@@ -15,18 +15,18 @@ use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::plugins::Watches;
-use crate::engine::ring::program::{Kind, Plugin, UserProgram};
+use crate::engine::ring::program::Plugin;
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::exits::{self, Exit, ExitLine};
-use crate::filter;
+use crate::filter::{self, Filter};
 use crate::guardian::Guardian;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::ruled::{self, Ready};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Settings, SteeringObject};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
@@ -60,6 +60,7 @@ pub(crate) struct LiveCapture {
     rules: Option<(Arc<InForce>, Server)>,
     parts: Mutex<Vec<Part>>,
     kept: Arc<[Kept]>,
+    clock: Arc<Clock>,
     workers: Vec<Worker>,
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
@@ -80,8 +81,7 @@ impl LiveCapture {
         guardian: &Arc<Guardian>,
     ) -> Result<LiveCapture> {
         device::kernel::require_bpf()?;
-        let steering = settings.steering_program.as_deref();
-        let program = steering.map(|path| UserProgram::read(Kind::Steering, path)).transpose()?;
+        let program = settings.steering_program.as_ref().map(SteeringObject::read).transpose()?;
         let plugins: Vec<Plugin> = settings.read_plugins()?;
         let room = ruled::room(settings)?;
         let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
@@ -191,6 +191,7 @@ impl LiveCapture {
                     Arc::clone(&shared[worker]),
                     highest_watermark(ring_size, settings.immediate),
                     settings.workers as u32,
+                    settings.in_order,
                 );
                 Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
             })
@@ -203,6 +204,7 @@ impl LiveCapture {
             rules,
             parts: Mutex::new(parts),
             kept,
+            clock,
             workers,
             shared,
             cores,
@@ -254,8 +256,27 @@ impl LiveCapture {
         Ok(())
     }
 
+    /// The same filter for all devices.
+    pub(crate) fn set_filters(&self, filter: Option<&Filter>) -> Result<()> {
+        self.lock().iter_mut().try_for_each(|part| part.membership.set_filter(filter))
+    }
+
     pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
         self.rules.as_ref().map(|(rules, _)| rules)
+    }
+
+    pub(crate) fn adopt(&mut self) -> Result<()> {
+        let keeper = Keeper::start(
+            Watcher::open()?,
+            Arc::clone(&self.kept),
+            Arc::clone(&self.clock),
+            self.shared.clone(),
+            Vec::new(),
+            Arc::clone(&self.plugins),
+        )?;
+        // The one before has no thread in this process that could be waited for.
+        std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
+        Ok(())
     }
 
     pub(crate) fn stop(&self) -> Result<()> {

@@ -189,6 +189,24 @@ const PUBLISH_EVERY: u32 = 2048;
 /// Nanoseconds that a plug-in may take on the average: what some thousand instructions take.
 const PLUGIN_BUDGET: u32 = 5000;
 
+/// Where a steering program's object file is.
+#[derive(Clone, Debug)]
+pub(crate) enum SteeringObject {
+    File(PathBuf),
+    /// In memory, with a name for people.
+    Bytes(Arc<str>, Arc<[u8]>),
+}
+
+impl SteeringObject {
+    /// The program, looked at whether it is one.
+    pub(crate) fn read(&self) -> Result<UserProgram> {
+        match self {
+            SteeringObject::File(path) => UserProgram::read(Kind::Steering, path),
+            SteeringObject::Bytes(name, bytes) => UserProgram::of_bytes(Kind::Steering, name, bytes),
+        }
+    }
+}
+
 /// See [`crate::Builder`], which documents each setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -202,10 +220,12 @@ pub(crate) struct Settings {
     pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
     /// The object file that steers instead.
-    pub(crate) steering_program: Option<PathBuf>,
+    pub(crate) steering_program: Option<SteeringObject>,
     pub(crate) take: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
+    /// Records are merged by their stamps.
+    pub(crate) in_order: bool,
     pub(crate) promiscuous: bool,
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
@@ -249,6 +269,7 @@ impl Settings {
             take: false,
             inner: false,
             immediate: false,
+            in_order: false,
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Rx,

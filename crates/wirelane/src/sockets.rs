@@ -103,6 +103,7 @@ pub(crate) struct SocketCapture {
     engine: &'static str,
     devices: Mutex<Vec<Device>>,
     kept: Arc<[Kept]>,
+    clock: Arc<Clock>,
     workers: Vec<Worker>,
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
@@ -182,6 +183,7 @@ impl SocketCapture {
             engine,
             devices: Mutex::new(devices),
             kept,
+            clock,
             workers,
             shared,
             cores,
@@ -233,8 +235,27 @@ impl SocketCapture {
         devices.iter().zip(filters).try_for_each(|(device, filter)| device.opened.part.set_filter(filter))
     }
 
+    /// The same filter for all devices.
+    pub(crate) fn set_filters(&self, filter: Option<&Filter>) -> Result<()> {
+        self.lock().iter().try_for_each(|device| device.opened.part.set_filter(filter.cloned()))
+    }
+
     pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
         self.rules.as_ref().map(|(rules, _)| rules)
+    }
+
+    pub(crate) fn adopt(&mut self) -> Result<()> {
+        let keeper = Keeper::start(
+            Watcher::open()?,
+            Arc::clone(&self.kept),
+            Arc::clone(&self.clock),
+            self.shared.clone(),
+            Vec::new(),
+            Arc::default(),
+        )?;
+        // The one before has no thread in this process that could be waited for.
+        std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
+        Ok(())
     }
 
     pub(crate) fn stop(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! A worker: one consumer of a capture, for one thread.
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +75,17 @@ impl Worker {
     #[inline]
     pub fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         self.source.next_batch(wait)
+    }
+
+    /// A descriptor for poll(2) and the like, to wait for packets and something else at once: once
+    /// [`Worker::next_batch`] has given an empty batch it is readable as soon as there may be something to read, and it
+    /// stays readable until there is another empty batch. It may be readable for nothing. The worker keeps it; nobody
+    /// else reads from it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] of files and engine `xsk`; [`Error::Kernel`] where the kernel gives none.
+    pub fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
+        self.source.readiness()
     }
 
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.

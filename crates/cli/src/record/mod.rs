@@ -39,6 +39,10 @@ pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with = "json", help_heading = source::OUTPUT)]
+    quiet: bool,
+
     /// Workers: threads that take packets out of the rings, 1 to 64. With more than one each writes files of its own
     /// (NAME-w0, NAME-w1, ...), which mergecap puts together
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
@@ -141,7 +145,11 @@ pub fn run(args: &Args) -> Result<()> {
         }
         lock(&homes).push_back(queue);
     }
-    let stream = if to_stdout { Stream::Stderr } else { Stream::Stdout };
+    let stream = match to_stdout {
+        _ if args.quiet => Stream::Nowhere,
+        true => Stream::Stderr,
+        false => Stream::Stdout,
+    };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let progress = Progress::new(&capture, args.source.json);
     let outcomes = helper.as_ref().map(PostRotate::outcomes);
@@ -184,7 +192,11 @@ pub fn run(args: &Args) -> Result<()> {
     recording.tell(statistics(&outcome.ledger, begin_ns));
     let first_path = recording.first_path().map(Path::to_owned);
     let (counts, ended) = recording.end(recorders);
-    if let Err(error) = ended {
+    // Wireshark ends a capture by going away.
+    let gone = |error: &Error| args.quiet && to_stdout && error.to_string().contains("Broken pipe");
+    if let Err(error) = ended
+        && !gone(&error)
+    {
         // A worker that was ended by a failed write says less of it than the recording does.
         match failure.take().filter(|failure| !matches!(failure.downcast_ref(), Some(Error::Ended(_)))) {
             Some(other) => {

@@ -1,14 +1,16 @@
 //! How packets reach user space. Every engine is a [`Source`] of batches; applications see only that.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::{Batch, Result};
+use crate::{Batch, Error, Result};
 
 pub(crate) mod choose;
 pub(crate) mod fence;
 pub(crate) mod file;
 pub(crate) mod packet;
 pub(crate) mod poll;
+pub(crate) mod ready;
 pub(crate) mod ring;
 pub(crate) mod seed;
 pub(crate) mod uninterrupted;
@@ -19,4 +21,16 @@ pub(crate) trait Source: Send {
     /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there
     /// will be no more. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
+
+    /// A descriptor that is readable while there may be something to read, from when the first is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] of engines that have none; [`Error::Kernel`].
+    fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
+        Err(Error::Unsupported {
+            what: "a descriptor to wait for packets".into(),
+            needs: "engine ring or packet".into(),
+            instead: "wait in Worker::next_batch".into(),
+        })
+    }
 }

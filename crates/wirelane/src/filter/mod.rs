@@ -27,6 +27,7 @@ pub use self::file::FileFilter;
 pub(crate) use self::file::{FileInUse, FileView};
 pub(crate) use self::in_use::{InUse, View};
 pub(crate) use self::locate::show;
+pub use self::translate::Classic;
 use crate::device::Device;
 use crate::{Error, Result, linktype};
 
@@ -65,6 +66,19 @@ impl Filter {
     /// [`Error::Filter`], with the place of the mistake.
     pub fn compile(expression: &str, link_number: u32) -> Result<Filter> {
         Filter::of(expression, link_number, Origin::File)
+    }
+
+    /// A program that libpcap has compiled for packets of live devices (pcap_compile(3PCAP)). It says which packets are
+    /// wanted; how many bytes of them it accepts does not matter.
+    ///
+    /// # Errors
+    /// [`Error::Filter`] where it does something that filters in the kernel cannot, or is too long.
+    pub fn of_program(program: &[Classic]) -> Result<Filter> {
+        let text = format!("(a compiled program of {} instructions)", program.len());
+        match translate::translate(program, true) {
+            Ok(steps) => Ok(Filter { text, steps }),
+            Err(reason) => Err(Error::Filter { expression: text, at: 0, reason }),
+        }
     }
 
     /// The same for packets of this origin.

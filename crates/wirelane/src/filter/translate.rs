@@ -8,14 +8,18 @@
 
 use wirelane_datapath::filter::{MAX_STEPS, MEMORY, Step, op};
 
-/// One instruction of classic BPF (`struct bpf_insn`).
+/// One instruction of classic BPF, laid out as `struct bpf_insn` of pcap/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Classic {
-    pub(super) code: u16,
-    pub(super) jt: u8,
-    pub(super) jf: u8,
-    pub(super) k: u32,
+pub struct Classic {
+    /// What it does.
+    pub code: u16,
+    /// How many instructions a conditional jump steps over where the condition holds.
+    pub jt: u8,
+    /// The same where it does not.
+    pub jf: u8,
+    /// Its operand.
+    pub k: u32,
 }
 
 // Parts of an instruction's code.

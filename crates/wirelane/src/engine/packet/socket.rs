@@ -4,7 +4,7 @@
 //! This file and `block.rs` hold the unsafe code of the engine.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
@@ -122,7 +122,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The descriptor, for poll(2).
+    /// The descriptor.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The same for poll(2).
     pub(super) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

@@ -1,5 +1,6 @@
 //! One worker's end of the packet engine: its sockets, one per device, direction and RX queue.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
+use crate::engine::ready::Ready;
 use crate::engine::ring::source::Shared;
 use crate::filter::View;
 use crate::in_force::{Fate, Judge, fate};
@@ -92,6 +94,8 @@ pub(super) struct PacketSource {
     shared: Arc<Shared>,
     poller: Poller,
     damaged: bool,
+    /// For whoever waits elsewhere.
+    ready: Option<Ready>,
     /// What an empty batch counts into.
     nothing: DeviceTally,
 }
@@ -109,6 +113,7 @@ impl PacketSource {
             next: 0,
             shared,
             damaged: false,
+            ready: None,
             nothing: DeviceTally::new(1),
         }
     }
@@ -271,6 +276,15 @@ fn damage() -> Error {
 }
 
 impl Source for PacketSource {
+    fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
+        let ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => Ready::new(self.ends.iter().map(|end| end.blocks.socket().fd()))?,
+        };
+        let ready: &Ready = self.ready.insert(ready);
+        Ok(ready.as_fd())
+    }
+
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         let mut deadline = None;
         if self.release() {
@@ -300,6 +314,9 @@ impl Source for PacketSource {
             Some(at) => (self.ends[at].device, &*self.ends[at].tally),
             None => (0, &self.nothing),
         };
+        if let Some(ready) = &mut self.ready {
+            if self.slots.is_empty() { ready.empty()? } else { ready.full()? }
+        }
         Ok(Some(Batch::apart(&self.slots, device, &self.progress, tally)))
     }
 }

@@ -47,7 +47,7 @@ impl Bell {
     }
 
     /// Silences the bell after it has rung, so that it can ring again.
-    fn silence(&self) {
+    pub(super) fn silence(&self) {
         // Acquire pairs with the kernel's store-release of the producer position; Release hands the slots
         // back to the kernel's load-acquire (kernel/bpf/ringbuf.c).
         let rung = self.producer.word(0).load(Ordering::Acquire);

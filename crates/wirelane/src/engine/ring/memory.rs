@@ -8,7 +8,18 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Whether forked processes have the mappings that are made from now on.
+static KEPT_OVER_FORK: AtomicBool = AtomicBool::new(false);
+
+/// Captures that are started from now on are there in forked processes, too: for programs that become daemons after they
+/// have started a capture. The new process calls [`crate::Capture::adopt`]; one of the two must not use the capture any
+/// more, and must not drop it either ([`std::mem::forget`]). Without this a forked process does not have a capture's
+/// memory.
+pub fn keep_over_fork() {
+    KEPT_OVER_FORK.store(true, std::sync::atomic::Ordering::Relaxed);
+}
 
 /// A shared mapping of a BPF map, unmapped on drop.
 #[derive(Debug)]
@@ -37,9 +48,11 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: exactly what mmap gave. A process that is forked (the guardian of a tc filter) does not keep
-        // rings alive; a failure means that it does, for as long as it runs.
-        unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
+        if !KEPT_OVER_FORK.load(std::sync::atomic::Ordering::Relaxed) {
+            // SAFETY: exactly what mmap gave. A process that is forked (the guardian of a tc filter) does not keep
+            // rings alive; a failure means that it does, for as long as it runs.
+            unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
+        }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Mapping { start, len, writable })
     }

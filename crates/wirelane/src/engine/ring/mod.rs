@@ -36,6 +36,7 @@ pub(crate) mod log;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
+mod order;
 pub(crate) mod plugins;
 pub(crate) mod program;
 pub(crate) mod reader;

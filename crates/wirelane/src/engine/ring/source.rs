@@ -11,6 +11,7 @@
 //! and stays while there is something to read then; the time-out grows while that is little.
 
 use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,9 +21,11 @@ use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
 use super::bell::{self, Bell};
 use super::data::RingMemory;
 use super::memory::Word;
+use super::order;
 use super::reader::Reader;
 use crate::batch::{Batch, Progress};
 use crate::engine::Source;
+use crate::engine::ready::Ready;
 use crate::tally::DeviceTally;
 use crate::{Error, Result};
 
@@ -104,7 +107,7 @@ pub(crate) struct Barrier {
 
 impl LaneEnd {
     /// Whether what comes next has to wait for another worker. Passes barriers that have fallen.
-    fn is_blocked(&mut self) -> bool {
+    pub(super) fn is_blocked(&mut self) -> bool {
         let Some(Barrier { worker, position }) = self.barrier else { return false };
         let fallen = self.peers.get(worker).is_none_or(|peer| {
             // Acquire, the tail: pairs with the Release of the peer's Reader::release, so that what it did with
@@ -149,18 +152,26 @@ pub(crate) struct RingSource {
     last_wake: Instant,
     between_bells: Duration,
     polls: Vec<libc::pollfd>,
+    /// Records are merged by their stamps.
+    in_order: bool,
+    /// For whoever waits elsewhere.
+    ready: Option<Ready>,
 }
 
 impl RingSource {
-    /// A source over these rings, with what [`highest_watermark`] gave, for one of so many workers.
+    /// A source over these rings, with what [`highest_watermark`] gave, for one of so many workers. `in_order`: it merges
+    /// records by their stamps.
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
         highest_watermark: u64,
         workers: u32,
+        in_order: bool,
     ) -> RingSource {
         RingSource {
+            in_order: in_order && lanes.len() > 1,
+            ready: None,
             polls: Vec::with_capacity(bells.len()),
             lanes,
             bells,
@@ -252,6 +263,25 @@ impl RingSource {
         }
     }
 
+    /// Tells whoever waits elsewhere whether there is something to read.
+    fn tell(&mut self, found: bool) -> Result<()> {
+        let Some(ready) = &mut self.ready else { return Ok(()) };
+        if found {
+            return ready.full();
+        }
+        self.bells.iter().for_each(Bell::silence);
+        for lane in &self.lanes {
+            lane.reader.arm(LOWEST_WATERMARK);
+        }
+        // What came since the look would not ring any more. Of what waits at a barrier no bell tells.
+        if self.lanes.iter().any(|lane| lane.barrier.is_some() || lane.reader.peek() != 0)
+            || self.shared.closed.load(Ordering::Acquire)
+        {
+            return ready.full();
+        }
+        ready.empty()
+    }
+
     /// How long to sleep at most when the last sleep has brought nothing.
     fn longest_sleep(&self) -> Duration {
         // After that long without a record, the next one is published at once (WL_PUBLISH_NS) and rings. No bell says
@@ -302,6 +332,15 @@ impl RingSource {
 }
 
 impl Source for RingSource {
+    fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
+        let ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => Ready::new(self.bells.iter().map(AsFd::as_fd))?,
+        };
+        let ready: &Ready = self.ready.insert(ready);
+        Ok(ready.as_fd())
+    }
+
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         if self.progress.is_damaged() {
             // Neither a lane nor we write such a thing; but every root process can open our maps.
@@ -311,6 +350,9 @@ impl Source for RingSource {
             ));
         }
         self.release();
+        if self.ready.is_some() {
+            self.lanes.iter().for_each(|lane| lane.reader.disarm());
+        }
         self.round = self.round.wrapping_add(1);
         let found = match self.find(self.round.is_multiple_of(PEEK_EVERY)) {
             Some(found) => Some(found),
@@ -320,12 +362,18 @@ impl Source for RingSource {
                 self.wait(now.checked_add(wait).unwrap_or(now + FOR_EVER))?
             }
         };
+        self.tell(found.is_some())?;
         match found {
             Some((lane, unread)) => {
+                let (lane, unread, bound) = match self.in_order {
+                    true => order::earliest(&mut self.lanes).unwrap_or((lane, unread, u64::MAX)),
+                    false => (lane, unread, u64::MAX),
+                };
                 self.current = Some(lane);
                 let LaneEnd { reader, memory, device, tally, .. } = &self.lanes[lane];
                 let (bytes, end) = memory.run(reader.position(), unread);
-                Ok(Some(Batch::new(bytes, end.min(BATCH as usize), *device, &self.progress, tally)))
+                let end = order::until(bytes, end.min(BATCH as usize), bound);
+                Ok(Some(Batch::new(bytes, end, *device, &self.progress, tally)))
             }
             None if self.shared.closed.load(Ordering::Acquire)
                 && self.find(true).is_none()

@@ -1,0 +1,143 @@
+//! Starting the capture of a handle, and its errors in libpcap's words.
+
+use std::ffi::{CStr, c_int};
+use std::sync::Once;
+
+use wirelane::{Builder, Capture, Direction, Error, LinkType, Selector};
+
+use crate::abi;
+use crate::handle::{Handle, Options};
+use crate::inject::Sender;
+use crate::names::Wanted;
+use crate::read::Live;
+use crate::share::Share;
+use crate::system::system;
+
+/// Least and most bytes of a ring.
+const RING: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 30);
+
+/// What `pcap_activate()` does and gives.
+pub(crate) fn activate(handle: &Handle) -> c_int {
+    if handle.live.get().is_some() {
+        return handle.fail(abi::ERROR_ACTIVATED, "can't perform  operation on activated capture");
+    }
+    let options = handle.options.borrow().clone();
+    let wanted = match &options.device {
+        Ok(wanted) => wanted,
+        Err(reason) => return handle.fail(abi::ERROR_NO_SUCH_DEVICE, reason),
+    };
+    if options.monitor {
+        return plainly(handle, abi::ERROR_RFMON_NOTSUP);
+    }
+    if options.protocol != 0 {
+        let reason = "pcap_set_protocol_linux() is not there on devices that Wirelane captures: use a filter, as in \
+                      'ether proto 0x88cc'";
+        return handle.fail(abi::ERROR, reason);
+    }
+    match open(&options, wanted) {
+        Ok((live, warning)) => {
+            let (link, precision) = (live.dlt.get(), options.precision as u32);
+            // SAFETY: takes numbers.
+            let twin =
+                unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision) };
+            if twin.is_null() {
+                live.close();
+                return handle.fail(abi::ERROR, "the system's libpcap has made no handle for filters");
+            }
+            handle.set_twin(twin);
+            let _ = handle.live.set(live);
+            match warning {
+                Some(warning) => handle.fail(abi::WARNING, &warning),
+                None => 0,
+            }
+        }
+        Err(error) => {
+            let status = status(&error);
+            match &error {
+                // libpcap says no more where that says it all.
+                _ if status == abi::ERROR_IFACE_NOT_UP => plainly(handle, status),
+                // The library's message is about the command.
+                Error::MissingCapability { missing, action, .. } => {
+                    handle.fail(status, &format!("missing {missing}: {action} needs that; run it with sudo"))
+                }
+                _ => handle.fail(status, &error.to_string()),
+            }
+        }
+    }
+}
+
+/// Says what libpcap's number says.
+fn plainly(handle: &Handle, status: c_int) -> c_int {
+    // SAFETY: a constant string of libpcap's.
+    let text = unsafe { CStr::from_ptr((system().pcap_statustostr)(status)) };
+    handle.fail(status, &text.to_string_lossy())
+}
+
+/// libpcap's number for what went wrong.
+fn status(error: &Error) -> c_int {
+    match error {
+        Error::MissingCapability { .. } | Error::UserNamespace { .. } => abi::ERROR_PERM_DENIED,
+        Error::UnknownDevice { .. } | Error::UnknownQueue { .. } | Error::DeviceGone { .. } => {
+            abi::ERROR_NO_SUCH_DEVICE
+        }
+        Error::Kernel { source, .. } if source.raw_os_error() == Some(libc::ENETDOWN) => {
+            abi::ERROR_IFACE_NOT_UP
+        }
+        Error::Kernel { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            abi::ERROR_PERM_DENIED
+        }
+        _ => abi::ERROR,
+    }
+}
+
+/// The device as it is now: it must be set up, as with libpcap.
+fn look_up(selector: &Selector) -> Result<wirelane::Device, Error> {
+    let selected = selector.resolve()?;
+    if !selected.device.up {
+        let source = std::io::Error::from_raw_os_error(libc::ENETDOWN);
+        return Err(Error::Kernel { action: selected.device.name, source });
+    }
+    Ok(selected.device)
+}
+
+/// Starts the capture; with a warning where not everything is as it was asked for.
+fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Error> {
+    static KEEP: Once = Once::new();
+    KEEP.call_once(wirelane::keep_captures_over_fork);
+    let device = look_up(&wanted.selector)?;
+    let share = wanted.group.as_ref().map(|(name, of)| Share::take(&device, name, *of)).transpose()?;
+    let snap_len = match options.snap_len {
+        1..abi::LONGEST => options.snap_len,
+        _ => abi::LONGEST,
+    };
+    // What leaves by the loopback device comes in by it, and libpcap shows it once. A virtual device is an RX queue.
+    let only_received = is_loopback(&device) || wanted.selector.to_string() != device.name;
+    let direction = if only_received { Direction::Rx } else { Direction::Both };
+    // 0: whole packets, however long they may be.
+    let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
+    let mut builder = Builder::new([wanted.selector.clone()])
+        .direction(direction)
+        .promiscuous(options.promiscuous)
+        .immediate(options.immediate)
+        .in_order(true)
+        .snap_len(kept);
+    if options.buffer > 0 {
+        builder = builder.ring_size((options.buffer as usize).clamp(*RING.start(), *RING.end()));
+    }
+    if let Some(share) = &share {
+        builder = share.steer(builder);
+    }
+    let capture: Capture = builder.open()?;
+    // What follows is about the command.
+    let warning = capture.engine_reason().and_then(|reason| reason.split("; run it with sudo").next());
+    let warning = warning.map(|reason| format!("captured by packet sockets: {reason}"));
+    let sender = Sender::open(device.ifindex)?;
+    let dlt = if device.link_type == LinkType::Raw { abi::DLT_RAW } else { abi::DLT_ETHERNET };
+    let live = Live::new(capture, sender, share, dlt, snap_len, is_loopback(&device))?;
+    Ok((live, warning))
+}
+
+fn is_loopback(device: &wirelane::Device) -> bool {
+    // Its packets have Ethernet headers without addresses in them; no other device has this index.
+    device.name == "lo" || device.driver.as_deref() == Some("loopback")
+}

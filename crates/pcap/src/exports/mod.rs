@@ -1,0 +1,63 @@
+//! The exported functions.
+//!
+//! What has nothing to do with handles of ours is forwarded here; the others are in `open.rs` (making, setting up and
+//! closing handles), `state.rs` (what a handle is like) and `packets.rs` (reading and sending). No panic gets out: each
+//! function ends the process then, since Rust aborts where a panic would leave an `extern "C"` function.
+
+mod open;
+mod packets;
+mod state;
+
+use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
+
+use crate::abi::{Dumper, EtherProtocol, Header, Interface, Pcap, Program};
+use crate::system::system;
+
+/// Exports functions that are the system's libpcap's.
+macro_rules! export {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "()`: the system's libpcap's.")]
+            ///
+            /// # Safety
+            /// As its manual says.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+                // SAFETY: the caller's part.
+                unsafe { (system().$name)($($argument),*) }
+            }
+        )*
+    };
+}
+
+crate::functions::forwarded!(export);
+
+/// `pcap_version`: what programs showed before there was `pcap_lib_version()`; libpcap has had this text since.
+#[unsafe(no_mangle)]
+pub static pcap_version: [u8; 7] = *b"1.10.3\0";
+
+macro_rules! ether_protocols {
+    ($($name:literal $number:literal,)*) => {
+        /// `eproto_db`: names of Ethernet protocols, as libpcap's nametoaddr.c has them.
+        #[unsafe(no_mangle)]
+        pub static eproto_db: [EtherProtocol; 13] = [
+            $(EtherProtocol { name: concat!($name, "\0").as_ptr().cast(), number: $number },)*
+            EtherProtocol { name: std::ptr::null(), number: 0 },
+        ];
+    };
+}
+
+ether_protocols! {
+    "aarp" 0x80f3,
+    "arp" 0x0806,
+    "atalk" 0x809b,
+    "decnet" 0x6003,
+    "ip" 0x0800,
+    "ip6" 0x86dd,
+    "lat" 0x6004,
+    "loopback" 0x9000,
+    "mopdl" 0x6001,
+    "moprc" 0x6002,
+    "rarp" 0x8035,
+    "sca" 0x6007,
+}

@@ -1,0 +1,203 @@
+//! A handle of ours.
+
+use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::abi::{self, ERRBUF, Header, Pcap};
+use crate::names::Wanted;
+use crate::read::Live;
+use crate::system::system;
+
+/// What a handle of ours begins with: no address on any machine, and what begins a `pcap_t` of libpcap's is the address of
+/// a function.
+const MAGIC: u64 = 0xbad0_77e1_a9e0_ca97;
+
+/// A handle that was closed, of which nobody looks at more than the first word.
+struct Kept(#[expect(dead_code, reason = "memory that stays as it is")] Box<Handle>);
+
+// SAFETY: what was bound to a thread was taken out when it was closed.
+unsafe impl Send for Kept {}
+
+/// What a handle of ours begins with that was closed.
+const CLOSED: u64 = 0xbad0_77e1_a9e0_c105;
+/// So many of those keep their memory.
+const KEPT: usize = 16;
+
+/// What was asked for before the handle was activated.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// What it means; the error is told when the handle is activated, as libpcap does.
+    pub(crate) device: Result<Wanted, String>,
+    pub(crate) snap_len: c_int,
+    pub(crate) promiscuous: bool,
+    pub(crate) immediate: bool,
+    pub(crate) monitor: bool,
+    /// Milliseconds.
+    pub(crate) timeout: c_int,
+    /// Bytes; 0: ours to choose.
+    pub(crate) buffer: c_int,
+    pub(crate) precision: c_int,
+    pub(crate) protocol: c_int,
+}
+
+/// See the head of this file. The magic word comes first.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Handle {
+    magic: u64,
+    /// Set by [`Handle::break_loop`]: from signal handlers, and by other threads.
+    broken: AtomicBool,
+    pub(crate) options: RefCell<Options>,
+    pub(crate) nonblock: Cell<bool>,
+    /// Once it is activated.
+    pub(crate) live: OnceCell<Live>,
+    error: UnsafeCell<[c_char; ERRBUF]>,
+    /// What `pcap_next_ex()` points to.
+    pub(crate) header: UnsafeCell<Header>,
+    /// A handle of the system's libpcap that captures nothing, of the same link type: it compiles filters and opens files
+    /// to write to.
+    twin: Cell<*mut Pcap>,
+}
+
+/// The handle, if it is one of ours.
+///
+/// # Safety
+/// `pcap` is null, or a handle of ours or the system's libpcap that is not closed; it stays so while the result is used.
+pub(crate) unsafe fn ours<'a>(pcap: *mut Pcap) -> Option<&'a Handle> {
+    if pcap.is_null() {
+        return None;
+    }
+    // SAFETY: both kinds begin with a word, aligned as pointers are.
+    if unsafe { pcap.cast::<u64>().read() } != MAGIC {
+        return None;
+    }
+    // SAFETY: nothing else begins with the word; handles are shared and never borrowed mutably.
+    Some(unsafe { &*pcap.cast::<Handle>() })
+}
+
+/// Whether it is a handle of ours that was closed not long ago.
+///
+/// # Safety
+/// `pcap` is null, or a handle of ours or the system's libpcap, which may be closed if it is ours.
+pub(crate) unsafe fn is_closed(pcap: *mut Pcap) -> bool {
+    // SAFETY: as in `ours`; what was closed not long ago is still there.
+    !pcap.is_null() && unsafe { pcap.cast::<u64>().read() } == CLOSED
+}
+
+impl Handle {
+    /// A handle that is not activated, to be given back to [`Handle::close`].
+    pub(crate) fn create(device: Result<Wanted, String>) -> *mut Pcap {
+        let handle = Handle {
+            magic: MAGIC,
+            broken: AtomicBool::new(false),
+            options: RefCell::new(Options {
+                device,
+                snap_len: abi::LONGEST,
+                promiscuous: false,
+                immediate: false,
+                monitor: false,
+                timeout: 0,
+                buffer: 0,
+                precision: abi::PRECISION_MICRO,
+                protocol: 0,
+            }),
+            nonblock: Cell::new(false),
+            live: OnceCell::new(),
+            error: UnsafeCell::new([0; ERRBUF]),
+            header: UnsafeCell::new(Header { seconds: 0, fraction: 0, captured: 0, length: 0 }),
+            twin: Cell::new(std::ptr::null_mut()),
+        };
+        Box::into_raw(Box::new(handle)).cast()
+    }
+
+    /// Ends the capture and frees the handle.
+    ///
+    /// # Safety
+    /// It is one of ours, and nobody uses it any more.
+    pub(crate) unsafe fn close(pcap: *mut Pcap) {
+        static CLOSED_HANDLES: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
+        // SAFETY: made by `create`, and given back once.
+        let mut handle = unsafe { Box::from_raw(pcap.cast::<Handle>()) };
+        handle.magic = CLOSED;
+        if let Some(live) = handle.live.take() {
+            live.close();
+        }
+        handle.set_twin(std::ptr::null_mut());
+        // tcpdump breaks the loop of a handle that it has closed, where writing its last packets fails at its end.
+        let mut kept = CLOSED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(Kept(handle));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+
+    /// Makes reading end, now or when it is tried next. Only a store: it is called from signal handlers.
+    pub(crate) fn break_loop(&self) {
+        // Relaxed: it orders nothing.
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether reading is to end; asked once.
+    pub(crate) fn take_break(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) && self.broken.swap(false, Ordering::Relaxed)
+    }
+
+    /// Says what is wrong, and gives `status`.
+    pub(crate) fn fail(&self, status: c_int, reason: &str) -> c_int {
+        // SAFETY: the buffer is read by the caller between calls, and written by nobody else.
+        unsafe { write_error(self.error.get().cast(), reason) };
+        status
+    }
+
+    /// libpcap's words for what is not possible yet.
+    pub(crate) fn not_activated(&self) -> c_int {
+        self.fail(abi::ERROR_NOT_ACTIVATED, "This handle hasn't been activated yet")
+    }
+
+    /// What was said last.
+    pub(crate) fn error(&self) -> *mut c_char {
+        self.error.get().cast()
+    }
+
+    /// The twin; see the head of this file.
+    pub(crate) fn twin(&self) -> *mut Pcap {
+        self.twin.get()
+    }
+
+    /// Another twin, in the place of the one before.
+    pub(crate) fn set_twin(&self, twin: *mut Pcap) {
+        let before = self.twin.replace(twin);
+        if !before.is_null() {
+            // SAFETY: the system's handle, ours alone.
+            unsafe { (system().pcap_close)(before) };
+        }
+    }
+
+    /// Takes over what the system's libpcap has said of the twin.
+    pub(crate) fn twins_error(&self) {
+        // SAFETY: a handle of the system's, whose text ends with a zero and stays until its next use.
+        let text = unsafe { CStr::from_ptr((system().pcap_geterr)(self.twin())) };
+        self.fail(abi::ERROR, &text.to_string_lossy());
+    }
+}
+
+/// Writes a message into a buffer of libpcap's size, cut where it is too long.
+///
+/// # Safety
+/// The buffer is null, or has [`ERRBUF`] bytes that nobody else uses.
+pub(crate) unsafe fn write_error(buffer: *mut c_char, reason: &str) {
+    if buffer.is_null() {
+        return;
+    }
+    let mut end = reason.len().min(ERRBUF - 1);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = CString::new(reason[..end].replace(['\0', '\n'], " ")).unwrap_or_default();
+    let bytes = text.as_bytes_with_nul();
+    // SAFETY: at most ERRBUF bytes, into a buffer of as many.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buffer, bytes.len()) };
+}

@@ -1,0 +1,133 @@
+//! A descriptor that tells whoever polls it that a worker may have something to read: for programs that wait for several
+//! things at once.
+//!
+//! It is an epoll set of what wakes the worker (bells, sockets), and of a timer, which stands for everything that those
+//! do not say: that not all of what is there has been read, and that something may lie in a ring that has not rung.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::{Error, Result};
+
+/// After a lane's last publication: what comes later than a millisecond (`WL_PUBLISH_NS`) is published, and rings.
+const SOON: Duration = Duration::from_millis(2);
+/// Bounds what a bell costs that was not rung because the worker turned away just then (`wl_ring_publish()`).
+const LATE: Duration = Duration::from_millis(50);
+/// How late the end of a capture is noticed, whose devices have gone.
+const IDLE: Duration = Duration::from_millis(999);
+/// At once: a timer of zero is one that is off.
+const NOW: Duration = Duration::from_nanos(1);
+
+/// What the timer is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timer {
+    /// It has fired: there is something.
+    Now,
+    /// For what has come right after the last look.
+    Soon(Instant),
+    /// For a bell that was missed.
+    Late(Instant),
+    /// For the end of the capture, over and over.
+    Idle(Instant),
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    set: OwnedFd,
+    timer: OwnedFd,
+    state: Timer,
+}
+
+impl Ready {
+    /// A set of these; readable at first.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where the kernel gives no descriptors.
+    pub(crate) fn new<'a>(mut wakers: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Ready> {
+        let refused =
+            |e: rustix::io::Errno| Error::kernel("making a descriptor to wait for packets", e.into());
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(refused)?;
+        let add = |fd: BorrowedFd<'_>| {
+            epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(refused)
+        };
+        wakers.try_for_each(add)?;
+        add(timer.as_fd())?;
+        let mut ready = Ready { set, timer, state: Timer::Idle(Instant::now()) };
+        ready.full()?;
+        Ok(ready)
+    }
+
+    /// There is, or may be, something to read: it is readable from now on.
+    pub(crate) fn full(&mut self) -> Result<()> {
+        if self.state == Timer::Now { Ok(()) } else { self.set(Timer::Now, NOW) }
+    }
+
+    /// There was nothing to read: it becomes readable by a waker.
+    pub(crate) fn empty(&mut self) -> Result<()> {
+        let now = Instant::now();
+        match self.state {
+            Timer::Now => self.set(Timer::Soon(now + SOON), SOON),
+            Timer::Soon(end) if now >= end => self.set(Timer::Late(now + LATE), LATE),
+            Timer::Late(end) | Timer::Idle(end) if now >= end => self.set(Timer::Idle(now + IDLE), IDLE),
+            Timer::Soon(_) | Timer::Late(_) | Timer::Idle(_) => Ok(()),
+        }
+    }
+
+    fn set(&mut self, state: Timer, time: Duration) -> Result<()> {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: zero, it_value: value },
+        )
+        .map_err(|e| Error::kernel("setting a timer to wait for packets", e.into()))?;
+        self.state = state;
+        Ok(())
+    }
+}
+
+impl AsFd for Ready {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn readable(ready: &Ready, within: Duration) -> bool {
+        let time = Timespec { tv_sec: 0, tv_nsec: within.subsec_nanos().into() };
+        let mut polled = [PollFd::new(ready, PollFlags::IN)];
+        poll(&mut polled, Some(&time)).expect("poll") == 1
+    }
+
+    #[test]
+    fn it_is_readable_until_it_was_found_empty_and_then_by_its_wakers_and_twice_by_itself() {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+        let mut ready = Ready::new([bell.as_fd()].into_iter()).expect("a set");
+        assert!(readable(&ready, Duration::ZERO), "at first");
+        ready.full().expect("full");
+        assert!(readable(&ready, Duration::ZERO), "as long as there is something");
+        for timer in ["soon", "late"] {
+            ready.empty().expect("empty");
+            assert!(!readable(&ready, Duration::ZERO), "nothing is there");
+            assert!(readable(&ready, Duration::from_millis(900)), "{timer}");
+        }
+        ready.empty().expect("empty");
+        assert!(!readable(&ready, LATE * 2), "no timer is left for the next second");
+        rustix::io::write(&bell, &1u64.to_ne_bytes()).expect("the bell rings");
+        assert!(readable(&ready, Duration::ZERO), "by its bell");
+    }
+}

@@ -1,0 +1,105 @@
+//! Programs that use libpcap, with the system's or with ours.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use wirelane::groups::Group;
+
+use crate::{Child, Lab, repository, wirelane_binary};
+
+/// Which library a program uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// The system's.
+    System,
+    /// Ours, by libpcap's name.
+    DropIn,
+    /// Ours, before the system's.
+    Preload,
+}
+
+impl Library {
+    /// The words before a command that has it use the library; `folder` is for what that takes.
+    ///
+    /// # Errors
+    /// Where ours is not built.
+    pub fn words(self, folder: &Path) -> Result<Vec<String>> {
+        let set = |name: &str, value: &Path| Ok(vec!["env".into(), format!("{name}={}", value.display())]);
+        match self {
+            Library::System => Ok(vec!["env".into()]),
+            Library::DropIn => {
+                let link = folder.join("libpcap.so.0.8");
+                if !link.exists() {
+                    std::os::unix::fs::symlink(built("libwirelane_pcap_dropin.so")?, &link)?;
+                }
+                set("LD_LIBRARY_PATH", folder)
+            }
+            Library::Preload => set("LD_PRELOAD", &built("libwirelane_pcap_preload.so")?),
+        }
+    }
+}
+
+/// A library that cargo has built.
+///
+/// # Errors
+/// Where it has not.
+pub fn built(name: &str) -> Result<PathBuf> {
+    let path = wirelane_binary()?.with_file_name(name);
+    ensure!(path.exists(), "{} has not been built: run 'cargo build' first, or 'make test'", path.display());
+    Ok(path)
+}
+
+/// The system's libpcap.
+pub fn systems() -> PathBuf {
+    PathBuf::from(format!("/usr/lib/{}-linux-gnu/libpcap.so.0.8", std::env::consts::ARCH))
+}
+
+/// Compiles one of the C programs in `tests/pcap/`.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(name: &str, folder: &Path, options: &[&str]) -> Result<PathBuf> {
+    // Without "=", which env(1) takes for a variable.
+    let program = folder.join(format!("{name}{}", options.join("").replace('=', "-")));
+    let output = Command::new("cc")
+        .args(["-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations"])
+        .args(options)
+        .arg("-o")
+        .arg(&program)
+        .arg(repository().join(format!("tests/pcap/{name}.c")))
+        .args(["-lpcap", "-lpthread"])
+        .output()
+        .context("running cc")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}
+
+/// Starts a program on the lab's receiver with a library.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn start(lab: &Lab, library: Library, folder: &Path, words: &[&str]) -> Result<Child> {
+    let before = library.words(folder)?;
+    let all: Vec<&str> = before.iter().map(String::as_str).chain(words.iter().copied()).collect();
+    lab.spawn(&lab.receiver().namespace, &all)
+}
+
+/// Waits until the receiver has groups that are as wanted.
+///
+/// # Errors
+/// Where there are none in time, or the child has ended.
+pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let groups = lab.enter(&lab.receiver().namespace, wirelane::groups::list)??;
+        if groups.iter().any(|group| group.alive && wanted(group)) {
+            return Ok(());
+        }
+        if !child.is_running()? || Instant::now() > end {
+            bail!("it does not capture; groups: {groups:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

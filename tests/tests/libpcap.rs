@@ -1,0 +1,150 @@
+//! Our libpcap beside the system's: the same functions, and C programs that see the same of the same traffic.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use object::{Object as _, ObjectSymbol as _};
+use wirelane_tests::libpcap::{Library, built, compile, start, systems};
+use wirelane_tests::numbers::{LIMIT, capture, finish, send};
+use wirelane_tests::{Child, Lab, LabOptions, require_root};
+
+/// Packets from source ports 1000 to 1015, in turn, each of 100 bytes.
+const PACKETS: [&str; 8] = ["--pattern", "ports", "--flows", "16", "--src-port", "1000", "--size", "100"];
+
+fn exported(library: &Path) -> BTreeSet<String> {
+    let bytes = std::fs::read(library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
+    let file = object::File::parse(&*bytes).unwrap();
+    let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
+    symbols.map(|symbol| symbol.name().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn both_libraries_export_what_the_systems_does_and_load_no_libpcap() {
+    let system = exported(&systems());
+    assert!(system.len() >= 96 && system.contains("pcap_activate"), "{system:?}");
+    for (name, soname) in
+        [("libwirelane_pcap_dropin.so", Some("[libpcap.so.0.8]")), ("libwirelane_pcap_preload.so", None)]
+    {
+        let library = built(name).unwrap();
+        assert_eq!(exported(&library), system, "{name}");
+        let output = std::process::Command::new("readelf").arg("-d").arg(&library).output().unwrap();
+        let dynamic = String::from_utf8(output.stdout).unwrap();
+        assert!(dynamic.contains("(NEEDED)"), "{dynamic}");
+        assert!(
+            !dynamic.lines().any(|line| line.contains("NEEDED") && line.contains("libpcap")),
+            "{dynamic}"
+        );
+        let has = dynamic.lines().find(|line| line.contains("SONAME"));
+        assert_eq!(has.and_then(|line| line.split_whitespace().last()), soname, "{name}");
+    }
+}
+
+/// What a program prints to its end, which must be a good one.
+fn rest(child: Child) -> String {
+    let finished = child.finish(LIMIT).unwrap();
+    let said = finished.lines.join("\n");
+    assert!(finished.status.success(), "{}: {said}\n{}", finished.status, finished.stderr);
+    // libpcap warns where the kernel does not take a filter, and ours filters without a word.
+    let errors = finished.stderr.lines().filter(|line| !line.starts_with("Warning: Kernel filter failed"));
+    said + "\n" + &errors.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn functions_say_the_same_in_every_state_of_a_handle() {
+    if !require_root("functions_say_the_same_in_every_state_of_a_handle") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("states", folder.path(), &[]).unwrap();
+    let (receiver, file) = (lab.receiver(), folder.path().join("file.pcap"));
+    let down = &lab.links[1].receiver.device;
+    lab.exec(&receiver.namespace, &["ip", "link", "set", down, "down"]).unwrap();
+    let words = [program.to_str().unwrap(), &receiver.device, down, file.to_str().unwrap()];
+    let say = |library| rest(start(&lab, library, folder.path(), &words).unwrap());
+    let expected = say(Library::System);
+    assert!(expected.lines().count() > 150, "{expected}");
+    assert_eq!(say(Library::DropIn), expected);
+    // Ordinary devices are the system's here, and what is ours to call goes there.
+    assert_eq!(say(Library::Preload), expected);
+}
+
+/// A mode of `behave`, further words, and how many packets it is to get. The sender sends 64 in all.
+const MODES: [(&str, &str, &str); 9] = [
+    ("loop", "64", ""),
+    ("loop", "8", "udp src port 1002 or udp src port 1003"),
+    // What the kernel's filters refuse is filtered outside of it.
+    ("loop", "64", "ip protochain 17"),
+    ("snapped", "16", "udp src portrange 1004-1007"),
+    ("next", "64", ""),
+    ("epoll", "64", ""),
+    ("poll", "64", ""),
+    ("broken", "64", ""),
+    ("forked", "64", ""),
+];
+
+/// Runs a mode with a library while 64 packets come, and gives what it says.
+fn behave(lab: &Lab, library: Library, folder: &Path, program: &Path, mode: (&str, &str, &str)) -> String {
+    // A process that was forked keeps what belongs to the one that has opened the handle, until it ends.
+    let leaks =
+        if mode.0 == "forked" { "ASAN_OPTIONS=detect_leaks=0" } else { "ASAN_OPTIONS=detect_leaks=1" };
+    let words = [leaks, program.to_str().unwrap(), mode.0, &lab.receiver().device, mode.1, mode.2];
+    let child = start(lab, library, folder, &words).unwrap();
+    let mut said = Vec::new();
+    loop {
+        match child.next_line(LIMIT).unwrap() {
+            Some(line) if line == "ready" => break,
+            Some(line) => said.push(line),
+            None => panic!("{mode:?} of {library:?}: {said:?}{}", rest(child)),
+        }
+    }
+    send(lab, 64, &PACKETS).unwrap();
+    said.push(rest(child));
+    said.join("\n")
+}
+
+#[test]
+fn programs_see_the_same_of_the_same_traffic() {
+    if !require_root("programs_see_the_same_of_the_same_traffic") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    let plain = compile("behave", folder, &[]).unwrap();
+    let checked = compile("behave", folder, &["-fsanitize=address"]).unwrap();
+    // So that the capture program is there, and joining it is quick.
+    let device = lab.receiver().device.clone();
+    let holder = capture(&lab, &["count", "-i", &device, "--direction", "both", "--json"]).unwrap();
+    let file = folder.join("dump.pcap");
+    let dumped = ("dumped", "64", file.to_str().unwrap());
+    for mode in MODES.into_iter().chain([dumped]) {
+        let expected = behave(&lab, Library::System, folder, &plain, mode);
+        assert!(expected.contains("packets,"), "{mode:?}: {expected}");
+        assert_eq!(behave(&lab, Library::DropIn, folder, &plain, mode), expected, "{mode:?}");
+        // The address sanitizer wants to come first, and so a library that is preloaded does not go with it.
+        assert_eq!(behave(&lab, Library::DropIn, folder, &checked, mode), expected, "{mode:?}, checked");
+    }
+    // Of packets that we have sent ourselves libpcap shows none to the handle that sent them.
+    let directions = ("directions", "64", "");
+    let expected = behave(&lab, Library::System, folder, &plain, directions);
+    assert_eq!(behave(&lab, Library::DropIn, folder, &plain, directions), expected);
+    drop(holder);
+}
+
+#[test]
+fn opening_and_closing_leaves_nothing_behind() {
+    if !require_root("opening_and_closing_leaves_nothing_behind") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let program = compile("behave", folder.path(), &[]).unwrap();
+    let device = lab.receiver().device.clone();
+    let holder = capture(&lab, &["count", "-i", &device, "--direction", "both", "--json"]).unwrap();
+    let cycles = std::env::var("WIRELANE_PCAP_CYCLES").unwrap_or_else(|_| "60".into());
+    let words = [program.to_str().unwrap(), "cycles", &device, &cycles];
+    let child = start(&lab, Library::DropIn, folder.path(), &words).unwrap();
+    let finished = child.finish(Duration::from_secs(600)).unwrap();
+    assert_eq!(finished.lines, ["descriptors 0, threads 0, memory the same"], "{}", finished.stderr);
+    finish(holder).unwrap();
+}

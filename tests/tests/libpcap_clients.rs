@@ -1,0 +1,359 @@
+//! Programs as they are packaged, on our libpcap: each sees exactly what was sent.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+
+use wirelane::groups::Group;
+use wirelane_tests::libpcap::{Library, built, start, wait_for_groups};
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, in_file, send};
+use wirelane_tests::recordings::count_packets;
+use wirelane_tests::{Child, Finished, Lab, Signal, require_root, wirelane_binary};
+
+/// Packets from source ports 1000 to 1015, in turn, each of 100 bytes.
+const PACKETS: [&str; 8] = ["--pattern", "ports", "--flows", "16", "--src-port", "1000", "--size", "100"];
+/// How many are sent, and how many of them [`FILTER`] accepts.
+const SENT: u64 = 160;
+const FILTER: &str = "udp src port 1003 or udp src port 1011";
+const ACCEPTED: u64 = 20;
+
+/// A lab with a capture beside, so that others join quickly; its ledger says what there was.
+struct Beside {
+    lab: Lab,
+    folder: tempfile::TempDir,
+    holder: Child,
+}
+
+impl Beside {
+    fn new() -> Beside {
+        let lab = Lab::new(2).unwrap();
+        let words = ["count", "-i", &lab.receiver().device, "--direction", "both", "--json"];
+        let holder = capture(&lab, &words).unwrap();
+        Beside { folder: tempfile::tempdir().unwrap(), holder, lab }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Starts a program of this name, and waits until it captures, with a filter or without.
+    fn begin(&self, library: Library, owner: &str, filtered: bool, words: &[&str]) -> Child {
+        let mut child = start(&self.lab, library, self.folder.path(), words).unwrap();
+        // What the kernel keeps of its name.
+        let owner = &owner[..owner.len().min(15)];
+        // Without an expression some set a filter that accepts everything.
+        let captures = |group: &Group| group.owner == owner && (group.filter.is_some() || !filtered);
+        if let Err(error) = wait_for_groups(&self.lab, &mut child, captures) {
+            panic!("{words:?}: {error}: {:?}", child.terminate(LIMIT));
+        }
+        child
+    }
+
+    fn send(&self) {
+        send(&self.lab, SENT, &PACKETS).unwrap();
+    }
+
+    /// Starts it, sends, and waits for its end, or ends it.
+    fn run(&self, owner: &str, filtered: bool, ends: bool, words: &[&str]) -> Finished {
+        let child = self.begin(Library::DropIn, owner, filtered, words);
+        self.send();
+        let finished = if ends { child.finish(LIMIT) } else { child.terminate(LIMIT) }.unwrap();
+        assert!(finished.status.success() || !ends, "{words:?}: {finished:?}");
+        finished
+    }
+}
+
+/// The number in front of these words.
+fn number_before(text: &str, words: &str) -> u64 {
+    let line = text.lines().find(|line| line.contains(words));
+    let line = line.unwrap_or_else(|| panic!("no '{words}' in: {text}"));
+    let before = line.split(words).next().unwrap().trim();
+    before.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// With a filter and without: the expression, and how many packets it accepts.
+const CASES: [(&str, u64); 2] = [("", SENT), (FILTER, ACCEPTED)];
+
+#[test]
+fn programs_see_exactly_what_was_sent() {
+    if !require_root("programs_see_exactly_what_was_sent") {
+        return;
+    }
+    let beside = Beside::new();
+    let device = beside.lab.receiver().device.as_str();
+    for (filter, count) in CASES {
+        let filtered = !filter.is_empty();
+        let number = count.to_string();
+        let with = |mut words: Vec<&str>, filter: &'static str| -> Vec<String> {
+            if filtered {
+                words.push(filter);
+            }
+            words.into_iter().map(ToOwned::to_owned).collect()
+        };
+        let run = |owner: &str, words: Vec<String>| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            beside.run(owner, filtered, true, &words)
+        };
+        // Its own summary agrees with the ledger of the group beside, which sees what it sees.
+        let words = vec!["tcpdump", "-Z", "nobody", "-n", "-i", device, "-c", &number, "-w", "/dev/null"];
+        let finished = run("tcpdump", with(words, FILTER));
+        for words in [" packets captured", " packets received by filter"] {
+            assert_eq!(number_before(&finished.stderr, words), count, "{}", finished.stderr);
+        }
+        assert_eq!(number_before(&finished.stderr, " packets dropped by kernel"), 0);
+
+        // It keeps two capabilities only, so that engine packet captures, and that is said.
+        let file = beside.path(&format!("dumpcap-{count}.pcapng"));
+        let rule = if filtered { format!("-f '{filter}'") } else { String::new() };
+        let command = format!("exec dumpcap -i {device} -c {count} -w {file} {rule} 2>&1");
+        let child =
+            start(&beside.lab, Library::DropIn, beside.folder.path(), &["sh", "-c", &command]).unwrap();
+        let mut said = Vec::new();
+        while !said.iter().any(|line: &String| line.starts_with("File:")) {
+            said.push(child.next_line(LIMIT).unwrap().unwrap_or_else(|| panic!("{said:?}")));
+        }
+        assert!(said.iter().any(|line| line.contains("engine ring does not work here")), "{said:?}");
+        beside.send();
+        assert!(child.finish(LIMIT).unwrap().status.success());
+        assert_eq!(in_file(Path::new(&file)).unwrap().len() as u64, count);
+
+        let words = vec!["ngrep", "-q", "-d", device, "-n", &number, "-W", "single", ""];
+        let finished = run("ngrep", with(words, FILTER));
+        let matched = finished.lines.iter().filter(|line| line.starts_with("U ")).count();
+        assert_eq!(matched as u64, count, "{finished:?}");
+
+        let words = vec!["/usr/bin/python3", "-c", SCAPY, device, &number];
+        let finished = run("python3", with(words, FILTER));
+        assert_eq!(finished.lines, [format!("{count} packets")], "{}", finished.stderr);
+    }
+    let ledger = finish(beside.holder).unwrap();
+    // Four programs were sent the same, with a filter and without.
+    assert_eq!(column(&ledger, "seen"), 4 * 2 * SENT, "{ledger}");
+}
+
+/// Scapy counts packets by libpcap: DEVICE COUNT [FILTER].
+const SCAPY: &str = "import sys, logging
+logging.disable(logging.CRITICAL)
+from scapy.all import conf, sniff
+conf.use_pcap = True
+rule = sys.argv[3] if len(sys.argv) > 3 else None
+print(len(sniff(iface=sys.argv[1], count=int(sys.argv[2]), filter=rule)), 'packets')";
+
+#[test]
+fn collectors_of_flows_account_for_every_packet() {
+    if !require_root("collectors_of_flows_account_for_every_packet") {
+        return;
+    }
+    let beside = Beside::new();
+    let device = beside.lab.receiver().device.as_str();
+
+    let control = beside.path("softflowd.ctl");
+    let pid = beside.path("softflowd.pid");
+    let words = ["softflowd", "-d", "-i", device, "-c", &control, "-p", &pid];
+    let child = beside.begin(Library::DropIn, "softflowd", false, &words);
+    beside.send();
+    let statistics = || {
+        let output =
+            std::process::Command::new("softflowctl").args(["-c", &control, "statistics"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let end = std::time::Instant::now() + LIMIT;
+    while !statistics().contains(&format!("Packets processed: {SENT}")) {
+        assert!(std::time::Instant::now() < end, "{}", statistics());
+    }
+    assert!(statistics().contains("Number of active flows: 16"), "{}", statistics());
+    assert!(statistics().contains(&format!("Packets received by libpcap: {SENT}")), "{}", statistics());
+    child.terminate(LIMIT).unwrap();
+
+    // Connections: their bytes put together, and what opened them.
+    let folder = beside.path("tcpflow");
+    let flows = beside.begin(Library::DropIn, "tcpflow", false, &["tcpflow", "-o", &folder, "-i", device]);
+    let log = beside.path("p0f.log");
+    let finger = beside.begin(Library::DropIn, "p0f", true, &["p0f", "-i", device, "-o", &log]);
+    let file = beside.path("both.pcap");
+    let both = beside.begin(Library::DropIn, "tcpdump", false, &["tcpdump", "-U", "-i", device, "-w", &file]);
+    let sent = connect(&beside.lab);
+    let end = std::time::Instant::now() + LIMIT;
+    let syns = || {
+        std::fs::read_to_string(&log).unwrap_or_default().matches("|mod=syn|").count()
+            + std::fs::read_to_string(&log).unwrap_or_default().matches(" mod=syn|").count()
+    };
+    while syns() < 3 {
+        assert!(std::time::Instant::now() < end, "{:?}", std::fs::read_to_string(&log));
+    }
+    assert_eq!(syns(), 3);
+    let finished = both.terminate(LIMIT).unwrap();
+    in_order(&file, number_before(&finished.stderr, " packets captured"));
+    finger.terminate(LIMIT).unwrap();
+    flows.terminate(LIMIT).unwrap();
+    let mut rebuilt = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("04096") {
+            assert_eq!(std::fs::read(&path).unwrap(), sent, "{}", path.display());
+            rebuilt += 1;
+        }
+    }
+    assert_eq!(rebuilt, 3);
+    finish(beside.holder).unwrap();
+}
+
+/// A file of connections has so many packets, of both directions, in the order of time.
+fn in_order(file: &str, packets: u64) {
+    let output = std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(times.len() as u64, packets);
+    // All have the same number of digits.
+    assert!(times.is_sorted(), "{text}");
+    let from_port = text.lines().filter(|line| line.contains(".4096 >")).count();
+    let to_port = text.lines().filter(|line| line.contains(".4096: ")).count();
+    assert!(from_port > 10 && to_port > 10 && from_port + to_port == times.len(), "{from_port} {to_port}");
+}
+
+/// Three connections to the receiver's port 4096, each of which sends this.
+fn connect(lab: &Lab) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_be_bytes).collect();
+    let address = SocketAddr::from((lab.receiver().address, 4096));
+    let listener = lab.enter(&lab.receiver().namespace, || TcpListener::bind(address)).unwrap().unwrap();
+    for _ in 0..3 {
+        let mut client = lab.enter(&lab.sender().namespace, || TcpStream::connect(address)).unwrap().unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let writer = std::thread::spawn({
+            let bytes = bytes.clone();
+            move || client.write_all(&bytes)
+        });
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(received == bytes);
+    }
+    bytes
+}
+
+#[test]
+fn processes_share_a_group_by_flow() {
+    if !require_root("processes_share_a_group_by_flow") {
+        return;
+    }
+    let beside = Beside::new();
+    let device = format!("{}:ids/4", beside.lab.receiver().device);
+    let begin = |number: usize| {
+        let file = beside.path(&format!("share-{number}.pcap"));
+        let binary = wirelane_binary().unwrap();
+        let words =
+            [binary.to_str().unwrap(), "run", "--", "tcpdump", "-U", "-n", "-i", &device, "-w", &file];
+        let mut child = start(&beside.lab, Library::System, beside.folder.path(), &words).unwrap();
+        let pid = child.pid();
+        wait_for_groups(&beside.lab, &mut child, |group| group.pid == pid).unwrap();
+        child
+    };
+    let mut children: Vec<Child> = (0..4).map(begin).collect();
+    let binary = wirelane_binary().unwrap();
+    let one_more = [binary.to_str().unwrap(), "run", "--", "tcpdump", "-n", "-i", &device];
+    let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
+    let refused = refused.finish(LIMIT).unwrap();
+    assert!(refused.stderr.contains("all 4 shares of group 'ids'"), "{refused:?}");
+    // A share whose process was killed is the next one's.
+    let killed = children.remove(2);
+    killed.signal(Signal::Kill).unwrap();
+    killed.finish(LIMIT).unwrap();
+    children.insert(2, begin(2));
+    beside.send();
+    let mut all = Vec::new();
+    for (number, child) in children.into_iter().enumerate() {
+        let finished = child.terminate(LIMIT).unwrap();
+        let file = beside.path(&format!("share-{number}.pcap"));
+        let numbers = in_file(Path::new(&file)).unwrap();
+        assert_eq!(number_before(&finished.stderr, " packets captured"), numbers.len() as u64);
+        // Whole flows: each of the 16 has 10 packets.
+        assert_eq!(numbers.len() % 10, 0, "{numbers:?}");
+        all.extend(numbers);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..SENT).collect::<Vec<_>>());
+    finish(beside.holder).unwrap();
+}
+
+#[test]
+fn wireshark_lists_and_captures_virtual_devices() {
+    if !require_root("wireshark_lists_and_captures_virtual_devices") {
+        return;
+    }
+    let beside = Beside::new();
+    let folder = beside.path("extcap");
+    std::fs::create_dir(&folder).unwrap();
+    let script = format!("#!/bin/sh\nexec {} extcap \"$@\"\n", wirelane_binary().unwrap().display());
+    let file = format!("{folder}/wirelane");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Its own folder of such programs, in the mount namespace that 'ip netns exec' makes.
+    let with = |command: &str| {
+        format!(
+            "place=$(tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p') && \
+             mount --bind {folder} $place && exec {command}"
+        )
+    };
+    let device = &beside.lab.receiver().device;
+    let listed =
+        beside.lab.exec(&beside.lab.receiver().namespace, &["sh", "-c", &with("tshark -D")]).unwrap();
+    for name in [format!("{device}@0-1 "), format!("{device}@0 "), format!("{device}@1 ")] {
+        assert!(listed.contains(&name), "{name}: {listed}");
+    }
+    let ask = |filter: &str| {
+        let binary = wirelane_binary().unwrap();
+        let name = format!("{device}@0");
+        let words = [
+            binary.to_str().unwrap(),
+            "extcap",
+            "--extcap-interface",
+            &name,
+            "--extcap-capture-filter",
+            filter,
+        ];
+        beside.lab.exec(&beside.lab.receiver().namespace, &words).unwrap()
+    };
+    assert_eq!(ask("udp"), "");
+    assert!(ask("foo bar").contains("not understood"));
+    let file = beside.path("extcap.pcapng");
+    let command = with(&format!("tshark -q -i {device}@0-1 -f '{FILTER}' -c {ACCEPTED} -w {file}"));
+    let words = ["sh", "-c", &command];
+    let finished = beside.run("wirelane", true, true, &words);
+    assert!(!finished.stderr.contains("Error"), "{}", finished.stderr);
+    assert_eq!(count_packets(Path::new(&file)).unwrap(), ACCEPTED);
+    finish(beside.holder).unwrap();
+}
+
+#[test]
+fn a_preloaded_library_takes_what_is_named_and_all_where_it_is_told() {
+    if !require_root("a_preloaded_library_takes_what_is_named_and_all_where_it_is_told") {
+        return;
+    }
+    built("libwirelane_pcap_preload.so").unwrap();
+    let beside = Beside::new();
+    let device = beside.lab.receiver().device.clone();
+    // An RX queue is ours by its name; the file says which packets came on it.
+    let mut seen = 0;
+    for queue in 0..2 {
+        let file = beside.path(&format!("queue-{queue}.pcap"));
+        let name = format!("{device}@{queue}");
+        let words = ["tcpdump", "-U", "-n", "-i", &name, "-w", &file];
+        let child = beside.begin(Library::Preload, "tcpdump", false, &words);
+        beside.send();
+        child.terminate(LIMIT).unwrap();
+        seen += in_file(Path::new(&file)).unwrap().len() as u64;
+    }
+    assert_eq!(seen, SENT);
+    // An ordinary name is the system's, which keeps packets for as long as tcpdump says, unless it has enough of them.
+    let command = format!("exec tcpdump -n -c 16 -i {device} -w /dev/null 2>&1");
+    let child = start(&beside.lab, Library::Preload, beside.folder.path(), &["sh", "-c", &command]).unwrap();
+    let first = child.next_line(LIMIT).unwrap().unwrap();
+    assert!(first.contains("listening on"), "{first}");
+    let groups = beside.lab.enter(&beside.lab.receiver().namespace, wirelane::groups::list).unwrap().unwrap();
+    let owners: Vec<&str> = groups.iter().map(|group| group.owner.as_str()).collect();
+    assert_eq!(owners, ["wirelane", "wirelane"], "one of received and one of sent packets");
+    beside.send();
+    let finished = child.finish(LIMIT).unwrap();
+    assert_eq!(number_before(&finished.lines.join("\n"), " packets captured"), 16, "{finished:?}");
+    finish(beside.holder).unwrap();
+}
