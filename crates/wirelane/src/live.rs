@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
-use crate::clock::{CardClock, Clock};
+use crate::clock::Clock;
 use crate::confine::Confinement;
 use crate::control::Server;
-use crate::device::{self, CardStamps, Device, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
+use crate::device::{self, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
@@ -18,6 +18,7 @@ use crate::engine::ring::plugins::Watches;
 use crate::engine::ring::program::Plugin;
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
+use crate::engine::ring::stamps;
 use crate::exits::{self, Exit, ExitLine};
 use crate::filter::{self, Filter};
 use crate::guardian::Guardian;
@@ -26,7 +27,7 @@ use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::ruled::{self, Ready};
-use crate::settings::{self, Settings, SteeringObject};
+use crate::settings::{Settings, SteeringObject};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
@@ -103,7 +104,7 @@ impl LiveCapture {
                 None => Instance::open_xdp(device, guardian)?,
             });
             reap(&instance)?;
-            cards.push(card_clock(settings.clock, device, instance.hook)?);
+            cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
             let wish = Wish { program, plugins: plugins.clone(), rules, exits, ..wish };
@@ -447,56 +448,6 @@ fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, 
         }
     }
     Ok(all.into_iter().unzip())
-}
-
-/// The clock that packets of this device will be stamped with, where that is the card's.
-///
-/// The card's setting is looked at and not changed: it is for the whole machine, and linuxptp may rest on it.
-fn card_clock(asked: settings::Clock, device: &Device, hook: Hook) -> Result<Option<CardClock>> {
-    let cannot = |needs: &str, instead: &str| {
-        Err(Error::Unsupported {
-            what: format!("stamping packets of {} with {asked} time", device.name),
-            needs: needs.into(),
-            instead: instead.into(),
-        })
-    };
-    match asked {
-        settings::Clock::Packet => Ok(None),
-        settings::Clock::Batch if device::kernel::tells_batches() => Ok(None),
-        settings::Clock::Batch => {
-            cannot("Linux 6.11 or newer with BTF", "--clock packet reads the clock for every packet")
-        }
-        settings::Clock::Card => {
-            let without = "--clock packet stamps with the kernel's clock";
-            match hook {
-                Hook::Xdp(XdpMode::Native)
-                    if !device.xdp_features.as_ref().is_some_and(|f| f.rx_timestamp) =>
-                {
-                    return cannot(
-                        "a driver that tells XDP programs the card's time",
-                        "--hook tc, or --clock packet",
-                    );
-                }
-                Hook::Xdp(XdpMode::Generic | XdpMode::Offloaded) => {
-                    return cannot("native XDP or tc: generic XDP is not told the card's time", without);
-                }
-                Hook::Egress => return cannot("received packets", "--direction rx, or --clock packet"),
-                Hook::Xdp(XdpMode::Native) | Hook::Ingress => {}
-            }
-            match device::card_clock(&device.name)? {
-                CardStamps::None => cannot("a card with a clock of its own (see ethtool -T)", without),
-                CardStamps::Off { .. } => cannot(
-                    &format!(
-                        "time stamps for all received packets, which are off: hwstamp_ctl -i {} -r 1 (linuxptp) \
-                         switches them on",
-                        device.name
-                    ),
-                    without,
-                ),
-                CardStamps::On { clock } => CardClock::open(clock).map(Some),
-            }
-        }
-    }
 }
 
 /// The lanes that can bring packets of these queues.

@@ -43,3 +43,4 @@ pub(crate) mod reader;
 mod room;
 pub(crate) mod rules;
 pub(crate) mod source;
+pub(crate) mod stamps;

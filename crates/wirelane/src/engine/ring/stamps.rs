@@ -1,0 +1,60 @@
+//! Which clock stamps the packets of a device, and what that takes.
+
+use super::attach::Hook;
+use crate::clock::CardClock;
+use crate::device::{self, CardStamps, Device, XdpMode};
+use crate::settings::Clock;
+use crate::{Error, Result};
+
+/// The clock that packets of this device will be stamped with, where that is the card's.
+///
+/// The card's setting is looked at and not changed: it is for the whole machine, and linuxptp may rest on it.
+///
+/// # Errors
+/// [`Error::Unsupported`] with what is needed for the clock that is asked for.
+pub(crate) fn card_clock(asked: Clock, device: &Device, hook: Hook) -> Result<Option<CardClock>> {
+    let cannot = |needs: &str, instead: &str| {
+        Err(Error::Unsupported {
+            what: format!("stamping packets of {} with {asked} time", device.name),
+            needs: needs.into(),
+            instead: instead.into(),
+        })
+    };
+    match asked {
+        Clock::Packet => Ok(None),
+        Clock::Batch if device::kernel::tells_batches() => Ok(None),
+        Clock::Batch => {
+            cannot("Linux 6.11 or newer with BTF", "--clock packet reads the clock for every packet")
+        }
+        Clock::Card => {
+            let without = "--clock packet stamps with the kernel's clock";
+            match hook {
+                Hook::Xdp(XdpMode::Native)
+                    if !device.xdp_features.as_ref().is_some_and(|f| f.rx_timestamp) =>
+                {
+                    return cannot(
+                        "a driver that tells XDP programs the card's time",
+                        "--hook tc, or --clock packet",
+                    );
+                }
+                Hook::Xdp(XdpMode::Generic | XdpMode::Offloaded) => {
+                    return cannot("native XDP or tc: generic XDP is not told the card's time", without);
+                }
+                Hook::Egress => return cannot("received packets", "--direction rx, or --clock packet"),
+                Hook::Xdp(XdpMode::Native) | Hook::Ingress => {}
+            }
+            match device::card_clock(&device.name)? {
+                CardStamps::None => cannot("a card with a clock of its own (see ethtool -T)", without),
+                CardStamps::Off { .. } => cannot(
+                    &format!(
+                        "time stamps for all received packets, which are off: hwstamp_ctl -i {} -r 1 (linuxptp) \
+                         switches them on",
+                        device.name
+                    ),
+                    without,
+                ),
+                CardStamps::On { clock } => CardClock::open(clock).map(Some),
+            }
+        }
+    }
+}
