@@ -30,7 +30,7 @@ mod lists;
 mod reader;
 mod record;
 
-pub use application::application;
+pub use application::{Application, Evidence, applications};
 pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY, Totals};
 pub use community_id::community_id;
 pub use reader::FlowReader;

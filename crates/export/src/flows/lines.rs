@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wirelane::Interfaces;
-use wirelane_analysis::flows::{EndReason, Flow, FlowRecord, application, community_id, flow_flags};
+use wirelane_analysis::flows::{EndReason, Evidence, Flow, FlowRecord, community_id, flow_flags};
 use wirelane_datapath::layout::{l3, tunnel};
 
 /// What numbers in flows are called: devices as the capture has them, and as SNMP counts them.
@@ -41,6 +41,14 @@ pub fn reason(reason: EndReason) -> &'static str {
         EndReason::Ended => "end",
         EndReason::Forced => "forced",
         EndReason::Resources => "resources",
+    }
+}
+
+/// How it is written what an application is known by.
+fn evidence(by: Evidence) -> &'static str {
+    match by {
+        Evidence::Payload => "payload",
+        Evidence::Port => "port",
     }
 }
 
@@ -182,6 +190,8 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    application_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     community_id: Option<String>,
     end_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +204,7 @@ impl Line {
         let ip = key.l3 != l3::NONE;
         let ports = ip && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0);
         let (source, destination) = (record.source_port(), record.destination_port());
+        let application = record.application();
         Line {
             flow: number,
             start: seconds(record.first_ns()),
@@ -218,7 +229,8 @@ impl Line {
             icmp_code: record.icmp().map(|(_, code)| code),
             forward: Direction::of(&record.flow),
             tcp_rtt_ns: record.rtt_ns(),
-            application: if ports { application(key.proto, source, destination) } else { None },
+            application: application.map(|application| application.name),
+            application_by: application.map(|application| evidence(application.by)),
             community_id: community_id(key),
             end_reason: reason(record.reason),
             reverse: record.reverse.as_ref().map(Direction::of),
@@ -236,7 +248,7 @@ pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &N
 /// The first line of CSV files.
 pub const CSV_HEADER: &str = "start,end,device,queue,direction,vlan,mpls_label,tunnel,tunnel_id,ether_type,src,dst,\
 proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_max,tos,ttl_min,ttl_max,\
-fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,community_id,\
+fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,application_by,community_id,\
 end_reason,reverse_packets,reverse_bytes,reverse_wire_bytes,reverse_tcp_flags\n";
 
 /// Appends a flow as a line of CSV (RFC 4180, with newlines alone); what it does not have is empty.
@@ -280,6 +292,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
         show(f.tcp_reordered),
         show(line.tcp_rtt_ns),
         show(line.application),
+        show(line.application_by),
         show(line.community_id),
         line.end_reason.into(),
         show(r.as_ref().map(|r| r.packets)),
