@@ -174,6 +174,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let settings = ExportSettings {
         sampling: args.sampling,
         biflow: args.biflow,
+        inner: args.source.inner,
         refresh: args.template_refresh,
         rate: args.export_rate,
         wait: args.export_wait,

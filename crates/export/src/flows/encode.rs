@@ -16,6 +16,8 @@ pub struct ExportSettings {
     pub sampling: u32,
     /// Whether both directions are one flow.
     pub biflow: bool,
+    /// Whether addresses are those inside tunnels.
+    pub inner: bool,
     /// Seconds after which templates are sent again by UDP; after 20 messages in any case.
     pub refresh: Duration,
     /// Messages a second to each collector by UDP, which has no flow control; 0: as they come.
@@ -36,6 +38,7 @@ impl Default for ExportSettings {
             domain: std::process::id(),
             sampling: 1,
             biflow: false,
+            inner: false,
             refresh: Duration::from_secs(60),
             rate: 2000,
             backlog: 16 << 20,

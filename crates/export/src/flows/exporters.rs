@@ -277,11 +277,11 @@ impl Outlet {
                 let once = !matches!(transport, Transport::Udp(_));
                 let encoder: Box<dyn Encoder> = match format {
                     Format::Netflow5 => Box::new(Netflow5::new(target.message)),
-                    Format::Netflow9 => Box::new(Netflow9::new(target.message)),
+                    Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
                     _ => {
                         // By TCP each connection begins with them.
                         let first = matches!(transport, Transport::Tcp(_));
-                        Box::new(Ipfix::new(target.message, once, first, settings.biflow))
+                        Box::new(Ipfix::new(target.message, once, first, settings))
                     }
                 };
                 let carrier = match transport {
