@@ -354,6 +354,39 @@ proptest! {
         prop_assert_eq!(sorted(cache.finished().clone()), reference(&packets, TIMEOUTS.active_ns));
     }
 
+    /// However often somebody looks, every packet is shown once, with its flow.
+    #[test]
+    fn what_was_busy_adds_up(
+        packets in prop::collection::vec((made(), prop::bool::weighted(0.1)), 1..300),
+        biflow in any::<bool>(),
+    ) {
+        let (made, looks): (Vec<Made>, Vec<bool>) = packets.into_iter().unzip();
+        let mut cache = FlowCache::new(CacheSettings { timeouts: TIMEOUTS, biflow, ..CacheSettings::default() });
+        cache.watch();
+        let (mut shown, mut expected) = (HashMap::new(), HashMap::new());
+        let mut look = |cache: &mut FlowCache| {
+            let busy = cache.busiest(usize::MAX);
+            prop_assert!(busy.is_sorted_by_key(|flow| std::cmp::Reverse(flow.wire_bytes)));
+            for flow in busy {
+                let sum: &mut (u64, u64) = shown.entry(flow.key).or_default();
+                *sum = (sum.0 + flow.packets, sum.1 + flow.wire_bytes);
+            }
+            Ok(())
+        };
+        for ((ts_ns, made), looks) in stamped(&made).iter().zip(looks) {
+            let (ip, packet) = (made.ip(), made.packet(*ts_ns));
+            let sum: &mut (u64, u64) = expected.entry(FlowKey::of(&ip, &packet)).or_default();
+            *sum = (sum.0 + 1, sum.1 + u64::from(packet.wire_len));
+            cache.packet(&ip, &packet);
+            if looks {
+                look(&mut cache)?;
+            }
+        }
+        look(&mut cache)?;
+        prop_assert_eq!(shown, expected);
+        prop_assert!(cache.busiest(9).is_empty(), "nothing since");
+    }
+
     /// The parts that a cache of any size evicts, merged, are the flows. Without the active timeout, of which a part
     /// does not know when it began.
     #[test]
