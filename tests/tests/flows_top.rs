@@ -203,7 +203,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    let words = ["-i", &lab.receiver().device, "--interval", "0.2"];
+    let words = ["-i", &lab.receiver().device, "--interval", "0.2", "udp"];
     let start = || {
         let terminal = Terminal::start(&lab, 80, 24, &words);
         terminal.until_text("flows   0 now (of");
@@ -220,13 +220,16 @@ fn whatever_ends_it_gives_the_terminal_back() {
     let (status, rows) = terminal.ended();
     assert!(status.success() && rows.join("\n").contains("the ledger balances"), "SIGTERM: {status} {rows:#?}");
 
-    // The device goes: a failure, which is told behind the ledger.
+    // The device goes: a failure, which is told behind the ledger, and that has all that came before.
     let terminal = start();
+    send(&lab, 1234, &["--flows", "3"]).unwrap();
+    terminal.until_text("analysed 1,234");
     lab.exec(&lab.receiver().namespace, &["ip", "link", "delete", &lab.receiver().device]).unwrap();
     let (status, rows) = terminal.ended();
     let text = rows.join("\n");
     assert_eq!(status.code(), Some(1), "{text}");
     assert!(text.contains("the ledger balances") && text.contains("wirelane: device"), "{text}");
+    assert!(text.contains("3 flows of 1,234 packets"), "{text}");
 }
 
 /// A screen takes a terminal and the present.

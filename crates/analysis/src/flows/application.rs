@@ -90,7 +90,8 @@ const RECOGNISED: [&str; 23] = [
     "BGP",
 ];
 
-/// Names that only ports stand for, by numbers from 101 on. They are exported: a new one comes at the end.
+/// Names that only ports stand for, by numbers from 65 on. They are exported: a new one comes at the end. All stay
+/// below 128: nfdump 1.7.1 takes the bytes of an id for part of a name, which has to be UTF-8.
 const BY_PORT: [&str; 28] = [
     "FTP_DATA",
     "FTP_CONTROL",
@@ -123,7 +124,7 @@ const BY_PORT: [&str; 28] = [
 ];
 
 /// The number of the first name that only ports stand for.
-const FIRST_BY_PORT: u8 = 101;
+const FIRST_BY_PORT: u8 = 65;
 
 /// What an application is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

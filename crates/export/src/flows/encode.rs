@@ -163,6 +163,11 @@ impl Sets {
         self.all += 1;
     }
 
+    /// What comes next begins a set of its own: some collectors (nfdump 1.7.1) read one template of options of a set.
+    pub fn separate(&mut self) {
+        self.close();
+    }
+
     /// A flow is in it now.
     pub fn count(&mut self, flow: &FlowRecord) {
         self.message.flows += 1;

@@ -34,8 +34,8 @@ const REVERSE_PEN: u32 = 29_305;
 pub(super) const CISCO: u32 = 9;
 /// ntop's, for what IANA has no element: segments sent again and overtaken, a tunnel's id.
 pub(super) const NTOP: u32 = 35_632;
-/// Bytes of a variable length (RFC 7011, 7).
-pub(super) const VARIABLE: u16 = 0xffff;
+/// Bytes of an application's name, the longest of which has 11, with zeros behind it.
+pub(super) const APPLICATION_NAME: u16 = 12;
 
 /// Names for the numbers.
 pub(super) mod ie {

@@ -5,7 +5,7 @@ use wirelane_datapath::layout::l3;
 
 use super::encode::{Context, Encoder, ExportSettings, Message, Refresh, Sets};
 use super::fields::{
-    self, CISCO, Field, NTOP, VARIABLE, Values, application_id, enterprise, field, ie, integer, reverse,
+    self, APPLICATION_NAME, CISCO, Field, NTOP, Values, application_id, enterprise, field, ie, integer, reverse,
 };
 
 const HEADER: usize = 16;
@@ -18,6 +18,7 @@ const NO_IP: u16 = 258;
 const BOTH: u16 = 4;
 const OPTIONS: u16 = 300;
 const APPLICATIONS: u16 = 301;
+const SELECTOR: u16 = 302;
 
 /// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
 const COMMON: [Field; 13] = [
@@ -69,13 +70,9 @@ const OF_REVERSE: [Field; 9] = [
     field(ie::BIFLOW_DIRECTION, 1),
 ];
 
-/// Of the observation domain, which is the first: how it samples (RFC 5477), and what its exporter has done.
-const OPTION_FIELDS: [Field; 13] = [
+/// Of the observation domain, which is the first: one packet of how many, and what its exporter has done.
+const OPTION_FIELDS: [Field; 9] = [
     field(ie::OBSERVATION_DOMAIN, 4),
-    field(ie::SELECTOR_ID, 4),
-    field(ie::SELECTOR_ALGORITHM, 2),
-    field(ie::SAMPLED_PACKETS, 4),
-    field(ie::SAMPLING_SPACE, 4),
     field(ie::SAMPLING_INTERVAL, 4),
     field(ie::SAMPLING_ALGORITHM, 1),
     field(ie::EXPORTED_MESSAGES, 8),
@@ -86,9 +83,19 @@ const OPTION_FIELDS: [Field; 13] = [
     field(ie::NOT_SENT_OCTETS, 8),
 ];
 
-/// The names of applications (RFC 6759): the first is the scope.
+/// How the packets are selected (RFC 5477), by the selector, which is the first. Apart from the interval above, and behind it:
+/// goflow2 2.2 takes the first number that it finds, and this one's packets for the interval.
+const SELECTOR_FIELDS: [Field; 4] = [
+    field(ie::SELECTOR_ID, 4),
+    field(ie::SELECTOR_ALGORITHM, 2),
+    field(ie::SAMPLED_PACKETS, 4),
+    field(ie::SAMPLING_SPACE, 4),
+];
+
+/// The names of applications (RFC 6759): the first is the scope. Not of a variable length, which not every collector
+/// reads in options.
 const APPLICATION_FIELDS: [Field; 2] =
-    [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, VARIABLE)];
+    [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
 
 /// The fields of a template of flows.
 fn fields_of(template: u16, inner: bool) -> Vec<Field> {
@@ -136,7 +143,9 @@ impl Ipfix {
             fields::specifiers(&mut template, fields);
             described.push((TEMPLATES, template));
         }
-        for (id, fields) in [(OPTIONS, &OPTION_FIELDS[..]), (APPLICATIONS, &APPLICATION_FIELDS)] {
+        let of_options =
+            [(OPTIONS, &OPTION_FIELDS[..]), (SELECTOR, &SELECTOR_FIELDS), (APPLICATIONS, &APPLICATION_FIELDS)];
+        for (id, fields) in of_options {
             let mut template = id.to_be_bytes().to_vec();
             // One of the fields is the scope.
             template.extend((fields.len() as u16).to_be_bytes());
@@ -146,8 +155,7 @@ impl Ipfix {
         }
         let (settings, counts) = (context.settings, context.counts);
         let every = settings.sampling;
-        // Systematic, by count: one packet, then a space.
-        let sampling = [settings.domain, 1, 1, 1, every - 1, every, 1].map(u64::from);
+        let sampling = [settings.domain, every, 1].map(u64::from);
         let statistics = [
             counts.messages,
             counts.flows,
@@ -161,13 +169,22 @@ impl Ipfix {
             integer(&mut record, value, field.bytes);
         }
         described.push((OPTIONS, record));
+        // Systematic, by count: one packet, then a space.
+        let mut record = Vec::new();
+        for (field, value) in SELECTOR_FIELDS.iter().zip([1, 1, 1, every - 1]) {
+            integer(&mut record, value.into(), field.bytes);
+        }
+        described.push((SELECTOR, record));
         for (number, name) in std::iter::once((0, "Unknown")).chain(applications()) {
             let mut record = application_id(number).to_be_bytes().to_vec();
-            record.push(name.len() as u8);
             record.extend(name.as_bytes());
+            record.resize(4 + usize::from(APPLICATION_NAME), 0);
             described.push((APPLICATIONS, record));
         }
         for (set, record) in described {
+            if set == OPTIONS_TEMPLATES {
+                self.sets.separate();
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

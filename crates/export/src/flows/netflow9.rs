@@ -4,7 +4,7 @@ use wirelane_analysis::flows::{FlowRecord, applications};
 use wirelane_datapath::layout::l3;
 
 use super::encode::{Context, Encoder, ExportSettings, Message, Refresh, Sets, one_way};
-use super::fields::{self, Field, Values, application_id, field, ie, integer};
+use super::fields::{self, APPLICATION_NAME, Field, Values, application_id, field, ie, integer};
 
 const HEADER: usize = 20;
 const TEMPLATES: u16 = 0;
@@ -13,8 +13,6 @@ const IPV4: u16 = 256;
 const IPV6: u16 = 257;
 const OPTIONS: u16 = 300;
 const APPLICATIONS: u16 = 301;
-/// Bytes of an application's name, the longest of which has 11: there are no variable lengths.
-const NAME: u16 = 12;
 /// The exporter as the scope of options.
 const SCOPE_SYSTEM: u16 = 1;
 
@@ -49,7 +47,7 @@ const COMMON: [Field; 24] = [
 const OF_TUNNELS: [Field; 2] = [field(ie::TUNNEL_ID_9, 4), field(ie::LAYER2_SEGMENT, 8)];
 
 /// The names of applications (RFC 6759).
-const APPLICATION_FIELDS: [Field; 2] = [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, NAME)];
+const APPLICATION_FIELDS: [Field; 2] = [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
 
 const OPTION_FIELDS: [Field; 5] = [
     field(ie::SAMPLING_INTERVAL, 4),
@@ -111,10 +109,13 @@ impl Netflow9 {
             let mut record = context.settings.domain.to_be_bytes().to_vec();
             record.extend(application_id(number).to_be_bytes());
             record.extend(name.as_bytes());
-            record.resize(8 + usize::from(NAME), 0);
+            record.resize(8 + usize::from(APPLICATION_NAME), 0);
             described.push((APPLICATIONS, record));
         }
         for (set, record) in described {
+            if set == OPTIONS_TEMPLATES {
+                self.sets.separate();
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use netflow_parser::{NetflowPacket, NetflowParser};
 use proptest::prelude::*;
@@ -16,7 +17,8 @@ use super::encode::{Context, Encoder, ExportSettings, Message};
 use super::ipfix::Ipfix;
 use super::netflow5::Netflow5;
 use super::netflow9::Netflow9;
-use super::{Naming, OutputCounts};
+use super::{Exporters, Naming, OutputCounts, Target};
+use crate::OutputOptions;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
@@ -275,31 +277,33 @@ fn netflow_5_splits_what_is_too_large() {
 fn templates_and_sampling_are_sent_again() {
     let settings = ExportSettings { sampling: 10, ..ExportSettings::default() };
     let flows: Vec<FlowRecord> = (1..3000).map(|n| flow(n, n)).collect();
-    for (encoder, more) in [
-        (&mut Netflow9::new(1400, &settings) as &mut dyn Encoder, 1),
-        (&mut Ipfix::new(1400, false, false, &settings), 0),
+    for (encoder, selects) in [
+        (&mut Netflow9::new(1400, &settings) as &mut dyn Encoder, false),
+        (&mut Ipfix::new(1400, false, false, &settings), true),
     ] {
         let (messages, _) = encoded(encoder, &settings, &flows);
         let mut parser = NetflowParser::default();
-        let mut described = Vec::new();
+        let (mut described, mut selected) = (Vec::new(), Vec::new());
         for (at, message) in messages.iter().enumerate() {
             for record in records(&parsed(&mut parser, message)) {
                 if let Some(interval) = record.get("SamplingInterval") {
                     assert_eq!(*interval, 10);
                     described.push(at);
-                    if let Some(space) = record.get("SamplingPacketSpace") {
-                        assert_eq!(
-                            (record["SamplingPacketInterval"].as_u64(), space.as_u64()),
-                            (Some(1), Some(9))
-                        );
-                    }
+                }
+                if let Some(space) = record.get("SamplingPacketSpace") {
+                    assert_eq!(
+                        (record["SamplingPacketInterval"].as_u64(), space.as_u64()),
+                        (Some(1), Some(9))
+                    );
+                    selected.push(at);
                 }
             }
         }
+        assert!(selected.is_empty() || selected == described, "{selected:?}");
+        assert_eq!(!selected.is_empty(), selects, "RFC 5477 is of IPFIX");
         assert!(messages.len() > 60, "{}", messages.len());
-        // Templates, and what goes with them, take more than a message in NetFlow 9.
-        let every = 20 + more;
-        assert_eq!(described[..3], [0, every, 2 * every]);
+        // Templates, and what goes with them, take more than a message.
+        assert_eq!(described[..3], [0, 21, 42]);
         // Without the first message a collector knows nothing until they come again.
         let mut late = NetflowParser::default();
         let seen = messages[1..]
@@ -394,4 +398,35 @@ fn round_trip_application_and_tunnel_are_exported() {
 /// The names of the fields that say where a flow comes from: of a flow's record alone.
 fn flows_keys(record: &BTreeMap<String, Value>) -> Vec<&String> {
     record.keys().filter(|name| name.ends_with("SrcAddr") || name.starts_with("SourceIpv")).collect()
+}
+
+/// A collector that is connected and reads nothing: what finds no room is counted, flow by flow, and nobody waits.
+#[test]
+fn a_collector_that_does_not_read_costs_what_finds_no_room() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix://{}?transport=tcp", listener.local_addr().unwrap());
+    let settings = ExportSettings {
+        backlog: 64 << 10,
+        wait: Duration::from_millis(100),
+        ..ExportSettings::default()
+    };
+    let targets = [Target::parse(&target).unwrap()];
+    let mut exporters = Exporters::open(&targets, settings, OutputOptions::default(), None).unwrap();
+    exporters.start(naming());
+    let batch: Vec<FlowRecord> = (1..500).map(|n| flow(n, 100 * n)).collect();
+    let (mut flows, mut stream) = (0, None);
+    let begun = Instant::now();
+    while exporters.counts()[0].unsent_flows == 0 {
+        exporters.flows(&batch);
+        flows += batch.len() as u64;
+        stream = stream.or_else(|| listener.accept().ok());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", exporters.counts());
+    }
+    exporters.flows(&batch);
+    flows += batch.len() as u64;
+    exporters.finish();
+    let counts = &exporters.counts()[0];
+    assert_eq!(counts.flows + counts.unsent_flows, flows, "{counts:?}");
+    assert_eq!((counts.connections, counts.waiting), (1, 0), "{counts:?}");
+    assert!(counts.flows > 0 && counts.unsent_flows > 0, "{counts:?}");
 }

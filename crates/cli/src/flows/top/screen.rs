@@ -175,7 +175,7 @@ mod tests {
     #[ignore = "it panics: another test runs it"]
     fn panics_while_the_screen_is_shown() {
         let screen = Screen::take_over().unwrap();
-        screen.show(View { title: "shown".into(), ..View::default() }).unwrap();
+        screen.show(View { title: "titled".into(), ..View::default() }).unwrap();
         panic!("a bug of ours");
     }
 
@@ -217,6 +217,6 @@ mod tests {
         let said = String::from_utf8_lossy(&said).into_owned();
         let at = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?} in {said:?}"));
         let (entered, left) = (at("\u{1b}[?1049h"), at("\u{1b}[?1049l"));
-        assert!(entered < at("shown") && at("shown") < left && left < at("a bug of ours"), "{said:?}");
+        assert!(entered < at("titled") && at("titled") < left && left < at("a bug of ours"), "{said:?}");
     }
 }
