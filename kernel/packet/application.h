@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What speaks in a packet, by the first bytes behind its transport header: only where they are certain. Most packets of
- * a conversation are not, those that begin it mostly are: wl_flow_update() keeps the first name that is.
+ * What speaks in a packet, by the first bytes behind its transport header: only where they are certain. Most
+ * packets of a conversation are not, those that begin it mostly are: wl_flow_update() keeps the first name
+ * that is.
  *
- * Certain means: a magic number of at least four bytes, or a line of text that no other protocol begins with, or
- * fields that contradict nothing at a port that is registered for them. RTP, for one, is not here: two bits are all
- * that its packets have in common.
+ * Certain means: a magic number of at least four bytes, or a line of text that no other protocol begins with,
+ * or fields that contradict nothing at a port that is registered for them. RTP, for one, is not here: two
+ * bits are all that its packets have in common.
  *
- * No loops, no look-ups: it reads a window of fixed size, so that it can also run where there is nothing else.
+ * No loops, no look-ups: it reads a window of fixed size, so that it can also run where there is nothing
+ * else.
  */
 #ifndef WL_PACKET_APPLICATION_H
 #define WL_PACKET_APPLICATION_H
@@ -20,23 +22,23 @@
 /* wl_flow.application. The numbers are exported: they stay what they are. */
 enum wl_application {
 	WL_APP_UNKNOWN = 0,
-	WL_APP_TLS = 1,	 /* RFC 5246, 8446: ClientHello, ServerHello */
-	WL_APP_DTLS = 2, /* RFC 6347: ClientHello, ServerHello, HelloVerifyRequest */
-	WL_APP_HTTP = 3, /* RFC 9112: the first line of a request or response */
-	WL_APP_HTTP2 = 4, /* RFC 9113, 3.4: the client's preface */
-	WL_APP_SSH = 5,	 /* RFC 4253, 4.2 */
-	WL_APP_DNS = 6,	 /* RFC 1035, at port 53 */
-	WL_APP_MDNS = 7, /* RFC 6762, at port 5353 */
-	WL_APP_LLMNR = 8, /* RFC 4795, at port 5355 */
-	WL_APP_QUIC = 9, /* RFC 9000, 17.2: long headers of versions 1 and 2 and of the drafts */
-	WL_APP_SIP = 10, /* RFC 3261: the first line */
-	WL_APP_RTSP = 11, /* RFC 2326, 7826: the first line */
-	WL_APP_STUN = 12, /* RFC 5389: the magic cookie */
+	WL_APP_TLS = 1,		/* RFC 5246, 8446: ClientHello, ServerHello */
+	WL_APP_DTLS = 2,	/* RFC 6347: ClientHello, ServerHello, HelloVerifyRequest */
+	WL_APP_HTTP = 3,	/* RFC 9112: the first line of a request or response */
+	WL_APP_HTTP2 = 4,	/* RFC 9113, 3.4: the client's preface */
+	WL_APP_SSH = 5,		/* RFC 4253, 4.2 */
+	WL_APP_DNS = 6,		/* RFC 1035, at port 53 */
+	WL_APP_MDNS = 7,	/* RFC 6762, at port 5353 */
+	WL_APP_LLMNR = 8,	/* RFC 4795, at port 5355 */
+	WL_APP_QUIC = 9,	/* RFC 9000, 17.2: long headers of versions 1 and 2 and of the drafts */
+	WL_APP_SIP = 10,	/* RFC 3261: the first line */
+	WL_APP_RTSP = 11,	/* RFC 2326, 7826: the first line */
+	WL_APP_STUN = 12,	/* RFC 5389: the magic cookie */
 	WL_APP_BITTORRENT = 13, /* BEP 3: the handshake */
 	WL_APP_SMB1 = 14,	/* over TCP or NetBIOS's session service */
 	WL_APP_SMB2 = 15,	/* MS-SMB2, 2.2.1 */
-	WL_APP_RDP = 16, /* MS-RDPBCGR, 2.2.1.1: the connection request with its cookie or its negotiation */
-	WL_APP_NTP = 17, /* RFC 5905, at port 123 */
+	WL_APP_RDP = 16,  /* MS-RDPBCGR, 2.2.1.1: the connection request with its cookie or its negotiation */
+	WL_APP_NTP = 17,  /* RFC 5905, at port 123 */
 	WL_APP_DHCP = 18, /* RFC 2131, at ports 67 and 68 */
 	WL_APP_MQTT = 19, /* CONNECT */
 	WL_APP_SMTP = 20, /* RFC 5321: EHLO, HELO */
@@ -183,7 +185,8 @@ static __always_inline __u32 wl_app_line(const __u8 *w)
 	return WL_APP_UNKNOWN;
 }
 
-/* A DNS message's header: an opcode that there is, the reserved bit clear, and no more records than there is room for.
+/* A DNS message's header: an opcode that there is, the reserved bit clear, and no more records than there is
+ * room for.
  */
 static __always_inline int wl_app_dns(const __u8 *w, __u32 length)
 {
@@ -233,17 +236,21 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 	case 0x10:
 		return wl_app_mqtt(w) ? WL_APP_MQTT : WL_APP_UNKNOWN;
 	case 0x13:
-		return WL_APP_STARTS(w, "\x13" "BitTorrent protocol") ? WL_APP_BITTORRENT : WL_APP_UNKNOWN;
+		return WL_APP_STARTS(w, "\x13"
+					"BitTorrent protocol")
+			   ? WL_APP_BITTORRENT
+			   : WL_APP_UNKNOWN;
 	case 0x16:
-		/* A record of the handshake, which a hello begins; both have a version, and a hello its random bytes. */
+		/* A record of the handshake, which a hello begins; both have a version, and a hello its
+		 * random bytes. */
 		if (w[1] == 3 && w[2] <= 4 && wl_app16(w + 3) >= 42 && wl_app16(w + 3) <= 16640 &&
 		    (w[5] == 1 || w[5] == 2) && w[6] == 0 && wl_app16(w + 7) >= 38 && w[9] == 3 && w[10] <= 4)
 			return WL_APP_TLS;
 		return WL_APP_UNKNOWN;
 	case 0xff:
-		if (wl_app32(w) == 0xffffffff && wl_app32(w + 4) == 0xffffffff && wl_app32(w + 8) == 0xffffffff &&
-		    wl_app32(w + 12) == 0xffffffff && wl_app16(w + 16) >= 19 && wl_app16(w + 16) <= 4096 &&
-		    w[18] >= 1 && w[18] <= 5)
+		if (wl_app32(w) == 0xffffffff && wl_app32(w + 4) == 0xffffffff &&
+		    wl_app32(w + 8) == 0xffffffff && wl_app32(w + 12) == 0xffffffff &&
+		    wl_app16(w + 16) >= 19 && wl_app16(w + 16) <= 4096 && w[18] >= 1 && w[18] <= 5)
 			return WL_APP_BGP;
 		return WL_APP_UNKNOWN;
 	case 'E':
@@ -257,7 +264,8 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 			return WL_APP_HTTP2;
 		break;
 	case 'S':
-		if (WL_APP_STARTS(w, "SSH-2.0-") || WL_APP_STARTS(w, "SSH-1.99-") || WL_APP_STARTS(w, "SSH-1.5-"))
+		if (WL_APP_STARTS(w, "SSH-2.0-") || WL_APP_STARTS(w, "SSH-1.99-") ||
+		    WL_APP_STARTS(w, "SSH-1.5-"))
 			return WL_APP_SSH;
 		break;
 	}
@@ -298,12 +306,13 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 		return length >= 240 && (w[0] == 1 || w[0] == 2) && w[1] == 1 && w[2] == 6 ? WL_APP_DHCP
 											   : WL_APP_UNKNOWN;
 	}
-	if (length >= 20 && !(w[0] & 0xc0) && wl_app32(w + 4) == 0x2112a442 && wl_app16(w + 2) + 20 == length &&
-	    !(w[3] & 3))
+	if (length >= 20 && !(w[0] & 0xc0) && wl_app32(w + 4) == 0x2112a442 &&
+	    wl_app16(w + 2) + 20 == length && !(w[3] & 3))
 		return WL_APP_STUN;
 	if (wl_app_quic(w))
 		return WL_APP_QUIC;
-	/* A handshake's record, of DTLS 1.0 or 1.2, in the first epoch; the message's type, and where it begins. */
+	/* A handshake's record, of DTLS 1.0 or 1.2, in the first epoch; the message's type, and where it
+	 * begins. */
 	if (w[0] == 0x16 && w[1] == 0xfe && (w[2] == 0xff || w[2] == 0xfd) && w[3] == 0 && w[4] == 0 &&
 	    w[13] >= 1 && w[13] <= 3 && w[19] == 0 && w[20] == 0 && w[21] == 0)
 		return WL_APP_DTLS;
@@ -316,8 +325,8 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 }
 
 /*
- * What speaks in a packet with these headers: of the `length` bytes behind them, as many as there are and as fit are in
- * `window`, with zeros behind them.
+ * What speaks in a packet with these headers: of the `length` bytes behind them, as many as there are and as
+ * fit are in `window`, with zeros behind them.
  */
 static __always_inline __u32 wl_application(const __u8 window[WL_APPLICATION_WINDOW], __u32 length,
 					    const struct wl_ip *ip)

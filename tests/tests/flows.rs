@@ -249,6 +249,7 @@ fn collectors_have_the_flows_that_were_sent() {
     let output = Command::new("tshark")
         .args(["-n", "-r", &path("wire.pcap"), &decode[0], &decode[1], &decode[2]])
         .args(["-T", "fields", "-e", "cflow.version", "-e", "_ws.malformed", "-e", "_ws.expert.message"])
+        .args(["-e", "cflow.unknown_field_type"])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

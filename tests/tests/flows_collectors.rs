@@ -109,7 +109,8 @@ impl Connection {
 
     fn records_of(&mut self, set: u16, mut body: &[u8]) {
         let template = &self.templates[&set];
-        let least: usize = template.sizes.iter().map(|size| if *size == 0xffff { 1 } else { (*size).into() }).sum();
+        let least: usize =
+            template.sizes.iter().map(|size| if *size == 0xffff { 1 } else { (*size).into() }).sum();
         // What is less than a record is padding.
         while body.len() >= least {
             for size in &template.sizes {

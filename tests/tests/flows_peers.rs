@@ -103,8 +103,7 @@ fn softflowd_has_the_same_flows() {
     }
 
     let forever = "600000";
-    let words =
-        ["flows", "-r", file, "--json", "--active-timeout", forever, "--inactive-timeout", forever];
+    let words = ["flows", "-r", file, "--json", "--active-timeout", forever, "--inactive-timeout", forever];
     let finished = wirelane(&lab, namespace, &words).unwrap().finish(LIMIT).unwrap();
     let mut ours = Sums::new();
     let mut ended = BTreeMap::<String, u64>::new();
@@ -133,7 +132,10 @@ fn softflowd_has_the_same_flows() {
         let their = expected[ends];
         assert_eq!((our.packets, our.bytes), (their.packets, their.bytes), "{ends}");
         // Without an end, one each; behind each that ended, at most one more.
-        assert!(our.flows >= their.flows && our.flows <= their.flows + ended[ends], "{ends}: {our:?} {their:?}");
+        assert!(
+            our.flows >= their.flows && our.flows <= their.flows + ended[ends],
+            "{ends}: {our:?} {their:?}"
+        );
     }
     assert!(ours.len() > 600 && number > ours.len() as u64, "{number}");
 }
@@ -157,7 +159,8 @@ fn goflow2_has_what_it_was_sent() {
         let collector = lab.spawn(namespace, &words).unwrap();
         wait_for_port(&lab, port);
         let target = format!("{scheme}://127.0.0.1:{port}");
-        let words = ["flows", "-r", file.to_str().unwrap(), "--json", "--sampling", "10", "--export", &target];
+        let words =
+            ["flows", "-r", file.to_str().unwrap(), "--json", "--sampling", "10", "--export", &target];
         let finished = wirelane(&lab, namespace, &words).unwrap().finish(LIMIT).unwrap();
         let counts = last_of(&finished).unwrap()["exports"][0].clone();
         let sent: Vec<Value> = finished.json().unwrap();

@@ -34,7 +34,11 @@ impl Terminal {
         let end = || Stdio::from(theirs.try_clone().unwrap());
         // In a session of its own, whose terminal this is: so Ctrl-C becomes a signal.
         let mut command = lab.command(&lab.receiver().namespace, "setsid");
-        command.args(["--ctty", "--wait"]).arg(wirelane_binary().unwrap()).args(["flows", "--top"]).args(words);
+        command
+            .args(["--ctty", "--wait"])
+            .arg(wirelane_binary().unwrap())
+            .args(["flows", "--top"])
+            .args(words);
         resize(&ours, columns, rows);
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let emulator = Arc::new(Mutex::new(vt100::Parser::new(some(rows), some(columns), 0)));
@@ -134,10 +138,10 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     }
     let lab = Lab::new(2).unwrap();
     let device = lab.receiver().device.as_str();
-    let collector = lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let collector =
+        lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     let collector = format!("ipfix://{}", collector.as_ref().unwrap().local_addr().unwrap());
-    let words =
-        ["-i", device, "--interval", "0.2", "--inactive-timeout", "3", "--export", &collector, "udp"];
+    let words = ["-i", device, "--interval", "0.2", "--inactive-timeout", "3", "--export", &collector, "udp"];
     let mut terminal = Terminal::start(&lab, 80, 24, &words);
     terminal.until_text(&format!("wirelane flows  {device}  engine ring"));
     send(&lab, 5000, &["--flows", "5", "--rate", "50000"]).unwrap();
@@ -212,13 +216,19 @@ fn whatever_ends_it_gives_the_terminal_back() {
     let mut terminal = start();
     terminal.type_in("\u{3}");
     let (status, rows) = terminal.ended();
-    assert!(status.success() && rows.join("\n").contains("the ledger balances"), "Ctrl-C: {status} {rows:#?}");
+    assert!(
+        status.success() && rows.join("\n").contains("the ledger balances"),
+        "Ctrl-C: {status} {rows:#?}"
+    );
 
     let terminal = start();
     let pid = pid_of_wirelane(&terminal.child).to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let (status, rows) = terminal.ended();
-    assert!(status.success() && rows.join("\n").contains("the ledger balances"), "SIGTERM: {status} {rows:#?}");
+    assert!(
+        status.success() && rows.join("\n").contains("the ledger balances"),
+        "SIGTERM: {status} {rows:#?}"
+    );
 
     // The device goes: a failure, which is told behind the ledger, and that has all that came before.
     let terminal = start();

@@ -12,8 +12,7 @@ use wirelane::{FileOptions, FileSource};
 use wirelane_analysis::flows::{FlowReader, applications};
 
 const AGAIN: &str = "sent again or out of order: tshark looks at a segment once";
-const SYNTHETIC: &str =
-    "conversations that were made up over the same addresses: tshark takes the later for parts of the earlier";
+const SYNTHETIC: &str = "conversations that were made up over the same addresses: tshark takes the later for parts of the earlier";
 const PORT: &str = "tshark takes the port's word: HTTP is what the bytes say";
 
 /// Where a name is not tshark's: the capture, the name, packets, and why.
@@ -136,7 +135,8 @@ fn names_are_those_of_tshark() {
     let packets: u64 = sums.values().map(|(ours, _)| ours).sum();
     let at_odds: u64 = false_names.iter().map(|(_, _, packets)| packets).sum();
     println!("{packets} packets have a name; at odds with tshark are {at_odds}, each explained");
-    let explained: Vec<_> = AT_ODDS.iter().map(|(capture, name, packets, _)| (capture.to_string(), *name, *packets)).collect();
+    let explained: Vec<_> =
+        AT_ODDS.iter().map(|(capture, name, packets, _)| (capture.to_string(), *name, *packets)).collect();
     assert_eq!(false_names, explained);
     assert!(packets > 4000, "{packets}");
     // What begins a conversation is what is recognised; what goes on in it mostly is not. Of these nearly all is.

@@ -227,7 +227,8 @@ fn added_up(packets: &[(u64, Made)]) -> Flow {
         flags: 0x40,
         ..Flow::default()
     };
-    flow.application = packets.iter().map(|(_, made)| made.application).find(|known| *known != 0).unwrap_or(0);
+    flow.application =
+        packets.iter().map(|(_, made)| made.application).find(|known| *known != 0).unwrap_or(0);
     if let Some(label) = packets.iter().find_map(|(_, made)| made.label) {
         (flow.flags, flow.mpls_label) = (flow.flags | 0x20, label);
     }

@@ -214,8 +214,7 @@ mod tests {
     #[test]
     fn bytes_count_for_more_than_ports() {
         let key = FlowKey { l3: 4, proto: 6, dst_port: 443u16.to_be(), ..FlowKey::default() };
-        let mut record =
-            FlowRecord { key, flow: Flow::default(), reverse: None, reason: EndReason::Idle };
+        let mut record = FlowRecord { key, flow: Flow::default(), reverse: None, reason: EndReason::Idle };
         let tls = Application { number: 1, name: "TLS", by: Evidence::Port };
         assert_eq!(record.application(), Some(tls));
         record.reverse = Some(Flow { application: c::SSH, ..Flow::default() });

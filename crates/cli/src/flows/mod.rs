@@ -20,8 +20,8 @@ mod top;
 mod worker;
 
 pub use report::FlowsReport;
-pub use top::restore as restore_terminal;
 use show::{Show, Shown};
+pub use top::restore as restore_terminal;
 use top::{Shared, Top};
 use worker::{Homes, Probe, ProbeSettings};
 
@@ -150,8 +150,17 @@ seconds since 1970 with nine decimals, as text. tcp_retransmitted and
 tcp_reordered count segments that step back behind the one before them, after
 3 ms or sooner; a burst that is sent again counts once.
 
+'application' is by the first bytes of a payload where those are certain
+('application_by': payload), else by a registered port (port).
+
+The screen of --top:
+  Packets and bits a second of each device and queue, and their past; the
+  ledger; what went to each output; the flows that carry most now, in one
+  direction each, with all their packets so far. 'q' or Ctrl-C ends it.
+
 Examples:
   wirelane flows -r capture.pcapng
+  wirelane flows -i eth1 --top
   wirelane flows -r capture.pcapng --csv > flows.csv
   wirelane flows -i eth1 --export ipfix://192.0.2.1:4739 --quiet
   wirelane flows -i eth1 --export netflow9://192.0.2.1:2055 \\

@@ -219,7 +219,8 @@ impl Exporters {
 
     /// What has become of the flows, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
-        let counts = |outlet: &Outlet| OutputCounts { waiting: outlet.waiting() as u64, ..outlet.counts.clone() };
+        let counts =
+            |outlet: &Outlet| OutputCounts { waiting: outlet.waiting() as u64, ..outlet.counts.clone() };
         self.outlets.iter().map(counts).collect()
     }
 

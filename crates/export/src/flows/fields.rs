@@ -181,7 +181,9 @@ impl Values<'_> {
             ie::BIFLOW_DIRECTION => 1,
             // Of the domain's points of observation, which are RX queues of devices, that of the first packet.
             ie::OBSERVATION_POINT => u64::from(self.interface) << 16 | u64::from(self.flow.flow.queue),
-            ie::APPLICATION_ID => application_id(self.flow.application().map_or(0, |known| known.number)).into(),
+            ie::APPLICATION_ID => {
+                application_id(self.flow.application().map_or(0, |known| known.number)).into()
+            }
             // The kind of segment comes first: 1 is VXLAN. Others have no number.
             ie::LAYER2_SEGMENT if key.tunnel == tunnel::VXLAN => 1 << 56 | u64::from(key.tunnel_id),
             ie::LAYER2_SEGMENT => 0,

@@ -5,7 +5,8 @@ use wirelane_datapath::layout::l3;
 
 use super::encode::{Context, Encoder, ExportSettings, Message, Refresh, Sets};
 use super::fields::{
-    self, APPLICATION_NAME, CISCO, Field, NTOP, Values, application_id, enterprise, field, ie, integer, reverse,
+    self, APPLICATION_NAME, CISCO, Field, NTOP, Values, application_id, enterprise, field, ie, integer,
+    reverse,
 };
 
 const HEADER: usize = 16;
@@ -124,8 +125,11 @@ impl Ipfix {
     /// For messages of so many bytes; `once`: templates are sent at the start only, and with `preamble` not by the flows,
     /// but where [`Encoder::preamble`] is asked for.
     pub fn new(most: usize, once: bool, preamble: bool, settings: &ExportSettings) -> Ipfix {
-        let ids: &[u16] =
-            if settings.biflow { &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH] } else { &[IPV4, IPV6, NO_IP] };
+        let ids: &[u16] = if settings.biflow {
+            &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH]
+        } else {
+            &[IPV4, IPV6, NO_IP]
+        };
         let templates = ids.iter().map(|id| (*id, fields_of(*id, settings.inner))).collect();
         let mut refresh = Refresh::new(once);
         if preamble {
@@ -143,8 +147,11 @@ impl Ipfix {
             fields::specifiers(&mut template, fields);
             described.push((TEMPLATES, template));
         }
-        let of_options =
-            [(OPTIONS, &OPTION_FIELDS[..]), (SELECTOR, &SELECTOR_FIELDS), (APPLICATIONS, &APPLICATION_FIELDS)];
+        let of_options = [
+            (OPTIONS, &OPTION_FIELDS[..]),
+            (SELECTOR, &SELECTOR_FIELDS),
+            (APPLICATIONS, &APPLICATION_FIELDS),
+        ];
         for (id, fields) in of_options {
             let mut template = id.to_be_bytes().to_vec();
             // One of the fields is the scope.

@@ -102,6 +102,7 @@ struct Direction {
     bytes: u64,
     wire_bytes: u64,
     length_min: u32,
+    length_mean: f64,
     length_max: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     tos: Option<u8>,
@@ -131,6 +132,8 @@ impl Direction {
             bytes: flow.bytes,
             wire_bytes: flow.wire_bytes,
             length_min: flow.min_length,
+            // To a hundredth of a byte. A flow has packets.
+            length_mean: (flow.bytes as f64 / flow.packets.max(1) as f64 * 100.0).round() / 100.0,
             length_max: flow.max_length,
             tos: ip.then_some(flow.tos),
             ttl_min: ip.then_some(flow.min_ttl),
@@ -247,7 +250,7 @@ pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &N
 
 /// The first line of CSV files.
 pub const CSV_HEADER: &str = "start,end,device,queue,direction,vlan,mpls_label,tunnel,tunnel_id,ether_type,src,dst,\
-proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_max,tos,ttl_min,ttl_max,\
+proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_mean,length_max,tos,ttl_min,ttl_max,\
 fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,application_by,community_id,\
 end_reason,reverse_packets,reverse_bytes,reverse_wire_bytes,reverse_tcp_flags\n";
 
@@ -280,6 +283,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
         f.bytes.to_string(),
         f.wire_bytes.to_string(),
         f.length_min.to_string(),
+        f.length_mean.to_string(),
         f.length_max.to_string(),
         show(f.tos),
         show(f.ttl_min),

@@ -47,7 +47,8 @@ const COMMON: [Field; 24] = [
 const OF_TUNNELS: [Field; 2] = [field(ie::TUNNEL_ID_9, 4), field(ie::LAYER2_SEGMENT, 8)];
 
 /// The names of applications (RFC 6759).
-const APPLICATION_FIELDS: [Field; 2] = [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
+const APPLICATION_FIELDS: [Field; 2] =
+    [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
 
 const OPTION_FIELDS: [Field; 5] = [
     field(ie::SAMPLING_INTERVAL, 4),

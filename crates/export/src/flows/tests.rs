@@ -330,7 +330,9 @@ fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
     let reverse: Vec<_> = record.iter().filter(|(name, _)| name.to_lowercase().contains("reverse")).collect();
     assert!(reverse.iter().any(|(_, value)| **value == 5000), "{record:?}");
     assert_eq!(record["BiflowDirection"], 1, "from the initiator on");
-    for encoder in [&mut Netflow5::new(1400) as &mut dyn Encoder, &mut Netflow9::new(1400, &ExportSettings::default())] {
+    for encoder in
+        [&mut Netflow5::new(1400) as &mut dyn Encoder, &mut Netflow9::new(1400, &ExportSettings::default())]
+    {
         let (messages, placed) = encoded(encoder, &settings, &[both]);
         let mut parser = NetflowParser::default();
         let found: Vec<Seen> =
@@ -384,13 +386,12 @@ fn round_trip_application_and_tunnel_are_exported() {
             let found = record.values().any(|value| *value == as_bytes || value.as_u64() == Some(number));
             assert!(found, "{number} in {record:?}");
         }
-        let named = all.iter().find(|record| {
-            record.get("ApplicationName").is_some_and(|name| name.as_str() == Some("MQTT"))
-        });
+        let named = all
+            .iter()
+            .find(|record| record.get("ApplicationName").is_some_and(|name| name.as_str() == Some("MQTT")));
         let named = named.unwrap_or_else(|| panic!("no name in {all:?}"));
-        let id = |record: &BTreeMap<String, Value>| {
-            pick(record, &["ApplicationTag", "ApplicationId"]).to_string()
-        };
+        let id =
+            |record: &BTreeMap<String, Value>| pick(record, &["ApplicationTag", "ApplicationId"]).to_string();
         assert_eq!(id(named), id(record));
     }
 }
@@ -405,11 +406,8 @@ fn flows_keys(record: &BTreeMap<String, Value>) -> Vec<&String> {
 fn a_collector_that_does_not_read_costs_what_finds_no_room() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("ipfix://{}?transport=tcp", listener.local_addr().unwrap());
-    let settings = ExportSettings {
-        backlog: 64 << 10,
-        wait: Duration::from_millis(100),
-        ..ExportSettings::default()
-    };
+    let settings =
+        ExportSettings { backlog: 64 << 10, wait: Duration::from_millis(100), ..ExportSettings::default() };
     let targets = [Target::parse(&target).unwrap()];
     let mut exporters = Exporters::open(&targets, settings, OutputOptions::default(), None).unwrap();
     exporters.start(naming());

@@ -23,8 +23,8 @@ use wirelane::{Capture, Ledger};
 use wirelane_analysis::flows::BusyFlow;
 
 use keys::Keys;
-pub use screen::{is_terminal, restore};
 use screen::Screen;
+pub use screen::{is_terminal, restore};
 pub use shared::{Shared, Watcher};
 use view::{Line, Rates, View};
 
@@ -108,7 +108,7 @@ impl Top {
 
     /// The devices, each with its queues where there are several.
     fn lines(&mut self, ledger: &Ledger, seconds: f64) -> Vec<Line> {
-        let mut devices: BTreeMap<usize, (String, Counters, Vec<(u32, Counters, Rates)>)> = BTreeMap::new();
+        let mut devices: BTreeMap<usize, Device> = BTreeMap::new();
         for line in &ledger.virtual_devices {
             let since = |before: &Ledger| {
                 let mut lines = before.virtual_devices.iter();
@@ -116,26 +116,21 @@ impl Top {
                 same.map_or(line.counters, |same| line.counters.since(&same.counters))
             };
             let since = self.before.as_ref().map_or(line.counters, since);
-            let rates = Rates {
-                pps: since.analysed as f64 / seconds,
-                bps: since.bytes as f64 * 8.0 / seconds,
-            };
+            let rates =
+                Rates { pps: since.analysed as f64 / seconds, bps: since.bytes as f64 * 8.0 / seconds };
             let name = match line.egress {
                 true => format!("{} (transmitted)", line.device),
                 false => line.device.clone(),
             };
-            let device = devices.entry(line.index).or_insert((name, Counters::default(), Vec::new()));
-            device.1.analysed += line.counters.analysed;
-            device.1.lost += line.counters.lost;
-            device.1.shed += line.counters.shed;
-            device.2.push((line.queue, line.counters, rates));
+            let device = devices.entry(line.index).or_insert_with(|| Device { name, ..Device::default() });
+            device.counters.lost += line.counters.lost;
+            device.counters.shed += line.counters.shed;
+            device.rates.pps += rates.pps;
+            device.rates.bps += rates.bps;
+            device.queues.push((line.queue, line.counters, rates));
         }
         let mut lines = Vec::new();
-        for (index, (name, counters, queues)) in devices {
-            let rates = Rates {
-                pps: queues.iter().map(|(.., rates)| rates.pps).sum(),
-                bps: queues.iter().map(|(.., rates)| rates.bps).sum(),
-            };
+        for (index, Device { name, counters, rates, queues }) in devices {
             lines.push(self.line((index, None), name.clone(), rates, counters));
             if queues.len() > 1 {
                 for (queue, counters, rates) in queues {
@@ -163,6 +158,15 @@ impl Drop for Top {
         drop(self.keys.take());
         restore();
     }
+}
+
+/// A device, or one direction of it, with its RX queues.
+#[derive(Default)]
+struct Device {
+    name: String,
+    counters: Counters,
+    rates: Rates,
+    queues: Vec<(u32, Counters, Rates)>,
 }
 
 /// A flow that carries something now.

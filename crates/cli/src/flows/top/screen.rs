@@ -86,10 +86,8 @@ impl Screen {
         }
         let size = size();
         let viewport = Viewport::Fixed(area(size));
-        let terminal_of = Terminal::with_options(
-            CrosstermBackend::new(io::stdout()),
-            TerminalOptions { viewport },
-        );
+        let terminal_of =
+            Terminal::with_options(CrosstermBackend::new(io::stdout()), TerminalOptions { viewport });
         let terminal_of = terminal_of.context("drawing")?;
         let said = panic::take_hook();
         panic::set_hook(Box::new(move |what| {
@@ -206,7 +204,10 @@ mod tests {
         assert!(!status.success());
         let after = tcgetattr(theirs.as_fd()).unwrap();
         assert_eq!(after.local_modes, before.local_modes);
-        assert_eq!(after.special_codes[SpecialCodeIndex::VSUSP], before.special_codes[SpecialCodeIndex::VSUSP]);
+        assert_eq!(
+            after.special_codes[SpecialCodeIndex::VSUSP],
+            before.special_codes[SpecialCodeIndex::VSUSP]
+        );
         drop(theirs);
         let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
         let mut ours = File::from(ours);

@@ -259,7 +259,8 @@ fn flows(view: &View) -> String {
 /// What became of flows, an output a row: collectors, files, and whatever else flows go to.
 fn outputs(view: &View, width: usize) -> Vec<String> {
     let row = |(per_s, counts): &(f64, OutputCounts)| {
-        let mut text = format!("to {}: {} flows ({}/s)", printable(&counts.target), amount(counts.flows), rate(*per_s));
+        let mut text =
+            format!("to {}: {} flows ({}/s)", printable(&counts.target), amount(counts.flows), rate(*per_s));
         for (what, number) in [
             ("unsent", counts.unsent_flows),
             ("not exportable", counts.not_exportable),
@@ -343,7 +344,11 @@ mod tests {
         View {
             title: "eth1  engine ring".into(),
             elapsed: Duration::from_secs(3723),
-            lines: vec![line("eth1", false, 3000.0), line("eth1@0", true, 1000.0), line("eth1@1", true, 2000.0)],
+            lines: vec![
+                line("eth1", false, 3000.0),
+                line("eth1@0", true, 1000.0),
+                line("eth1@1", true, 2000.0),
+            ],
             ledger: Counters { seen: 12_345_678, lost: 21, nic_missed: Some(3), ..Counters::default() },
             balances: true,
             live: 42,
