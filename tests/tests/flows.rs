@@ -334,14 +334,14 @@ fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     let target = format!("ipfix://{device}:4739");
     let socket =
         lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind((*device, 4739)).unwrap()).unwrap();
-    let words = ["flows", "-r", file.to_str().unwrap(), "--json", "--export", &target, "--export-rate", "50"];
+    let words = ["flows", "-r", file.to_str().unwrap(), "--json", "--export", &target, "--export-rate", "100"];
     let start = Instant::now();
     let (flows, last) = flows_of(wirelane(&lab, &lab.receiver().namespace, &words).unwrap());
     let counts = export(&last, &target);
     assert_eq!((column(counts, "flows"), column(counts, "unsent_flows")), (flows.len() as u64, 0));
     let messages = column(counts, "messages");
     // The first 32 go at once.
-    let least = Duration::from_millis((messages - 32) * 20);
+    let least = Duration::from_millis((messages - 32) * 10);
     assert!(messages > 60 && start.elapsed() > least, "{messages} messages in {:?}", start.elapsed());
     let mut buffer = [0; 2000];
     socket.set_nonblocking(true).unwrap();
