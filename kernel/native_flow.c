@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "packet/application.h"
 #include "packet/flow.h"
 #include "packet/hash.h"
 
@@ -26,6 +27,7 @@ __u32 wl_native_flow_expired(const struct wl_flow *flow, __u64 now_ns,
 			     const struct wl_flow_timeouts *timeouts);
 __u32 wl_native_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u64 ts_ns,
 			 const struct wl_flow_timeouts *timeouts);
+__u32 wl_native_application(const __u8 *payload, size_t captured, __u32 length, const struct wl_ip *ip);
 const struct wl_native_field *wl_native_flow_layout(void);
 const struct wl_native_constant *wl_native_flow_constants(void);
 
@@ -54,6 +56,14 @@ __u32 wl_native_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u
 			 const struct wl_flow_timeouts *timeouts)
 {
 	return wl_flow_cut(flow, ip, ts_ns, timeouts);
+}
+
+__u32 wl_native_application(const __u8 *payload, size_t captured, __u32 length, const struct wl_ip *ip)
+{
+	__u8 window[WL_APPLICATION_WINDOW] = {0};
+
+	memcpy(window, payload, captured < sizeof(window) ? captured : sizeof(window));
+	return wl_application(window, length, ip);
 }
 
 #define WHOLE(type)	   {#type, 0, sizeof(struct type)}
@@ -104,6 +114,7 @@ const struct wl_native_field *wl_native_flow_layout(void)
 	    FIELD(wl_flow, max_ttl),
 	    FIELD(wl_flow, tcp_flags),
 	    FIELD(wl_flow, first_tcp_flags),
+	    FIELD(wl_flow, application),
 	    FIELD(wl_flow, pad),
 	    WHOLE(wl_flow_packet),
 	    FIELD(wl_flow_packet, ts_ns),
@@ -116,7 +127,7 @@ const struct wl_native_field *wl_native_flow_layout(void)
 	    FIELD(wl_flow_packet, device),
 	    FIELD(wl_flow_packet, queue),
 	    FIELD(wl_flow_packet, tunnel),
-	    FIELD(wl_flow_packet, pad),
+	    FIELD(wl_flow_packet, application),
 	    WHOLE(wl_flow_timeouts),
 	    FIELD(wl_flow_timeouts, active_ns),
 	    FIELD(wl_flow_timeouts, idle_ns),
@@ -146,6 +157,30 @@ const struct wl_native_constant *wl_native_flow_constants(void)
 	    CONSTANT(WL_FLOW_ENDED),
 	    CONSTANT(WL_FLOW_FORCED),
 	    CONSTANT(WL_FLOW_RESOURCES),
+	    CONSTANT(WL_APP_UNKNOWN),
+	    CONSTANT(WL_APP_TLS),
+	    CONSTANT(WL_APP_DTLS),
+	    CONSTANT(WL_APP_HTTP),
+	    CONSTANT(WL_APP_HTTP2),
+	    CONSTANT(WL_APP_SSH),
+	    CONSTANT(WL_APP_DNS),
+	    CONSTANT(WL_APP_MDNS),
+	    CONSTANT(WL_APP_LLMNR),
+	    CONSTANT(WL_APP_QUIC),
+	    CONSTANT(WL_APP_SIP),
+	    CONSTANT(WL_APP_RTSP),
+	    CONSTANT(WL_APP_STUN),
+	    CONSTANT(WL_APP_BITTORRENT),
+	    CONSTANT(WL_APP_SMB1),
+	    CONSTANT(WL_APP_SMB2),
+	    CONSTANT(WL_APP_RDP),
+	    CONSTANT(WL_APP_NTP),
+	    CONSTANT(WL_APP_DHCP),
+	    CONSTANT(WL_APP_MQTT),
+	    CONSTANT(WL_APP_SMTP),
+	    CONSTANT(WL_APP_POSTGRESQL),
+	    CONSTANT(WL_APP_SSDP),
+	    CONSTANT(WL_APP_BGP),
 	    {NULL, 0},
 	};
 

@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use wirelane_datapath::flow::application_of;
 use wirelane_datapath::layout::{Ip, LinkType, NO_OFFSET, RecordHeader, flags};
 use wirelane_datapath::native::{self, BUCKETS, Steering};
 
@@ -33,6 +34,15 @@ fuzz_target!(|data: &[u8]| {
     if parsed.flags & flags::TUNNEL != 0 {
         assert!(follow, "a tunnel was entered that nobody asked for");
         within(&parsed.inner);
+    }
+    for ip in [&parsed.outer, &parsed.inner] {
+        if ip.payload_off != NO_OFFSET {
+            let payload: Box<[u8]> = packet[usize::from(ip.payload_off)..].into();
+            let length = ip.l3_len.max(payload.len() as u32);
+            let known = application_of(&payload, length, ip);
+            assert!(known < 64, "{known}");
+            assert_eq!(application_of(&[], 0, ip), 0, "nothing is not certain");
+        }
     }
     for inner in [false, true] {
         let hash = native::packet_hash(&parsed, inner, 7);

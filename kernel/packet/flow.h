@@ -103,7 +103,8 @@ struct wl_flow {
 	__u8 max_ttl;
 	__u8 tcp_flags; /* of all packets */
 	__u8 first_tcp_flags;
-	__u8 pad[7];
+	__u8 application; /* enum wl_application: the first that was certain, or 0 */
+	__u8 pad[6];
 };
 
 _Static_assert(sizeof(struct wl_flow) == 128 && __builtin_offsetof(struct wl_flow, tos) == 116,
@@ -120,8 +121,8 @@ struct wl_flow_packet {
 	__u16 flags;	/* WL_PKT_*, and WL_REC_EGRESS */
 	__u16 device;
 	__u16 queue;
-	__u8 tunnel; /* enum wl_tunnel, with WL_PKT_INNER */
-	__u8 pad;
+	__u8 tunnel;	  /* enum wl_tunnel, with WL_PKT_INNER */
+	__u8 application; /* enum wl_application, where the payload was looked at */
 };
 
 /* How long a flow is kept, in nanoseconds. */
@@ -252,7 +253,7 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 		flow->retransmitted = flow->reordered = flow->fragments = 0;
 		flow->mpls_label = 0;
 		flow->flags = 0;
-		/* tos, TTLs, TCP flags and the padding behind them. */
+		/* tos, TTLs, TCP flags, the application and the padding behind them. */
 		wl_store32((__u8 *)flow + 116, 0);
 		wl_store64((__u8 *)flow + 120, 0);
 		flow->first_ns = flow->last_ns = packet->ts_ns;
@@ -279,6 +280,8 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 		flow->flags |= WL_FLOW_MPLS;
 		flow->mpls_label = packet->mpls_label;
 	}
+	if (!flow->application)
+		flow->application = packet->application;
 	if (!(flow->flags & WL_FLOW_TTL))
 		return;
 	if (ip->ttl < flow->min_ttl)
@@ -332,6 +335,8 @@ static __always_inline void wl_flow_merge(struct wl_flow *flow, const struct wl_
 		flow->flags |= WL_FLOW_MPLS;
 		flow->mpls_label = part->mpls_label;
 	}
+	if (!flow->application)
+		flow->application = part->application;
 	if (!(part->flags & WL_FLOW_TCP))
 		return;
 	wl_flow_merge_handshake(flow, part);

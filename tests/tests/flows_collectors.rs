@@ -33,12 +33,18 @@ fn until_intervals(child: &Child, flows: &mut Vec<Value>, mut number: u32) {
     }
 }
 
+/// What a record has.
+struct Template {
+    /// Bytes of its fields; all ones for those whose length comes first.
+    sizes: Vec<u16>,
+    is_of_flows: bool,
+}
+
 /// A collector's side of one connection.
 #[derive(Default)]
 struct Connection {
     bytes: Vec<u8>,
-    /// Bytes of a record by the number of its template.
-    templates: HashMap<u16, usize>,
+    templates: HashMap<u16, Template>,
     flows: u64,
     records: u32,
 }
@@ -75,31 +81,44 @@ impl Connection {
             let (set, length) = (half(&message, at), usize::from(half(&message, at + 2)));
             let body = &message[at + 4..at + length];
             match set {
-                2 => self.describe(body),
-                3 => {
-                    // One template of options here: its record is everything in its set.
-                    self.templates.insert(half(body, 0), 0);
-                }
-                _ => match self.templates[&set] {
-                    0 => self.records += 1,
-                    size => {
-                        self.flows += (body.len() / size) as u64;
-                        self.records += (body.len() / size) as u32;
-                    }
-                },
+                2 => self.describe(body, 4),
+                3 => self.describe(body, 6),
+                _ => self.records_of(set, body),
             }
             at += length;
         }
         true
     }
 
-    fn describe(&mut self, mut body: &[u8]) {
+    /// Templates, whose fields stand behind so many bytes: of options there is a number of scopes, too.
+    fn describe(&mut self, mut body: &[u8], head: usize) {
         let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
-        while body.len() > 4 {
+        while body.len() > head {
             let (id, fields) = (half(body, 0), usize::from(half(body, 2)));
-            let size = (0..fields).map(|field| usize::from(half(body, 6 + 4 * field))).sum();
-            self.templates.insert(id, size);
-            body = &body[4 + 4 * fields..];
+            let mut at = head;
+            let mut sizes = Vec::new();
+            for _ in 0..fields {
+                sizes.push(half(body, at + 2));
+                // An enterprise's number follows.
+                at += if body[at] & 0x80 != 0 { 8 } else { 4 };
+            }
+            self.templates.insert(id, Template { sizes, is_of_flows: head == 4 });
+            body = &body[at..];
+        }
+    }
+
+    fn records_of(&mut self, set: u16, mut body: &[u8]) {
+        let template = &self.templates[&set];
+        let least: usize =
+            template.sizes.iter().map(|size| if *size == 0xffff { 1 } else { (*size).into() }).sum();
+        // What is less than a record is padding.
+        while body.len() >= least {
+            for size in &template.sizes {
+                let size = if *size == 0xffff { 1 + usize::from(body[0]) } else { (*size).into() };
+                body = &body[size..];
+            }
+            self.records += 1;
+            self.flows += u64::from(template.is_of_flows);
         }
     }
 }

@@ -32,6 +32,7 @@ struct Made {
     vlan: Option<u16>,
     fragment: bool,
     label: Option<u32>,
+    application: u8,
 }
 
 impl Made {
@@ -82,6 +83,7 @@ impl Made {
             vlan_tci: self.vlan.unwrap_or(0),
             mpls_label: self.label.unwrap_or(0),
             queue: self.ttl.into(),
+            application: self.application,
             ..FlowPacket::default()
         }
     }
@@ -101,7 +103,8 @@ fn made() -> impl Strategy<Value = Made> {
     let seq = prop_oneof![6 => 0..40u32, 1 => u32::MAX - 40..=u32::MAX, 1 => any::<u32>()];
     let ends = (0..3u8, 0..3u8, 0..2u16, 0..2u16);
     let proto = prop_oneof![5 => Just(6u8), 2 => Just(17u8), 1 => Just(1u8), 1 => Just(50u8)];
-    let odd = (1..4u8, prop::option::weighted(0.1, 0..2u16), prop::bool::weighted(0.1));
+    let application = prop_oneof![4 => Just(0u8), 1 => 1..4u8];
+    let odd = (1..4u8, prop::option::weighted(0.1, 0..2u16), prop::bool::weighted(0.1), application);
     (gap, ends, proto, flags, seq, 0..40u16, odd, prop::option::weighted(0.1, 0..9u32)).prop_map(
         |(
             gap_ns,
@@ -110,7 +113,7 @@ fn made() -> impl Strategy<Value = Made> {
             flags,
             seq,
             payload,
-            (ttl, vlan, fragment),
+            (ttl, vlan, fragment, application),
             label,
         )| Made {
             gap_ns,
@@ -126,6 +129,7 @@ fn made() -> impl Strategy<Value = Made> {
             vlan,
             fragment,
             label,
+            application,
         },
     )
 }
@@ -223,6 +227,8 @@ fn added_up(packets: &[(u64, Made)]) -> Flow {
         flags: 0x40,
         ..Flow::default()
     };
+    flow.application =
+        packets.iter().map(|(_, made)| made.application).find(|known| *known != 0).unwrap_or(0);
     if let Some(label) = packets.iter().find_map(|(_, made)| made.label) {
         (flow.flags, flow.mpls_label) = (flow.flags | 0x20, label);
     }
@@ -347,6 +353,39 @@ proptest! {
         cache.flush();
         prop_assert!(cache.is_empty());
         prop_assert_eq!(sorted(cache.finished().clone()), reference(&packets, TIMEOUTS.active_ns));
+    }
+
+    /// However often somebody looks, every packet is shown once, with its flow.
+    #[test]
+    fn what_was_busy_adds_up(
+        packets in prop::collection::vec((made(), prop::bool::weighted(0.1)), 1..300),
+        biflow in any::<bool>(),
+    ) {
+        let (made, looks): (Vec<Made>, Vec<bool>) = packets.into_iter().unzip();
+        let mut cache = FlowCache::new(CacheSettings { timeouts: TIMEOUTS, biflow, ..CacheSettings::default() });
+        cache.watch();
+        let (mut shown, mut expected) = (HashMap::new(), HashMap::new());
+        let mut look = |cache: &mut FlowCache| {
+            let busy = cache.busiest(usize::MAX);
+            prop_assert!(busy.is_sorted_by_key(|flow| std::cmp::Reverse(flow.wire_bytes)));
+            for flow in busy {
+                let sum: &mut (u64, u64) = shown.entry(flow.key).or_default();
+                *sum = (sum.0 + flow.packets, sum.1 + flow.wire_bytes);
+            }
+            Ok(())
+        };
+        for ((ts_ns, made), looks) in stamped(&made).iter().zip(looks) {
+            let (ip, packet) = (made.ip(), made.packet(*ts_ns));
+            let sum: &mut (u64, u64) = expected.entry(FlowKey::of(&ip, &packet)).or_default();
+            *sum = (sum.0 + 1, sum.1 + u64::from(packet.wire_len));
+            cache.packet(&ip, &packet);
+            if looks {
+                look(&mut cache)?;
+            }
+        }
+        look(&mut cache)?;
+        prop_assert_eq!(shown, expected);
+        prop_assert!(cache.busiest(9).is_empty(), "nothing since");
     }
 
     /// The parts that a cache of any size evicts, merged, are the flows. Without the active timeout, of which a part

@@ -58,7 +58,7 @@ WIRELANE_LOG=info (or debug) in the environment tells more, on standard error.";
 fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
     tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(|| out::Warnings)
         .with_ansi(out::in_colour(&io::stderr()))
         .without_time()
         .with_target(false)
@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),
     };
+    flows::restore_terminal();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,

@@ -32,6 +32,10 @@ pub struct RightsArgs {
     /// Ports that the command goes on to connect to, by TCP.
     #[arg(skip)]
     pub tcp_ports: Vec<u16>,
+
+    /// Whether the settings of a terminal are changed, and changed back at the end.
+    #[arg(skip)]
+    pub terminal: bool,
 }
 
 impl RightsArgs {
@@ -56,6 +60,7 @@ impl RightsArgs {
             return Ok(None);
         }
         let confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
+        let confinement = confinement.terminal(self.terminal);
         Ok(Some(match output {
             Some(output) if output.path.as_os_str() != "-" => {
                 confinement.output(output.path).read_back(output.read_back)

@@ -27,6 +27,58 @@ pub mod flow_flags {
     pub const TTL: u16 = 0x0040;
 }
 
+/// Numbers of [`Flow::application`] (`enum wl_application`).
+pub mod applications {
+    /// See `WL_APP_UNKNOWN`.
+    pub const UNKNOWN: u8 = 0;
+    /// See `WL_APP_TLS`.
+    pub const TLS: u8 = 1;
+    /// See `WL_APP_DTLS`.
+    pub const DTLS: u8 = 2;
+    /// See `WL_APP_HTTP`.
+    pub const HTTP: u8 = 3;
+    /// See `WL_APP_HTTP2`.
+    pub const HTTP2: u8 = 4;
+    /// See `WL_APP_SSH`.
+    pub const SSH: u8 = 5;
+    /// See `WL_APP_DNS`.
+    pub const DNS: u8 = 6;
+    /// See `WL_APP_MDNS`.
+    pub const MDNS: u8 = 7;
+    /// See `WL_APP_LLMNR`.
+    pub const LLMNR: u8 = 8;
+    /// See `WL_APP_QUIC`.
+    pub const QUIC: u8 = 9;
+    /// See `WL_APP_SIP`.
+    pub const SIP: u8 = 10;
+    /// See `WL_APP_RTSP`.
+    pub const RTSP: u8 = 11;
+    /// See `WL_APP_STUN`.
+    pub const STUN: u8 = 12;
+    /// See `WL_APP_BITTORRENT`.
+    pub const BITTORRENT: u8 = 13;
+    /// See `WL_APP_SMB1`.
+    pub const SMB1: u8 = 14;
+    /// See `WL_APP_SMB2`.
+    pub const SMB2: u8 = 15;
+    /// See `WL_APP_RDP`.
+    pub const RDP: u8 = 16;
+    /// See `WL_APP_NTP`.
+    pub const NTP: u8 = 17;
+    /// See `WL_APP_DHCP`.
+    pub const DHCP: u8 = 18;
+    /// See `WL_APP_MQTT`.
+    pub const MQTT: u8 = 19;
+    /// See `WL_APP_SMTP`.
+    pub const SMTP: u8 = 20;
+    /// See `WL_APP_POSTGRESQL`.
+    pub const POSTGRESQL: u8 = 21;
+    /// See `WL_APP_SSDP`.
+    pub const SSDP: u8 = 22;
+    /// See `WL_APP_BGP`.
+    pub const BGP: u8 = 23;
+}
+
 /// Why a flow has ended (`enum wl_flow_end`): the numbers of IPFIX's flowEndReason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -144,8 +196,10 @@ pub struct Flow {
     pub tcp_flags: u8,
     /// TCP flags of the first one.
     pub first_tcp_flags: u8,
+    /// What speaks, by the first bytes of a payload that were certain ([`applications`]); 0: none were.
+    pub application: u8,
     #[doc(hidden)]
-    pub pad: [u8; 7],
+    pub pad: [u8; 6],
 }
 
 /// What is known of a packet beside its chosen headers (`struct wl_flow_packet`).
@@ -172,8 +226,8 @@ pub struct FlowPacket {
     pub queue: u16,
     /// [`crate::layout::tunnel`], with [`crate::layout::flags::INNER`].
     pub tunnel: u8,
-    #[doc(hidden)]
-    pub pad: u8,
+    /// What speaks in it ([`application_of`]), where its payload was looked at.
+    pub application: u8,
 }
 
 /// How long a flow is kept, in nanoseconds (`struct wl_flow_timeouts`).
@@ -193,7 +247,18 @@ unsafe extern "C" {
     fn wl_native_flow_update(flow: *mut Flow, ip: *const Ip, packet: *const FlowPacket);
     fn wl_native_flow_merge(flow: *mut Flow, part: *const Flow);
     fn wl_native_flow_expired(flow: *const Flow, now_ns: u64, timeouts: *const Timeouts) -> u32;
+    fn wl_native_application(payload: *const u8, captured: usize, length: u32, ip: *const Ip) -> u32;
     fn wl_native_flow_cut(flow: *const Flow, ip: *const Ip, ts_ns: u64, timeouts: *const Timeouts) -> u32;
+}
+
+/// What speaks in a packet with these headers, by the first bytes behind them ([`applications`]); 0 where those are not
+/// certain. `length`: bytes that the datagram has there, of which these were captured. (`wl_application()`)
+#[inline]
+pub fn application_of(payload: &[u8], length: u32, ip: &Ip) -> u8 {
+    // SAFETY: the payload's pointer and length are those of one slice, from which C reads, `ip` is live and has the
+    // layout of C's struct, and nothing is written or kept.
+    let number = unsafe { wl_native_application(payload.as_ptr(), payload.len(), length, ip) };
+    number as u8
 }
 
 impl FlowKey {

@@ -1,4 +1,8 @@
-//! What speaks at a port.
+//! What speaks in a flow: by its first bytes (`kernel/packet/application.h`), or at its ports.
+
+use wirelane_datapath::flow::Flow;
+
+use super::FlowRecord;
 
 /// Protocol, port, name: registered ports (IANA) at which hardly anything else is met. A port is a hint and no proof.
 const PORTS: &[(u8, u16, &str)] = &[
@@ -59,9 +63,114 @@ const PORTS: &[(u8, u16, &str)] = &[
     (6, 9418, "Git"),
 ];
 
-/// The name, as nDPI has it where it has one, of what speaks at one of these ports; `None` where that is not certain:
-/// the ports are unknown, or speak for two. The destination's counts, then the source's.
-pub fn application(protocol: u8, source_port: u16, destination_port: u16) -> Option<&'static str> {
+/// Names of what is recognised by its first bytes, by the numbers of [`Flow::application`] from 1 on; nDPI's, where it has one.
+const RECOGNISED: [&str; 23] = [
+    "TLS",
+    "DTLS",
+    "HTTP",
+    "HTTP2",
+    "SSH",
+    "DNS",
+    "MDNS",
+    "LLMNR",
+    "QUIC",
+    "SIP",
+    "RTSP",
+    "STUN",
+    "BitTorrent",
+    "SMBv1",
+    "SMBv23",
+    "RDP",
+    "NTP",
+    "DHCP",
+    "MQTT",
+    "SMTP",
+    "PostgreSQL",
+    "SSDP",
+    "BGP",
+];
+
+/// Names that only ports stand for, by numbers from 65 on. They are exported: a new one comes at the end. All stay
+/// below 128: nfdump 1.7.1 takes the bytes of an id for part of a name, which has to be UTF-8.
+const BY_PORT: [&str; 28] = [
+    "FTP_DATA",
+    "FTP_CONTROL",
+    "Telnet",
+    "TFTP",
+    "Kerberos",
+    "POP3",
+    "NetBIOS",
+    "IMAP",
+    "SNMP",
+    "LDAP",
+    "SMTPS",
+    "IPSec",
+    "Syslog",
+    "DHCPV6",
+    "LDAPS",
+    "DoH_DoT",
+    "RSYNC",
+    "IMAPS",
+    "POPS",
+    "MsSQL-TDS",
+    "NetFlow",
+    "GTP_U",
+    "MySQL",
+    "IPFIX",
+    "VXLAN",
+    "Redis",
+    "sFlow",
+    "Git",
+];
+
+/// The number of the first name that only ports stand for.
+const FIRST_BY_PORT: u8 = 65;
+
+/// What an application is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The first bytes of a payload, which are certain.
+    Payload,
+    /// A registered port: a hint, and no proof.
+    Port,
+}
+
+/// What speaks in a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Its number, which stays the same: see [`applications`].
+    pub number: u8,
+    /// Its name, as nDPI has it where it has one.
+    pub name: &'static str,
+    /// How it is known.
+    pub by: Evidence,
+}
+
+/// All numbers of applications with their names: those that are recognised, and those of ports.
+pub fn applications() -> impl Iterator<Item = (u8, &'static str)> {
+    let by_port = (FIRST_BY_PORT..).zip(BY_PORT);
+    (1..).zip(RECOGNISED).chain(by_port)
+}
+
+impl FlowRecord {
+    /// What speaks in it: by its first bytes where those were certain, of either direction, else by its ports.
+    pub fn application(&self) -> Option<Application> {
+        let seen = |flow: &Flow| match flow.application {
+            0 => None,
+            number => Some((number, *RECOGNISED.get(usize::from(number) - 1)?)),
+        };
+        if let Some((number, name)) = seen(&self.flow).or_else(|| seen(self.reverse.as_ref()?)) {
+            return Some(Application { number, name, by: Evidence::Payload });
+        }
+        let name = at_ports(self.key.proto, self.source_port(), self.destination_port())?;
+        let (number, name) = applications().find(|(_, known)| *known == name)?;
+        Some(Application { number, name, by: Evidence::Port })
+    }
+}
+
+/// The name of what speaks at one of these ports; `None` where that is not certain: the ports are unknown, or speak for two. The
+/// destination's counts, then the source's.
+fn at_ports(protocol: u8, source_port: u16, destination_port: u16) -> Option<&'static str> {
     let at = |port: u16| {
         PORTS.iter().find(|(proto, known, _)| (*proto, *known) == (protocol, port)).map(|(_, _, name)| *name)
     };
@@ -73,15 +182,45 @@ pub fn application(protocol: u8, source_port: u16, destination_port: u16) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use wirelane_datapath::flow::{EndReason, FlowKey, applications as c};
+
     use super::*;
 
     #[test]
     fn a_port_names_its_application_in_both_directions() {
-        assert_eq!(application(17, 40_000, 53), Some("DNS"));
-        assert_eq!(application(17, 53, 40_000), Some("DNS"));
-        assert_eq!(application(17, 53, 53), Some("DNS"));
-        assert_eq!(application(6, 22, 80), None, "one of them is wrong");
-        assert_eq!(application(6, 40_000, 40_001), None);
-        assert_eq!(application(17, 1, 80), None, "HTTP is no UDP");
+        assert_eq!(at_ports(17, 40_000, 53), Some("DNS"));
+        assert_eq!(at_ports(17, 53, 40_000), Some("DNS"));
+        assert_eq!(at_ports(17, 53, 53), Some("DNS"));
+        assert_eq!(at_ports(6, 22, 80), None, "one of them is wrong");
+        assert_eq!(at_ports(6, 40_000, 40_001), None);
+        assert_eq!(at_ports(17, 1, 80), None, "HTTP is no UDP");
+    }
+
+    #[test]
+    fn every_name_has_one_number_and_every_port_a_name_that_has_one() {
+        let (numbers, names): (HashSet<u8>, HashSet<&str>) = applications().unzip();
+        assert_eq!((numbers.len(), names.len()), (RECOGNISED.len() + BY_PORT.len(), numbers.len()));
+        assert!(RECOGNISED.len() < usize::from(FIRST_BY_PORT));
+        for (_, port, name) in PORTS {
+            assert!(names.contains(name), "{port}: {name}");
+        }
+        assert_eq!(RECOGNISED[usize::from(c::TLS) - 1], "TLS");
+        assert_eq!(RECOGNISED[usize::from(c::BITTORRENT) - 1], "BitTorrent");
+        assert_eq!(RECOGNISED.len(), usize::from(c::BGP));
+    }
+
+    #[test]
+    fn bytes_count_for_more_than_ports() {
+        let key = FlowKey { l3: 4, proto: 6, dst_port: 443u16.to_be(), ..FlowKey::default() };
+        let mut record = FlowRecord { key, flow: Flow::default(), reverse: None, reason: EndReason::Idle };
+        let tls = Application { number: 1, name: "TLS", by: Evidence::Port };
+        assert_eq!(record.application(), Some(tls));
+        record.reverse = Some(Flow { application: c::SSH, ..Flow::default() });
+        let ssh = Application { number: 5, name: "SSH", by: Evidence::Payload };
+        assert_eq!(record.application(), Some(ssh));
+        record.flow.application = c::TLS;
+        assert_eq!(record.application(), Some(Application { by: Evidence::Payload, ..tls }));
     }
 }

@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use wirelane::Ip;
 use wirelane_datapath::flow::{EndReason, Flow, FlowKey, FlowPacket, Timeouts, flow_flags};
 
+use super::busiest::{self, BusyFlow, Watch};
 use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, reverse_key};
 
@@ -101,6 +102,8 @@ pub struct FlowCache {
     looked_ns: u64,
     finished: Vec<FlowRecord>,
     totals: Totals,
+    /// Where somebody watches.
+    watch: Option<Watch>,
 }
 
 struct Ages<'a>(&'a mut [Entry]);
@@ -139,6 +142,7 @@ impl FlowCache {
             looked_ns: 0,
             finished: Vec::new(),
             totals: Totals::default(),
+            watch: None,
         }
     }
 
@@ -170,6 +174,47 @@ impl FlowCache {
     /// What has been handed out, all told.
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Keeps what [`FlowCache::busiest`] counts from: 16 bytes for each flow that there is room for, on top of the memory that
+    /// it was given.
+    pub fn watch(&mut self) {
+        self.watch = Some(Watch::default());
+    }
+
+    /// The flows, each of one direction, that have carried most since the last call, in that order; none where nobody watches.
+    /// It looks at those alone that have carried anything since.
+    pub fn busiest(&mut self, most: usize) -> Vec<BusyFlow> {
+        let Some(mut watch) = self.watch.take() else { return Vec::new() };
+        let mut busy = watch.take_gone();
+        let mut seen = Vec::new();
+        for list in [self.silent, self.ended] {
+            let mut at = list.last();
+            while at != NONE {
+                let Entry { key, flow, peer, .. } = &self.entries[at as usize];
+                let flow = watch.since(at, key, flow);
+                let quiet = |peer: u32| {
+                    let Entry { key, flow, .. } = &self.entries[peer as usize];
+                    watch.since(peer, key, flow).packets == 0
+                };
+                // None before it has been touched since: a packet moves both directions of its flow to the end.
+                if flow.packets == 0 && (*peer == NONE || quiet(*peer)) {
+                    break;
+                }
+                if flow.packets > 0 {
+                    busy.push(flow);
+                    seen.push(at);
+                }
+                at = List::before(&mut Silences(&mut self.entries), at);
+            }
+        }
+        for at in seen {
+            watch.looked(at, &self.entries[at as usize].flow);
+        }
+        let mut busy = busiest::together(busy);
+        busiest::most(&mut busy, most);
+        self.watch = Some(watch);
+        busy
     }
 
     /// Adds a packet with these chosen headers ([`super::FlowReader::read`]).
@@ -312,6 +357,9 @@ impl FlowCache {
         if peer != NONE {
             self.entries[peer as usize].peer = at;
         }
+        if let Some(watch) = &mut self.watch {
+            watch.begin(at);
+        }
         self.aged.push(&mut Ages(&mut self.entries), at);
         self.silent.push(&mut Silences(&mut self.entries), at);
         let entries = &self.entries;
@@ -421,6 +469,9 @@ impl FlowCache {
 
     fn take(&mut self, at: u32) -> Entry {
         let entry = self.entries[at as usize];
+        if let Some(watch) = &mut self.watch {
+            watch.end(at, &entry.key, &entry.flow);
+        }
         self.aged.remove(&mut Ages(&mut self.entries), at);
         let list = if entry.ended { &mut self.ended } else { &mut self.silent };
         list.remove(&mut Silences(&mut self.entries), at);

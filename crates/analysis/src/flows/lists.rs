@@ -41,6 +41,16 @@ impl List {
         self.first
     }
 
+    /// The last entry, or [`NONE`].
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// The one before an entry, or [`NONE`].
+    pub fn before(links: &mut impl Links, at: u32) -> u32 {
+        links.link(at).before
+    }
+
     /// The one behind an entry, or [`NONE`].
     pub fn after(links: &mut impl Links, at: u32) -> u32 {
         links.link(at).after

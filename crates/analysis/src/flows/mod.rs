@@ -24,13 +24,15 @@
 //! is handed out ([`EndReason::Resources`]): so a flood of new flows costs each other their places, and the flows that
 //! carry traffic stay.
 mod application;
+mod busiest;
 mod cache;
 mod community_id;
 mod lists;
 mod reader;
 mod record;
 
-pub use application::application;
+pub use application::{Application, Evidence, applications};
+pub use busiest::BusyFlow;
 pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY, Totals};
 pub use community_id::community_id;
 pub use reader::FlowReader;

@@ -1,8 +1,8 @@
 //! From a record to what a flow cache takes.
 
 use wirelane::{Ip, Record, RecordHeader, flags, l3};
-use wirelane_datapath::flow::FlowPacket;
-use wirelane_datapath::layout::Parsed;
+use wirelane_datapath::flow::{FlowPacket, application_of};
+use wirelane_datapath::layout::{NO_OFFSET, Parsed};
 use wirelane_datapath::native;
 
 /// Reads the headers of records.
@@ -40,14 +40,30 @@ impl FlowReader {
         packet.mpls_label = parsed.mpls_label;
         packet.eth_type = parsed.eth_type;
         packet.vlan_tci = parsed.vlan_tci[0];
-        (if inside { &parsed.inner } else { &parsed.outer }, packet)
+        let ip = if inside { &parsed.inner } else { &parsed.outer };
+        packet.application = speaks(record.data(), header.wire_len, ip);
+        (ip, packet)
     }
+}
+
+/// What speaks in a packet, by what is behind its transport header and belongs to its datagram: not Ethernet's padding.
+#[inline]
+fn speaks(data: &[u8], wire_len: u32, ip: &Ip) -> u8 {
+    if ip.payload_off == NO_OFFSET {
+        return 0;
+    }
+    let at = u32::from(ip.payload_off);
+    let end = if ip.l3_len == 0 { wire_len } else { u32::from(ip.l3_off).saturating_add(ip.l3_len) };
+    let length = end.saturating_sub(at);
+    let captured = data.get(at as usize..).unwrap_or_default();
+    application_of(&captured[..captured.len().min(length as usize)], length, ip)
 }
 
 /// The EtherType of ARP.
 const ARP: u16 = 0x0806;
 
-/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids and EtherTypes, but that of ARP, are not in it.
+/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids, EtherTypes, but that of ARP, and what speaks are not
+/// in it.
 fn digested<'p>(
     place: &'p mut Parsed,
     header: &RecordHeader,

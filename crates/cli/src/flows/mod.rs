@@ -16,10 +16,13 @@ use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 
 mod report;
 mod show;
+mod top;
 mod worker;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
+pub use top::restore as restore_terminal;
+use top::{Shared, Top};
 use worker::{Homes, Probe, ProbeSettings};
 
 /// Heading of the help.
@@ -103,6 +106,10 @@ pub struct Args {
     /// Print no flows, only the ledger and what was exported
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
     quiet: bool,
+
+    /// Show what happens now on the terminal's screen, once an interval; 'q' ends it
+    #[arg(long, conflicts_with_all = ["csv", "json", "quiet", "read"], help_heading = source::OUTPUT)]
+    top: bool,
 }
 
 /// Values of --cache.
@@ -143,8 +150,17 @@ seconds since 1970 with nine decimals, as text. tcp_retransmitted and
 tcp_reordered count segments that step back behind the one before them, after
 3 ms or sooner; a burst that is sent again counts once.
 
+'application' is by the first bytes of a payload where those are certain
+('application_by': payload), else by a registered port (port).
+
+The screen of --top:
+  Packets and bits a second of each device and queue, and their past; the
+  ledger; what went to each output; the flows that carry most now, in one
+  direction each, with all their packets so far. 'q' or Ctrl-C ends it.
+
 Examples:
   wirelane flows -r capture.pcapng
+  wirelane flows -i eth1 --top
   wirelane flows -r capture.pcapng --csv > flows.csv
   wirelane flows -i eth1 --export ipfix://192.0.2.1:4739 --quiet
   wirelane flows -i eth1 --export netflow9://192.0.2.1:2055 \\
@@ -167,6 +183,13 @@ pub fn run(mut args: Args) -> Result<()> {
         let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
         return Err(wrong("--steering", reason));
     }
+    if args.top {
+        if !top::is_terminal() {
+            let reason = "standard output is no terminal; leave the option out, or use --json";
+            return Err(wrong("--top", reason));
+        }
+        args.source.rights.terminal = true;
+    }
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|error| wrong_target(&error))?;
@@ -174,6 +197,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let settings = ExportSettings {
         sampling: args.sampling,
         biflow: args.biflow,
+        inner: args.source.inner,
         refresh: args.template_refresh,
         rate: args.export_rate,
         wait: args.export_wait,
@@ -227,7 +251,7 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let naming = Naming::new(capture.interfaces(), numbers);
     let interfaces = capture.interfaces();
     exporters.start(naming.clone());
-    let style = match (args.quiet, args.csv, args.source.json) {
+    let style = match (args.quiet || args.top, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
         (_, true, _) => Show::Csv,
         (_, _, true) => Show::Json,
@@ -237,7 +261,10 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let mut reporter = FlowsReporter {
         report: Report::new(args.source.json, capture.engine(), stream),
         json: args.source.json,
+        screen: args.top.then(|| Arc::new(Shared::new(args.source.interval))),
+        top: None,
     };
+    let screen = reporter.screen.clone();
     let cache = CacheSettings {
         timeouts: Timeouts {
             active_ns: args.active_timeout.as_nanos() as u64,
@@ -258,12 +285,18 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let shown = Shown::new(style, naming);
     let (outcome, exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::export(exporters, shown, &inbox))?;
+        let thread = thread.spawn_scoped(scope, {
+            let screen = screen.clone();
+            move || show::export(exporters, shown, &inbox, screen.as_deref())
+        })?;
         let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
-            Ok(Probe::new(how, interfaces.clone(), worker.timebase(), sender.clone(), &homes))
+            let probe = Probe::new(how, interfaces.clone(), worker.timebase(), sender.clone(), &homes);
+            Ok(probe.watched(screen.as_ref(), worker.index()))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // What is said from here on, collectors that are waited for among it, is said in rows.
+        drop(reporter.top.take());
         // The handlers are gone; this is the last end of the channel.
         drop(sender);
         let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
@@ -299,14 +332,24 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
 struct FlowsReporter {
     report: Report,
     json: bool,
+    /// What a screen shows, where one was asked for.
+    screen: Option<Arc<Shared>>,
+    top: Option<Top>,
 }
 
 impl Reporter for FlowsReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
+        if let Some(shared) = &self.screen {
+            self.top = Some(Top::begin(capture, shared)?);
+            return Ok(());
+        }
         self.report.ready(capture)
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if let Some(top) = &mut self.top {
+            return top.interval(ledger, elapsed);
+        }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use wirelane_analysis::flows::FlowRecord;
@@ -10,6 +10,7 @@ use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 
+use super::top::Shared;
 use crate::out;
 use crate::table::amount;
 
@@ -84,9 +85,22 @@ impl Shown {
 const REST: Duration = Duration::from_millis(100);
 
 /// Shows and exports what comes, until no more does.
-pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<FlowRecord>>) -> Exported {
+/// What becomes of them is told to `screen`, where there is one.
+pub fn export(
+    mut exporters: Exporters,
+    mut shown: Shown,
+    inbox: &Receiver<Vec<FlowRecord>>,
+    screen: Option<&Shared>,
+) -> Exported {
     let mut result = Ok(());
+    let mut told: Option<Instant> = None;
     loop {
+        if let Some(screen) = screen
+            && told.is_none_or(|told| told.elapsed() >= REST)
+        {
+            screen.outputs(exporters.counts());
+            told = Some(Instant::now());
+        }
         if exporters.is_full() {
             exporters.wait(REST);
             exporters.pump();
@@ -127,15 +141,7 @@ fn header() -> String {
 fn row(record: &FlowRecord) -> String {
     let flow = &record.flow;
     let seconds = (record.last_ns() - record.first_ns()) as f64 / 1e9;
-    let (source, destination) = match (record.source(), record.destination(), record.icmp()) {
-        (Some(source), Some(destination), Some((kind, code))) => {
-            (source.to_string(), format!("{destination} {kind}.{code}"))
-        }
-        (Some(source), Some(destination), None) => {
-            (end(source, record.source_port()), end(destination, record.destination_port()))
-        }
-        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
-    };
+    let (source, destination) = ends(record);
     let flags = |flags: u8| if record.key.proto == 6 { tcp_flags(flags) } else { String::new() };
     let time = clock(record.last_ns());
     let prot = protocol(record);
@@ -160,6 +166,19 @@ fn row(record: &FlowRecord) -> String {
         );
     }
     text
+}
+
+/// Source and destination, as a row has them.
+pub fn ends(record: &FlowRecord) -> (String, String) {
+    match (record.source(), record.destination(), record.icmp()) {
+        (Some(source), Some(destination), Some((kind, code))) => {
+            (source.to_string(), format!("{destination} {kind}.{code}"))
+        }
+        (Some(source), Some(destination), None) => {
+            (end(source, record.source_port()), end(destination, record.destination_port()))
+        }
+        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
+    }
 }
 
 fn end(address: IpAddr, port: u16) -> String {

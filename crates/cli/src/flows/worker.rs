@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use wirelane::{Interfaces, Ledger, Record, Timebase};
 use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Totals};
 
+use super::top::{Shared, Watcher};
 use crate::session::Handler;
 
 /// Flows that are handed on together.
@@ -122,6 +123,8 @@ pub struct Probe {
     skip: u32,
     unsampled_packets: u64,
     unsampled_bytes: u64,
+    /// Where there is a screen.
+    watcher: Option<Watcher>,
 }
 
 impl Probe {
@@ -145,7 +148,14 @@ impl Probe {
             skip: 0,
             unsampled_packets: 0,
             unsampled_bytes: 0,
+            watcher: None,
         }
+    }
+
+    /// Tells this screen what goes on, as this worker.
+    pub fn watched(mut self, screen: Option<&Arc<Shared>>, worker: usize) -> Probe {
+        self.watcher = screen.map(|screen| Watcher::new(screen, worker, &mut self.cache));
+        self
     }
 
     /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
@@ -181,6 +191,9 @@ impl Handler for Probe {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
             self.cache.tick(now_ns.saturating_sub(ON_ITS_WAY_NS));
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.look(&mut self.cache, self.unsampled_packets);
         }
         // Of a file, batch by batch would be flow by flow.
         if self.live { self.hand_on() } else { Ok(()) }

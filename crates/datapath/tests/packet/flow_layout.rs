@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use wirelane_datapath::flow::{
-    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, REORDER_NS, Timeouts, flow_flags,
+    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, REORDER_NS, Timeouts, applications, flow_flags,
 };
 use wirelane_datapath::native::{Field, flow_constants, flow_layout};
 
@@ -33,11 +33,11 @@ fn rust_and_c_agree_on_flows() {
     mirror!(rust, "wl_flow", Flow {
         packets, bytes, wire_bytes, first_ns, last_ns, syn_ns, ack_ns, first_data_ns, last_data_ns, first_seq,
         last_seq, first_data_seq, next_seq, retransmitted, reordered, fragments, min_length, max_length, mpls_label,
-        queue, flags, tos, min_ttl, max_ttl, tcp_flags, first_tcp_flags, pad,
+        queue, flags, tos, min_ttl, max_ttl, tcp_flags, first_tcp_flags, application, pad,
     });
     #[rustfmt::skip]
     mirror!(rust, "wl_flow_packet", FlowPacket {
-        ts_ns, wire_len, tunnel_id, mpls_label, eth_type, vlan_tci, flags, device, queue, tunnel, pad,
+        ts_ns, wire_len, tunnel_id, mpls_label, eth_type, vlan_tci, flags, device, queue, tunnel, application,
     });
     mirror!(rust, "wl_flow_timeouts", Timeouts { active_ns, idle_ns, ended_ns });
     assert_eq!(flow_layout(), rust);
@@ -48,6 +48,34 @@ fn rust_and_c_agree_on_flows() {
         assert_eq!(fields, size, "{name} has padding that is no field");
     }
 }
+
+/// The C names of what is recognised by its first bytes: their numbers are exported.
+const APPLICATIONS: [(&str, u64); 24] = [
+    ("WL_APP_UNKNOWN", applications::UNKNOWN as u64),
+    ("WL_APP_TLS", applications::TLS as u64),
+    ("WL_APP_DTLS", applications::DTLS as u64),
+    ("WL_APP_HTTP", applications::HTTP as u64),
+    ("WL_APP_HTTP2", applications::HTTP2 as u64),
+    ("WL_APP_SSH", applications::SSH as u64),
+    ("WL_APP_DNS", applications::DNS as u64),
+    ("WL_APP_MDNS", applications::MDNS as u64),
+    ("WL_APP_LLMNR", applications::LLMNR as u64),
+    ("WL_APP_QUIC", applications::QUIC as u64),
+    ("WL_APP_SIP", applications::SIP as u64),
+    ("WL_APP_RTSP", applications::RTSP as u64),
+    ("WL_APP_STUN", applications::STUN as u64),
+    ("WL_APP_BITTORRENT", applications::BITTORRENT as u64),
+    ("WL_APP_SMB1", applications::SMB1 as u64),
+    ("WL_APP_SMB2", applications::SMB2 as u64),
+    ("WL_APP_RDP", applications::RDP as u64),
+    ("WL_APP_NTP", applications::NTP as u64),
+    ("WL_APP_DHCP", applications::DHCP as u64),
+    ("WL_APP_MQTT", applications::MQTT as u64),
+    ("WL_APP_SMTP", applications::SMTP as u64),
+    ("WL_APP_POSTGRESQL", applications::POSTGRESQL as u64),
+    ("WL_APP_SSDP", applications::SSDP as u64),
+    ("WL_APP_BGP", applications::BGP as u64),
+];
 
 #[test]
 fn rust_and_c_agree_on_the_numbers_of_flows() {
@@ -69,5 +97,6 @@ fn rust_and_c_agree_on_the_numbers_of_flows() {
         ("WL_FLOW_FORCED", EndReason::Forced as u64),
         ("WL_FLOW_RESOURCES", EndReason::Resources as u64),
     ];
+    let rust: Vec<_> = rust.into_iter().chain(APPLICATIONS).collect();
     assert_eq!(flow_constants(), rust);
 }

@@ -16,6 +16,8 @@ pub struct ExportSettings {
     pub sampling: u32,
     /// Whether both directions are one flow.
     pub biflow: bool,
+    /// Whether addresses are those inside tunnels.
+    pub inner: bool,
     /// Seconds after which templates are sent again by UDP; after 20 messages in any case.
     pub refresh: Duration,
     /// Messages a second to each collector by UDP, which has no flow control; 0: as they come.
@@ -36,6 +38,7 @@ impl Default for ExportSettings {
             domain: std::process::id(),
             sampling: 1,
             biflow: false,
+            inner: false,
             refresh: Duration::from_secs(60),
             rate: 2000,
             backlog: 16 << 20,
@@ -158,6 +161,11 @@ impl Sets {
         self.message.bytes.extend_from_slice(record);
         self.message.records += u32::from(set >= 256);
         self.all += 1;
+    }
+
+    /// What comes next begins a set of its own: some collectors (nfdump 1.7.1) read one template of options of a set.
+    pub fn separate(&mut self) {
+        self.close();
     }
 
     /// A flow is in it now.

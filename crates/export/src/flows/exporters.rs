@@ -42,6 +42,9 @@ pub struct OutputCounts {
     /// What went wrong last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Bytes of messages that wait to be sent: in the end none.
+    #[serde(skip)]
+    pub waiting: u64,
     #[serde(skip)]
     pub(super) unsent_packets: u64,
     #[serde(skip)]
@@ -216,7 +219,9 @@ impl Exporters {
 
     /// What has become of the flows, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
-        self.outlets.iter().map(|outlet| outlet.counts.clone()).collect()
+        let counts =
+            |outlet: &Outlet| OutputCounts { waiting: outlet.waiting() as u64, ..outlet.counts.clone() };
+        self.outlets.iter().map(counts).collect()
     }
 
     /// The first file that could not be written, and why. Collectors that are away are no failure.
@@ -277,11 +282,11 @@ impl Outlet {
                 let once = !matches!(transport, Transport::Udp(_));
                 let encoder: Box<dyn Encoder> = match format {
                     Format::Netflow5 => Box::new(Netflow5::new(target.message)),
-                    Format::Netflow9 => Box::new(Netflow9::new(target.message)),
+                    Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
                     _ => {
                         // By TCP each connection begins with them.
                         let first = matches!(transport, Transport::Tcp(_));
-                        Box::new(Ipfix::new(target.message, once, first, settings.biflow))
+                        Box::new(Ipfix::new(target.message, once, first, settings))
                     }
                 };
                 let carrier = match transport {

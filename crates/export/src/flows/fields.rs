@@ -2,26 +2,40 @@
 //! IANA registry of IPFIX information elements; RFC 3954).
 
 use wirelane_analysis::flows::{Flow, FlowRecord};
+use wirelane_datapath::layout::tunnel;
 
 /// An element in a template: its number and length in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
     pub id: u16,
     pub bytes: u16,
-    /// Of the other direction (RFC 5103).
-    pub reverse: bool,
+    /// Whose element it is: 0 for IANA, [`REVERSE_PEN`] for IANA's of the other direction, or an enterprise's.
+    pub pen: u32,
 }
 
+/// Of IANA's registry.
 pub(super) const fn field(id: u16, bytes: u16) -> Field {
-    Field { id, bytes, reverse: false }
+    Field { id, bytes, pen: 0 }
 }
 
+/// The same of the other direction (RFC 5103).
 pub(super) const fn reverse(id: u16, bytes: u16) -> Field {
-    Field { id, bytes, reverse: true }
+    Field { id, bytes, pen: REVERSE_PEN }
+}
+
+/// An enterprise's; in NetFlow 9, which has no such elements, its number there stands in [`ie`] itself.
+pub(super) const fn enterprise(pen: u32, id: u16, bytes: u16) -> Field {
+    Field { id, bytes, pen }
 }
 
 /// The enterprise number of elements of the other direction (RFC 5103, 6.1).
 const REVERSE_PEN: u32 = 29_305;
+/// Cisco's, for what IANA has no element: the round trip.
+pub(super) const CISCO: u32 = 9;
+/// ntop's, for what IANA has no element: segments sent again and overtaken, a tunnel's id.
+pub(super) const NTOP: u32 = 35_632;
+/// Bytes of an application's name, the longest of which has 11, with zeros behind it.
+pub(super) const APPLICATION_NAME: u16 = 12;
 
 /// Names for the numbers.
 pub(super) mod ie {
@@ -53,7 +67,10 @@ pub(super) mod ie {
     pub const IP_VERSION: u16 = 60;
     pub const DIRECTION: u16 = 61;
     pub const MPLS_TOP: u16 = 70;
+    pub const APPLICATION_ID: u16 = 95;
+    pub const APPLICATION_NAME: u16 = 96;
     pub const END_REASON: u16 = 136;
+    pub const OBSERVATION_POINT: u16 = 138;
     pub const ICMP_IPV6: u16 = 139;
     pub const OBSERVATION_DOMAIN: u16 = 149;
     pub const START_MS: u16 = 152;
@@ -70,17 +87,33 @@ pub(super) mod ie {
     pub const SELECTOR_ALGORITHM: u16 = 304;
     pub const SAMPLED_PACKETS: u16 = 305;
     pub const SAMPLING_SPACE: u16 = 306;
+    pub const LAYER2_SEGMENT: u16 = 351;
     pub const LAYER2_OCTETS: u16 = 352;
+
+    /// Cisco's element, and its number in NetFlow 9: a round trip in microseconds, all ones where it is not known.
+    pub const ROUND_TRIP: u16 = 4248;
+    pub const ROUND_TRIP_9: u16 = 0x8000 + ROUND_TRIP;
+    /// ntop's elements: of the packets of this direction, and of the other one.
+    pub const TUNNEL_ID: u16 = 106;
+    pub const RETRANSMITTED: u16 = 109;
+    pub const RETRANSMITTED_BACK: u16 = 110;
+    pub const REORDERED: u16 = 111;
+    pub const REORDERED_BACK: u16 = 112;
+    /// What ntop's numbers begin at in NetFlow 9.
+    const NTOP_9: u16 = 57_472;
+    pub const TUNNEL_ID_9: u16 = NTOP_9 + TUNNEL_ID;
+    pub const RETRANSMITTED_9: u16 = NTOP_9 + RETRANSMITTED;
+    pub const REORDERED_9: u16 = NTOP_9 + REORDERED;
 }
 
 /// The field specifiers of a template.
 pub(super) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
     for field in fields {
-        let enterprise = if field.reverse { 0x8000 } else { 0 };
+        let enterprise = if field.pen != 0 { 0x8000 } else { 0 };
         out.extend((field.id | enterprise).to_be_bytes());
         out.extend(field.bytes.to_be_bytes());
-        if field.reverse {
-            out.extend(REVERSE_PEN.to_be_bytes());
+        if field.pen != 0 {
+            out.extend(field.pen.to_be_bytes());
         }
     }
 }
@@ -102,12 +135,32 @@ impl Values<'_> {
         }
     }
 
+    /// What IANA has no element for, in IPFIX and in NetFlow 9.
+    fn of_enterprise(&self, field: &Field) -> Option<u64> {
+        let (flow, back) = (&self.flow.flow, self.flow.reverse.as_ref());
+        Some(match (field.pen, field.id) {
+            (CISCO, ie::ROUND_TRIP) | (0, ie::ROUND_TRIP_9) => {
+                let most = u64::from(u32::MAX);
+                self.flow.rtt_ns().map_or(most, |ns| (ns / 1000).min(most - 1))
+            }
+            (NTOP, ie::TUNNEL_ID) | (0, ie::TUNNEL_ID_9) => self.flow.key.tunnel_id.into(),
+            (NTOP, ie::RETRANSMITTED) | (0, ie::RETRANSMITTED_9) => flow.retransmitted.into(),
+            (NTOP, ie::REORDERED) | (0, ie::REORDERED_9) => flow.reordered.into(),
+            (NTOP, ie::RETRANSMITTED_BACK) => back.map_or(0, |back| back.retransmitted.into()),
+            (NTOP, ie::REORDERED_BACK) => back.map_or(0, |back| back.reordered.into()),
+            _ => return None,
+        })
+    }
+
     fn put(&self, out: &mut Vec<u8>, field: &Field) {
         let key = &self.flow.key;
-        let direction = match (&self.flow.reverse, field.reverse) {
-            (Some(reverse), true) => reverse,
+        let direction = match (&self.flow.reverse, field.pen) {
+            (Some(reverse), REVERSE_PEN) => reverse,
             _ => &self.flow.flow,
         };
+        if let Some(number) = self.of_enterprise(field) {
+            return integer(out, number, field.bytes);
+        }
         let icmp = self.flow.icmp().map_or(0, |(kind, code)| u64::from(u16::from_be_bytes([kind, code])));
         let number = match field.id {
             ie::SRC_IPV4 => return out.extend(&key.src[..4]),
@@ -126,12 +179,26 @@ impl Values<'_> {
             ie::END_REASON => self.flow.reason as u64,
             ie::ETHERNET_TYPE => key.eth_type.into(),
             ie::BIFLOW_DIRECTION => 1,
+            // Of the domain's points of observation, which are RX queues of devices, that of the first packet.
+            ie::OBSERVATION_POINT => u64::from(self.interface) << 16 | u64::from(self.flow.flow.queue),
+            ie::APPLICATION_ID => {
+                application_id(self.flow.application().map_or(0, |known| known.number)).into()
+            }
+            // The kind of segment comes first: 1 is VXLAN. Others have no number.
+            ie::LAYER2_SEGMENT if key.tunnel == tunnel::VXLAN => 1 << 56 | u64::from(key.tunnel_id),
+            ie::LAYER2_SEGMENT => 0,
             // A label of the stack (RFC 3032): 20 bits, and 4 of which nothing is known.
             ie::MPLS_TOP => u64::from(self.flow.mpls_label().unwrap_or(0)) << 4,
             id => of_direction(id, direction, self.boot_ms),
         };
         integer(out, number, field.bytes);
     }
+}
+
+/// An application's id (RFC 6759): by a classification engine whose numbers are the exporter's own (6), with a number of
+/// [`wirelane_analysis::flows::applications`], or 0 where nothing is known.
+pub(super) fn application_id(number: u8) -> u32 {
+    6 << 24 | u32::from(number)
 }
 
 fn of_direction(id: u16, flow: &Flow, boot_ms: u64) -> u64 {

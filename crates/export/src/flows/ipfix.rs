@@ -1,10 +1,13 @@
 //! IPFIX (RFC 7011), with both directions in one record (RFC 5103) where that is asked for.
 
-use wirelane_analysis::flows::FlowRecord;
+use wirelane_analysis::flows::{FlowRecord, applications};
 use wirelane_datapath::layout::l3;
 
-use super::encode::{Context, Encoder, Message, Refresh, Sets};
-use super::fields::{self, Field, Values, field, ie, integer, reverse};
+use super::encode::{Context, Encoder, ExportSettings, Message, Refresh, Sets};
+use super::fields::{
+    self, APPLICATION_NAME, CISCO, Field, NTOP, Values, application_id, enterprise, field, ie, integer,
+    reverse,
+};
 
 const HEADER: usize = 16;
 const TEMPLATES: u16 = 2;
@@ -15,9 +18,11 @@ const NO_IP: u16 = 258;
 /// What the template of both directions has on top of the number of one.
 const BOTH: u16 = 4;
 const OPTIONS: u16 = 300;
+const APPLICATIONS: u16 = 301;
+const SELECTOR: u16 = 302;
 
 /// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
-const COMMON: [Field; 12] = [
+const COMMON: [Field; 13] = [
     field(ie::OCTETS, 8),
     field(ie::PACKETS, 8),
     field(ie::LAYER2_OCTETS, 8),
@@ -26,13 +31,14 @@ const COMMON: [Field; 12] = [
     field(ie::START_NS, 8),
     field(ie::END_NS, 8),
     field(ie::INGRESS_INTERFACE, 4),
+    field(ie::OBSERVATION_POINT, 8),
     field(ie::DIRECTION, 1),
     field(ie::VLAN, 2),
     field(ie::MPLS_TOP, 3),
     field(ie::END_REASON, 1),
 ];
 
-const OF_IP: [Field; 11] = [
+const OF_IP: [Field; 15] = [
     field(ie::SRC_PORT, 2),
     field(ie::DST_PORT, 2),
     field(ie::PROTOCOL, 1),
@@ -44,25 +50,30 @@ const OF_IP: [Field; 11] = [
     field(ie::MAX_LENGTH, 4),
     field(ie::TCP_SEQUENCE, 4),
     field(ie::IP_VERSION, 1),
+    field(ie::APPLICATION_ID, 4),
+    enterprise(CISCO, ie::ROUND_TRIP, 4),
+    enterprise(NTOP, ie::RETRANSMITTED, 4),
+    enterprise(NTOP, ie::REORDERED, 4),
 ];
 
-const OF_REVERSE: [Field; 7] = [
+/// Where addresses are those inside tunnels.
+const OF_TUNNELS: [Field; 2] = [enterprise(NTOP, ie::TUNNEL_ID, 4), field(ie::LAYER2_SEGMENT, 8)];
+
+const OF_REVERSE: [Field; 9] = [
     reverse(ie::OCTETS, 8),
     reverse(ie::PACKETS, 8),
     reverse(ie::LAYER2_OCTETS, 8),
     reverse(ie::START_MS, 8),
     reverse(ie::END_MS, 8),
     reverse(ie::TCP_FLAGS, 2),
+    enterprise(NTOP, ie::RETRANSMITTED_BACK, 4),
+    enterprise(NTOP, ie::REORDERED_BACK, 4),
     field(ie::BIFLOW_DIRECTION, 1),
 ];
 
-/// Of the observation domain, which is the first: how it samples (RFC 5477), and what its exporter has done.
-const OPTION_FIELDS: [Field; 13] = [
+/// Of the observation domain, which is the first: one packet of how many, and what its exporter has done.
+const OPTION_FIELDS: [Field; 9] = [
     field(ie::OBSERVATION_DOMAIN, 4),
-    field(ie::SELECTOR_ID, 4),
-    field(ie::SELECTOR_ALGORITHM, 2),
-    field(ie::SAMPLED_PACKETS, 4),
-    field(ie::SAMPLING_SPACE, 4),
     field(ie::SAMPLING_INTERVAL, 4),
     field(ie::SAMPLING_ALGORITHM, 1),
     field(ie::EXPORTED_MESSAGES, 8),
@@ -73,15 +84,30 @@ const OPTION_FIELDS: [Field; 13] = [
     field(ie::NOT_SENT_OCTETS, 8),
 ];
 
+/// How the packets are selected (RFC 5477), by the selector, which is the first. Apart from the interval above, and behind it:
+/// goflow2 2.2 takes the first number that it finds, and this one's packets for the interval.
+const SELECTOR_FIELDS: [Field; 4] = [
+    field(ie::SELECTOR_ID, 4),
+    field(ie::SELECTOR_ALGORITHM, 2),
+    field(ie::SAMPLED_PACKETS, 4),
+    field(ie::SAMPLING_SPACE, 4),
+];
+
+/// The names of applications (RFC 6759): the first is the scope. Not of a variable length, which not every collector
+/// reads in options.
+const APPLICATION_FIELDS: [Field; 2] =
+    [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
+
 /// The fields of a template of flows.
-fn fields_of(template: u16) -> Vec<Field> {
+fn fields_of(template: u16, inner: bool) -> Vec<Field> {
+    let tunnels = if inner { &OF_TUNNELS[..] } else { &[] };
     let v4 = [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4), field(ie::ICMP_IPV4, 2)];
     let v6 = [field(ie::SRC_IPV6, 16), field(ie::DST_IPV6, 16), field(ie::ICMP_IPV6, 2)];
     match template {
-        IPV4 => [&v4[..], &OF_IP, &COMMON].concat(),
-        IPV6 => [&v6[..], &OF_IP, &COMMON].concat(),
+        IPV4 => [&v4[..], &OF_IP, tunnels, &COMMON].concat(),
+        IPV6 => [&v6[..], &OF_IP, tunnels, &COMMON].concat(),
         NO_IP => [&[field(ie::ETHERNET_TYPE, 2)][..], &COMMON].concat(),
-        both => [&fields_of(both - BOTH)[..], &OF_REVERSE].concat(),
+        both => [&fields_of(both - BOTH, inner)[..], &OF_REVERSE].concat(),
     }
 }
 
@@ -98,10 +124,13 @@ pub(super) struct Ipfix {
 impl Ipfix {
     /// For messages of so many bytes; `once`: templates are sent at the start only, and with `preamble` not by the flows,
     /// but where [`Encoder::preamble`] is asked for.
-    pub fn new(most: usize, once: bool, preamble: bool, biflow: bool) -> Ipfix {
-        let ids: &[u16] =
-            if biflow { &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH] } else { &[IPV4, IPV6, NO_IP] };
-        let templates = ids.iter().map(|id| (*id, fields_of(*id))).collect();
+    pub fn new(most: usize, once: bool, preamble: bool, settings: &ExportSettings) -> Ipfix {
+        let ids: &[u16] = if settings.biflow {
+            &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH]
+        } else {
+            &[IPV4, IPV6, NO_IP]
+        };
+        let templates = ids.iter().map(|id| (*id, fields_of(*id, settings.inner))).collect();
         let mut refresh = Refresh::new(once);
         if preamble {
             refresh.done();
@@ -118,16 +147,22 @@ impl Ipfix {
             fields::specifiers(&mut template, fields);
             described.push((TEMPLATES, template));
         }
-        let mut template = OPTIONS.to_be_bytes().to_vec();
-        // One of the fields is the scope.
-        template.extend((OPTION_FIELDS.len() as u16).to_be_bytes());
-        template.extend(1u16.to_be_bytes());
-        fields::specifiers(&mut template, &OPTION_FIELDS);
-        described.push((OPTIONS_TEMPLATES, template));
+        let of_options = [
+            (OPTIONS, &OPTION_FIELDS[..]),
+            (SELECTOR, &SELECTOR_FIELDS),
+            (APPLICATIONS, &APPLICATION_FIELDS),
+        ];
+        for (id, fields) in of_options {
+            let mut template = id.to_be_bytes().to_vec();
+            // One of the fields is the scope.
+            template.extend((fields.len() as u16).to_be_bytes());
+            template.extend(1u16.to_be_bytes());
+            fields::specifiers(&mut template, fields);
+            described.push((OPTIONS_TEMPLATES, template));
+        }
         let (settings, counts) = (context.settings, context.counts);
         let every = settings.sampling;
-        // Systematic, by count: one packet, then a space.
-        let sampling = [settings.domain, 1, 1, 1, every - 1, every, 1].map(u64::from);
+        let sampling = [settings.domain, every, 1].map(u64::from);
         let statistics = [
             counts.messages,
             counts.flows,
@@ -141,7 +176,22 @@ impl Ipfix {
             integer(&mut record, value, field.bytes);
         }
         described.push((OPTIONS, record));
+        // Systematic, by count: one packet, then a space.
+        let mut record = Vec::new();
+        for (field, value) in SELECTOR_FIELDS.iter().zip([1, 1, 1, every - 1]) {
+            integer(&mut record, value.into(), field.bytes);
+        }
+        described.push((SELECTOR, record));
+        for (number, name) in std::iter::once((0, "Unknown")).chain(applications()) {
+            let mut record = application_id(number).to_be_bytes().to_vec();
+            record.extend(name.as_bytes());
+            record.resize(4 + usize::from(APPLICATION_NAME), 0);
+            described.push((APPLICATIONS, record));
+        }
         for (set, record) in described {
+            if set == OPTIONS_TEMPLATES {
+                self.sets.separate();
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

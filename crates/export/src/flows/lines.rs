@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wirelane::Interfaces;
-use wirelane_analysis::flows::{EndReason, Flow, FlowRecord, application, community_id, flow_flags};
+use wirelane_analysis::flows::{EndReason, Evidence, Flow, FlowRecord, community_id, flow_flags};
 use wirelane_datapath::layout::{l3, tunnel};
 
 /// What numbers in flows are called: devices as the capture has them, and as SNMP counts them.
@@ -41,6 +41,14 @@ pub fn reason(reason: EndReason) -> &'static str {
         EndReason::Ended => "end",
         EndReason::Forced => "forced",
         EndReason::Resources => "resources",
+    }
+}
+
+/// How it is written what an application is known by.
+fn evidence(by: Evidence) -> &'static str {
+    match by {
+        Evidence::Payload => "payload",
+        Evidence::Port => "port",
     }
 }
 
@@ -94,6 +102,7 @@ struct Direction {
     bytes: u64,
     wire_bytes: u64,
     length_min: u32,
+    length_mean: f64,
     length_max: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     tos: Option<u8>,
@@ -123,6 +132,8 @@ impl Direction {
             bytes: flow.bytes,
             wire_bytes: flow.wire_bytes,
             length_min: flow.min_length,
+            // To a hundredth of a byte. A flow has packets.
+            length_mean: (flow.bytes as f64 / flow.packets.max(1) as f64 * 100.0).round() / 100.0,
             length_max: flow.max_length,
             tos: ip.then_some(flow.tos),
             ttl_min: ip.then_some(flow.min_ttl),
@@ -182,6 +193,8 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    application_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     community_id: Option<String>,
     end_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +207,7 @@ impl Line {
         let ip = key.l3 != l3::NONE;
         let ports = ip && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0);
         let (source, destination) = (record.source_port(), record.destination_port());
+        let application = record.application();
         Line {
             flow: number,
             start: seconds(record.first_ns()),
@@ -218,7 +232,8 @@ impl Line {
             icmp_code: record.icmp().map(|(_, code)| code),
             forward: Direction::of(&record.flow),
             tcp_rtt_ns: record.rtt_ns(),
-            application: if ports { application(key.proto, source, destination) } else { None },
+            application: application.map(|application| application.name),
+            application_by: application.map(|application| evidence(application.by)),
             community_id: community_id(key),
             end_reason: reason(record.reason),
             reverse: record.reverse.as_ref().map(Direction::of),
@@ -235,8 +250,8 @@ pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &N
 
 /// The first line of CSV files.
 pub const CSV_HEADER: &str = "start,end,device,queue,direction,vlan,mpls_label,tunnel,tunnel_id,ether_type,src,dst,\
-proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_max,tos,ttl_min,ttl_max,\
-fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,community_id,\
+proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_mean,length_max,tos,ttl_min,ttl_max,\
+fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,application_by,community_id,\
 end_reason,reverse_packets,reverse_bytes,reverse_wire_bytes,reverse_tcp_flags\n";
 
 /// Appends a flow as a line of CSV (RFC 4180, with newlines alone); what it does not have is empty.
@@ -268,6 +283,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
         f.bytes.to_string(),
         f.wire_bytes.to_string(),
         f.length_min.to_string(),
+        f.length_mean.to_string(),
         f.length_max.to_string(),
         show(f.tos),
         show(f.ttl_min),
@@ -280,6 +296,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
         show(f.tcp_reordered),
         show(line.tcp_rtt_ns),
         show(line.application),
+        show(line.application_by),
         show(line.community_id),
         line.end_reason.into(),
         show(r.as_ref().map(|r| r.packets)),

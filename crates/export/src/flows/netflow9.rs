@@ -1,10 +1,10 @@
 //! NetFlow version 9 (RFC 3954).
 
-use wirelane_analysis::flows::FlowRecord;
+use wirelane_analysis::flows::{FlowRecord, applications};
 use wirelane_datapath::layout::l3;
 
-use super::encode::{Context, Encoder, Message, Refresh, Sets, one_way};
-use super::fields::{self, Field, Values, field, ie, integer};
+use super::encode::{Context, Encoder, ExportSettings, Message, Refresh, Sets, one_way};
+use super::fields::{self, APPLICATION_NAME, Field, Values, application_id, field, ie, integer};
 
 const HEADER: usize = 20;
 const TEMPLATES: u16 = 0;
@@ -12,10 +12,11 @@ const OPTIONS_TEMPLATES: u16 = 1;
 const IPV4: u16 = 256;
 const IPV6: u16 = 257;
 const OPTIONS: u16 = 300;
+const APPLICATIONS: u16 = 301;
 /// The exporter as the scope of options.
 const SCOPE_SYSTEM: u16 = 1;
 
-const COMMON: [Field; 18] = [
+const COMMON: [Field; 24] = [
     field(ie::SRC_PORT, 2),
     field(ie::DST_PORT, 2),
     field(ie::PROTOCOL, 1),
@@ -34,7 +35,20 @@ const COMMON: [Field; 18] = [
     field(ie::MIN_LENGTH, 2),
     field(ie::MAX_LENGTH, 2),
     field(ie::IP_VERSION, 1),
+    field(ie::END_REASON, 1),
+    field(ie::OBSERVATION_POINT, 8),
+    field(ie::APPLICATION_ID, 4),
+    field(ie::ROUND_TRIP_9, 4),
+    field(ie::RETRANSMITTED_9, 4),
+    field(ie::REORDERED_9, 4),
 ];
+
+/// Where addresses are those inside tunnels.
+const OF_TUNNELS: [Field; 2] = [field(ie::TUNNEL_ID_9, 4), field(ie::LAYER2_SEGMENT, 8)];
+
+/// The names of applications (RFC 6759).
+const APPLICATION_FIELDS: [Field; 2] =
+    [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
 
 const OPTION_FIELDS: [Field; 5] = [
     field(ie::SAMPLING_INTERVAL, 4),
@@ -56,13 +70,14 @@ pub(super) struct Netflow9 {
 
 impl Netflow9 {
     /// For messages of so many bytes.
-    pub fn new(most: usize) -> Netflow9 {
+    pub fn new(most: usize, settings: &ExportSettings) -> Netflow9 {
+        let tunnels = if settings.inner { &OF_TUNNELS[..] } else { &[] };
         let v4 = [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4), field(ie::ICMP_IPV4, 2)];
         let v6 = [field(ie::SRC_IPV6, 16), field(ie::DST_IPV6, 16), field(ie::ICMP_IPV4, 2)];
         Netflow9 {
             sets: Sets::new(HEADER, most),
             refresh: Refresh::new(false),
-            templates: [[&v4[..], &COMMON].concat(), [&v6[..], &COMMON].concat()],
+            templates: [[&v4[..], &COMMON, tunnels].concat(), [&v6[..], &COMMON, tunnels].concat()],
             messages: 0,
             boot_ms: None,
         }
@@ -76,12 +91,14 @@ impl Netflow9 {
             fields::specifiers(&mut template, fields);
             described.push((TEMPLATES, template));
         }
-        let mut template = OPTIONS.to_be_bytes().to_vec();
-        template.extend(4u16.to_be_bytes());
-        template.extend((4 * OPTION_FIELDS.len() as u16).to_be_bytes());
-        fields::specifiers(&mut template, &[field(SCOPE_SYSTEM, 4)]);
-        fields::specifiers(&mut template, &OPTION_FIELDS);
-        described.push((OPTIONS_TEMPLATES, template));
+        for (id, fields) in [(OPTIONS, &OPTION_FIELDS[..]), (APPLICATIONS, &APPLICATION_FIELDS)] {
+            let mut template = id.to_be_bytes().to_vec();
+            template.extend(4u16.to_be_bytes());
+            template.extend((4 * fields.len() as u16).to_be_bytes());
+            fields::specifiers(&mut template, &[field(SCOPE_SYSTEM, 4)]);
+            fields::specifiers(&mut template, fields);
+            described.push((OPTIONS_TEMPLATES, template));
+        }
         let counts = context.counts;
         let values = [context.settings.sampling.into(), 1, counts.bytes, counts.messages, counts.flows];
         let mut record = context.settings.domain.to_be_bytes().to_vec();
@@ -89,7 +106,17 @@ impl Netflow9 {
             integer(&mut record, value, field.bytes);
         }
         described.push((OPTIONS, record));
+        for (number, name) in std::iter::once((0, "Unknown")).chain(applications()) {
+            let mut record = context.settings.domain.to_be_bytes().to_vec();
+            record.extend(application_id(number).to_be_bytes());
+            record.extend(name.as_bytes());
+            record.resize(8 + usize::from(APPLICATION_NAME), 0);
+            described.push((APPLICATIONS, record));
+        }
         for (set, record) in described {
+            if set == OPTIONS_TEMPLATES {
+                self.sets.separate();
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

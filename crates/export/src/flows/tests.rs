@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use netflow_parser::{NetflowPacket, NetflowParser};
 use proptest::prelude::*;
 use serde_json::Value;
 use wirelane::Capture;
-use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN};
+use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN, flow_flags};
+use wirelane_datapath::flow::applications;
 
 use super::carrier::Backlog;
 use super::encode::{Context, Encoder, ExportSettings, Message};
 use super::ipfix::Ipfix;
 use super::netflow5::Netflow5;
 use super::netflow9::Netflow9;
-use super::{Naming, OutputCounts};
+use super::{Exporters, Naming, OutputCounts, Target};
+use crate::OutputOptions;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
@@ -235,8 +238,8 @@ proptest! {
     #[test]
     fn the_parser_finds_every_flow(flows in flows(), most in 512..1500usize) {
         check(&mut Netflow5::new(most), most, &flows, |flow| flow.key.l3 == 4);
-        check(&mut Netflow9::new(most), most, &flows, |flow| flow.key.l3 != 0);
-        check(&mut Ipfix::new(most, false, false, false), most, &flows, |_| true);
+        check(&mut Netflow9::new(most, &ExportSettings::default()), most, &flows, |flow| flow.key.l3 != 0);
+        check(&mut Ipfix::new(most, false, false, &ExportSettings::default()), most, &flows, |_| true);
     }
 }
 
@@ -274,28 +277,33 @@ fn netflow_5_splits_what_is_too_large() {
 fn templates_and_sampling_are_sent_again() {
     let settings = ExportSettings { sampling: 10, ..ExportSettings::default() };
     let flows: Vec<FlowRecord> = (1..3000).map(|n| flow(n, n)).collect();
-    for (encoder, first) in
-        [(&mut Netflow9::new(1400) as &mut dyn Encoder, 0), (&mut Ipfix::new(1400, false, false, false), 0)]
-    {
+    for (encoder, selects) in [
+        (&mut Netflow9::new(1400, &settings) as &mut dyn Encoder, false),
+        (&mut Ipfix::new(1400, false, false, &settings), true),
+    ] {
         let (messages, _) = encoded(encoder, &settings, &flows);
         let mut parser = NetflowParser::default();
-        let mut described = Vec::new();
+        let (mut described, mut selected) = (Vec::new(), Vec::new());
         for (at, message) in messages.iter().enumerate() {
             for record in records(&parsed(&mut parser, message)) {
                 if let Some(interval) = record.get("SamplingInterval") {
                     assert_eq!(*interval, 10);
                     described.push(at);
-                    if let Some(space) = record.get("SamplingPacketSpace") {
-                        assert_eq!(
-                            (record["SamplingPacketInterval"].as_u64(), space.as_u64()),
-                            (Some(1), Some(9))
-                        );
-                    }
+                }
+                if let Some(space) = record.get("SamplingPacketSpace") {
+                    assert_eq!(
+                        (record["SamplingPacketInterval"].as_u64(), space.as_u64()),
+                        (Some(1), Some(9))
+                    );
+                    selected.push(at);
                 }
             }
         }
+        assert!(selected.is_empty() || selected == described, "{selected:?}");
+        assert_eq!(!selected.is_empty(), selects, "RFC 5477 is of IPFIX");
         assert!(messages.len() > 60, "{}", messages.len());
-        assert_eq!(described[..3], [first, first + 20, first + 40]);
+        // Templates, and what goes with them, take more than a message.
+        assert_eq!(described[..3], [0, 21, 42]);
         // Without the first message a collector knows nothing until they come again.
         let mut late = NetflowParser::default();
         let seen = messages[1..]
@@ -303,7 +311,7 @@ fn templates_and_sampling_are_sent_again() {
             .map(|message| late.parse_bytes(&message.bytes))
             .filter(|result| result.packets.iter().any(|packet| !records(packet).is_empty()))
             .count();
-        assert!(seen >= messages.len() - 21, "{seen} of {}", messages.len());
+        assert!(seen >= messages.len() - 22, "{seen} of {}", messages.len());
     }
 }
 
@@ -315,16 +323,20 @@ fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
         Some(Flow { packets: 2, bytes: 5000, first_ns: START + 1, last_ns: START + 2, ..Flow::default() });
     let settings = ExportSettings { biflow: true, ..ExportSettings::default() };
     let mut parser = NetflowParser::default();
-    let (messages, _) = encoded(&mut Ipfix::new(1400, false, false, true), &settings, &[both]);
-    let all = records(&parsed(&mut parser, &messages[0]));
+    let (messages, _) = encoded(&mut Ipfix::new(1400, false, false, &settings), &settings, &[both]);
+    let all: Vec<_> = messages.iter().flat_map(|message| records(&parsed(&mut parser, message))).collect();
     let record = all.iter().find(|record| record.contains_key("OctetDeltaCount")).unwrap();
     assert_eq!(record["PacketDeltaCount"], 3);
     let reverse: Vec<_> = record.iter().filter(|(name, _)| name.to_lowercase().contains("reverse")).collect();
     assert!(reverse.iter().any(|(_, value)| **value == 5000), "{record:?}");
     assert_eq!(record["BiflowDirection"], 1, "from the initiator on");
-    for encoder in [&mut Netflow5::new(1400) as &mut dyn Encoder, &mut Netflow9::new(1400)] {
+    for encoder in
+        [&mut Netflow5::new(1400) as &mut dyn Encoder, &mut Netflow9::new(1400, &ExportSettings::default())]
+    {
         let (messages, placed) = encoded(encoder, &settings, &[both]);
-        let found: Vec<Seen> = flows_in(&parsed(&mut NetflowParser::default(), &messages[0]));
+        let mut parser = NetflowParser::default();
+        let found: Vec<Seen> =
+            messages.iter().flat_map(|message| flows_in(&parsed(&mut parser, message))).collect();
         assert_eq!(placed, 1);
         let ends: Vec<_> = found.iter().map(|flow| (flow.2, flow.3, flow.5, flow.6)).collect();
         assert_eq!(ends, [(1000, 80, 3, 300), (80, 1000, 2, 5000)]);
@@ -346,4 +358,73 @@ fn a_backlog_that_is_full_counts_what_comes() {
     assert_eq!(backlog.pop().map(|message| message.flows), Some(1));
     backlog.push(Message { bytes: vec![0; 600], ..Message::default() }, 1000, &mut counts);
     assert_eq!((backlog.bytes, counts.unsent_flows), (1000, 7));
+}
+
+/// A record's fields that are no counters of packets and bytes, and the name that goes with the application's id.
+#[test]
+fn round_trip_application_and_tunnel_are_exported() {
+    let mut one = flow(3, 300);
+    one.flow.flags = flow_flags::SYN | flow_flags::ACK | flow_flags::TCP;
+    (one.flow.syn_ns, one.flow.ack_ns) = (START, START + 12_345_678);
+    (one.flow.retransmitted, one.flow.reordered, one.flow.application) = (7, 8, applications::MQTT);
+    (one.flow.queue, one.key.tunnel, one.key.tunnel_id) = (5, 3, 0x00ab_cdef);
+    let settings = ExportSettings { inner: true, ..ExportSettings::default() };
+    for encoder in [
+        &mut Netflow9::new(1400, &settings) as &mut dyn Encoder,
+        &mut Ipfix::new(1400, false, false, &settings),
+    ] {
+        let (messages, _) = encoded(encoder, &settings, &[one]);
+        let mut parser = NetflowParser::default();
+        let all: Vec<_> =
+            messages.iter().flat_map(|message| records(&parsed(&mut parser, message))).collect();
+        let record = all.iter().find(|record| !flows_keys(record).is_empty()).unwrap();
+        // The parser has numbers of fields that it knows, and bytes of others.
+        let segment = 1u64 << 56 | 0x00ab_cdef;
+        let queue = 7u64 << 16 | 5;
+        for (number, bytes) in [(12_345, 4), (7, 4), (8, 4), (0x00ab_cdef, 4), (queue, 8), (segment, 8)] {
+            let as_bytes = serde_json::to_value(&number.to_be_bytes()[8 - bytes..]).unwrap();
+            let found = record.values().any(|value| *value == as_bytes || value.as_u64() == Some(number));
+            assert!(found, "{number} in {record:?}");
+        }
+        let named = all
+            .iter()
+            .find(|record| record.get("ApplicationName").is_some_and(|name| name.as_str() == Some("MQTT")));
+        let named = named.unwrap_or_else(|| panic!("no name in {all:?}"));
+        let id =
+            |record: &BTreeMap<String, Value>| pick(record, &["ApplicationTag", "ApplicationId"]).to_string();
+        assert_eq!(id(named), id(record));
+    }
+}
+
+/// The names of the fields that say where a flow comes from: of a flow's record alone.
+fn flows_keys(record: &BTreeMap<String, Value>) -> Vec<&String> {
+    record.keys().filter(|name| name.ends_with("SrcAddr") || name.starts_with("SourceIpv")).collect()
+}
+
+/// A collector that is connected and reads nothing: what finds no room is counted, flow by flow, and nobody waits.
+#[test]
+fn a_collector_that_does_not_read_costs_what_finds_no_room() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix://{}?transport=tcp", listener.local_addr().unwrap());
+    let settings =
+        ExportSettings { backlog: 64 << 10, wait: Duration::from_millis(100), ..ExportSettings::default() };
+    let targets = [Target::parse(&target).unwrap()];
+    let mut exporters = Exporters::open(&targets, settings, OutputOptions::default(), None).unwrap();
+    exporters.start(naming());
+    let batch: Vec<FlowRecord> = (1..500).map(|n| flow(n, 100 * n)).collect();
+    let (mut flows, mut stream) = (0, None);
+    let begun = Instant::now();
+    while exporters.counts()[0].unsent_flows == 0 {
+        exporters.flows(&batch);
+        flows += batch.len() as u64;
+        stream = stream.or_else(|| listener.accept().ok());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", exporters.counts());
+    }
+    exporters.flows(&batch);
+    flows += batch.len() as u64;
+    exporters.finish();
+    let counts = &exporters.counts()[0];
+    assert_eq!(counts.flows + counts.unsent_flows, flows, "{counts:?}");
+    assert_eq!((counts.connections, counts.waiting), (1, 0), "{counts:?}");
+    assert!(counts.flows > 0 && counts.unsent_flows > 0, "{counts:?}");
 }

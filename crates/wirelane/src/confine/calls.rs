@@ -163,8 +163,15 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile; `connects`: by TCP.
-    pub(super) fn compile(work: Work, writes: bool, rules: bool, connects: bool) -> Result<Filters> {
+    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile; `connects`: by TCP; `terminal`:
+    /// its settings are changed.
+    pub(super) fn compile(
+        work: Work,
+        writes: bool,
+        rules: bool,
+        connects: bool,
+        terminal: bool,
+    ) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
             needs: "an allow-list for this CPU".into(),
@@ -177,7 +184,7 @@ impl Filters {
         // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
-        let calls = calls(work, writes, rules, connects).map_err(failed)?;
+        let calls = calls(work, writes, rules, connects, terminal).map_err(failed)?;
         let allowed = compile(calls, SeccompAction::KillProcess, SeccompAction::Allow);
         Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
     }
@@ -199,6 +206,7 @@ fn calls(
     writes: bool,
     rules: bool,
     connects: bool,
+    terminal: bool,
 ) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
@@ -242,7 +250,9 @@ fn calls(
     allowed.insert(libc::SYS_prctl, one_of(0, &[int(libc::PR_SET_NAME), int(libc::PR_SET_VMA)])?);
     // Of a terminal: whether it is one, and its size. The others are the standard library's, on open descriptors.
     let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
-    allowed.insert(libc::SYS_ioctl, one_of(1, &controls)?);
+    // And its settings. Not TIOCSTI, which would type into it.
+    let settings = if terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
+    allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings].concat())?);
     // Not who is sent signals by a descriptor.
     let about = [
         libc::F_DUPFD,
@@ -307,9 +317,9 @@ mod tests {
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
         for work in [Work::Capture, Work::Read, Work::Send] {
             for (writes, rules) in [(false, false), (true, false), (false, true), (true, true)] {
-                assert!(Filters::compile(work, writes, rules, false).is_ok(), "{work:?}");
-                assert!(Filters::compile(work, writes, rules, true).is_ok(), "{work:?}");
-                let allowed = calls(work, writes, rules, false).unwrap();
+                assert!(Filters::compile(work, writes, rules, false, false).is_ok(), "{work:?}");
+                assert!(Filters::compile(work, writes, rules, true, true).is_ok(), "{work:?}");
+                let allowed = calls(work, writes, rules, false, false).unwrap();
                 let accepts = allowed.contains_key(&libc::SYS_accept4);
                 assert_eq!(accepts, rules && work == Work::Capture, "{work:?}");
                 for call in [
@@ -334,7 +344,7 @@ mod tests {
                     assert!(!allowed.contains_key(&call), "{work:?}: call {call}");
                 }
                 assert_eq!(allowed.contains_key(&(libc::SYS_renameat2)), writes);
-                let connecting = calls(work, writes, rules, true).unwrap();
+                let connecting = calls(work, writes, rules, true, true).unwrap();
                 let more: Vec<_> = connecting.keys().filter(|call| !allowed.contains_key(call)).collect();
                 assert_eq!(
                     more,

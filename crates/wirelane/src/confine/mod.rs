@@ -53,6 +53,7 @@ pub struct Confinement {
     kept: Vec<Capability>,
     rules: bool,
     ports: Vec<u16>,
+    terminal: bool,
 }
 
 impl Confinement {
@@ -66,6 +67,7 @@ impl Confinement {
             kept: Vec::new(),
             rules: false,
             ports: Vec::new(),
+            terminal: false,
         }
     }
 
@@ -109,6 +111,13 @@ impl Confinement {
         self
     }
 
+    /// Leaves the settings of a terminal that is open to be changed: for a screen, which changes them back at the end.
+    #[must_use]
+    pub fn terminal(mut self, terminal: bool) -> Confinement {
+        self.terminal = terminal;
+        self
+    }
+
     /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
     /// and removing entries of maps by the page.
     #[must_use]
@@ -125,8 +134,13 @@ impl Confinement {
     /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
-        let calls =
-            calls::Filters::compile(self.work, !self.outputs.is_empty(), self.rules, !self.ports.is_empty())?;
+        let calls = calls::Filters::compile(
+            self.work,
+            !self.outputs.is_empty(),
+            self.rules,
+            !self.ports.is_empty(),
+            self.terminal,
+        )?;
         let closed = self.outputs.iter().find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
         let boxed = files::restrict(&self.outputs, self.read_back, &self.ports)?;

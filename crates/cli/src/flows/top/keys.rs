@@ -1,0 +1,80 @@
+//! What is typed while the screen is shown, and how large it is.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::SIGINT;
+
+use super::screen::Screen;
+
+/// How often somebody looks whether the terminal has another size, or the end has come.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The thread that reads keys.
+pub struct Keys {
+    thread: Option<JoinHandle<()>>,
+    enough: Arc<AtomicBool>,
+}
+
+impl Keys {
+    /// Reads keys from now on: `q` ends the capture as Ctrl-C does, which the terminal makes a signal of.
+    pub fn watch(screen: &Arc<Screen>) -> Result<Keys> {
+        let enough = Arc::new(AtomicBool::new(false));
+        let (screen, flag) = (Arc::clone(screen), Arc::clone(&enough));
+        let thread = std::thread::Builder::new().name("wl-keys".into());
+        let thread = thread.spawn(move || read(&screen, &flag)).context("starting the thread for keys")?;
+        Ok(Keys { thread: Some(thread), enough })
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of its own has restored the terminal already, and said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read(screen: &Screen, enough: &AtomicBool) {
+    let input = std::io::stdin();
+    let mut reads = input.is_terminal();
+    while !enough.load(Ordering::Relaxed) {
+        screen.fit();
+        if !reads {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let mut fds = [PollFd::new(&input, PollFlags::IN)];
+        let most = Timespec::try_from(LOOK_EVERY).ok();
+        if !matches!(poll(&mut fds, most.as_ref()), Ok(1..)) {
+            continue;
+        }
+        let mut bytes = [0; 64];
+        match rustix::io::read(&input, &mut bytes) {
+            // The terminal is gone.
+            Ok(0) | Err(rustix::io::Errno::IO) => {
+                end();
+                reads = false;
+            }
+            Ok(read) if bytes[..read].contains(&b'q') => {
+                end();
+                // A second one would be a second signal, which leaves things unfinished; that takes Ctrl-C.
+                reads = false;
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// As Ctrl-C does.
+fn end() {
+    // It has a handler (session.rs), so nothing ends here and now.
+    let _ = signal_hook::low_level::raise(SIGINT);
+}

@@ -1,0 +1,179 @@
+//! `wirelane flows --top`: what happens now, on a terminal's screen.
+//!
+//! ```text
+//! workers  -> Shared (their busiest flows, how many they hold) -> Top -> View -> Screen
+//! exports  -> Shared (what became of flows at the outputs)        |
+//! ledger   ------------------------------------------------------>
+//! ```
+//! Once an interval, the main thread makes a [`view::View`] of all that, and the [`screen::Screen`] shows it. Workers
+//! look at their flows once an interval too, at those alone that have carried something since.
+
+mod keys;
+mod screen;
+mod shared;
+mod view;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use wirelane::ledger::Counters;
+use wirelane::{Capture, Ledger};
+use wirelane_analysis::flows::BusyFlow;
+
+use keys::Keys;
+use screen::Screen;
+pub use screen::{is_terminal, restore};
+pub use shared::{Shared, Watcher};
+use view::{Line, Rates, View};
+
+/// Intervals that a sparkline goes back, at most.
+const HISTORY: usize = 120;
+/// Flows that a worker tells of: as many as the largest screen has rows.
+const BUSIEST: usize = 200;
+
+/// The screen, and what it has to remember from one interval to the next.
+pub struct Top {
+    screen: Arc<Screen>,
+    keys: Option<Keys>,
+    shared: Arc<Shared>,
+    title: String,
+    before: Option<Ledger>,
+    last: Duration,
+    outputs_before: BTreeMap<String, u64>,
+    flows_before: u64,
+    history: BTreeMap<(usize, Option<u32>), VecDeque<u64>>,
+}
+
+impl Top {
+    /// Takes the terminal over; whatever ends this gives it back.
+    ///
+    /// # Errors
+    /// What the terminal says.
+    pub fn begin(capture: &Capture, shared: &Arc<Shared>) -> Result<Top> {
+        let names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
+        let title = format!("{}  engine {}", names.join(" "), capture.engine());
+        let screen = Arc::new(Screen::take_over().context("taking over the terminal")?);
+        let keys = Some(Keys::watch(&screen)?);
+        let top = Top {
+            screen,
+            keys,
+            shared: Arc::clone(shared),
+            title,
+            before: None,
+            last: Duration::ZERO,
+            outputs_before: BTreeMap::new(),
+            flows_before: 0,
+            history: BTreeMap::new(),
+        };
+        top.screen.show(View { title: top.title.clone(), balances: true, ..View::default() })?;
+        Ok(top)
+    }
+
+    /// An interval has ended.
+    ///
+    /// # Errors
+    /// What the terminal says.
+    pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        let seconds = elapsed.saturating_sub(self.last).as_secs_f64().max(1e-9);
+        let lines = self.lines(ledger, seconds);
+        let now = self.shared.now();
+        let outputs = now.outputs.into_iter().map(|counts| {
+            let before = self.outputs_before.insert(counts.target.clone(), counts.flows).unwrap_or(0);
+            (counts.flows.saturating_sub(before) as f64 / seconds, counts)
+        });
+        let outputs = outputs.collect();
+        let ended = now.ended.flows;
+        let view = View {
+            title: self.title.clone(),
+            elapsed,
+            lines,
+            ledger: ledger.total,
+            balances: ledger.balances(),
+            live: now.live,
+            room: now.room,
+            ended: now.ended,
+            ended_per_s: ended.saturating_sub(self.flows_before) as f64 / seconds,
+            unsampled: now.unsampled,
+            busiest: now.busiest,
+            outputs,
+            message: crate::out::last_held(),
+        };
+        self.flows_before = ended;
+        self.before = Some(ledger.clone());
+        self.last = elapsed;
+        self.screen.show(view)
+    }
+
+    /// The devices, each with its queues where there are several.
+    fn lines(&mut self, ledger: &Ledger, seconds: f64) -> Vec<Line> {
+        let mut devices: BTreeMap<usize, Device> = BTreeMap::new();
+        for line in &ledger.virtual_devices {
+            let since = |before: &Ledger| {
+                let mut lines = before.virtual_devices.iter();
+                let same = lines.find(|other| other.index == line.index && other.queue == line.queue);
+                same.map_or(line.counters, |same| line.counters.since(&same.counters))
+            };
+            let since = self.before.as_ref().map_or(line.counters, since);
+            let rates =
+                Rates { pps: since.analysed as f64 / seconds, bps: since.bytes as f64 * 8.0 / seconds };
+            let name = match line.egress {
+                true => format!("{} (transmitted)", line.device),
+                false => line.device.clone(),
+            };
+            let device = devices.entry(line.index).or_insert_with(|| Device { name, ..Device::default() });
+            device.counters.lost += line.counters.lost;
+            device.counters.shed += line.counters.shed;
+            device.rates.pps += rates.pps;
+            device.rates.bps += rates.bps;
+            device.queues.push((line.queue, line.counters, rates));
+        }
+        let mut lines = Vec::new();
+        for (index, Device { name, counters, rates, queues }) in devices {
+            lines.push(self.line((index, None), name.clone(), rates, counters));
+            if queues.len() > 1 {
+                for (queue, counters, rates) in queues {
+                    lines.push(self.line((index, Some(queue)), format!("{name}@{queue}"), rates, counters));
+                }
+            }
+        }
+        lines
+    }
+
+    fn line(&mut self, at: (usize, Option<u32>), name: String, rates: Rates, counters: Counters) -> Line {
+        let history = self.history.entry(at).or_default();
+        history.push_back(rates.pps.round() as u64);
+        if history.len() > HISTORY {
+            history.pop_front();
+        }
+        let history = history.iter().copied().collect();
+        Line { name, is_queue: at.1.is_some(), rates, lost: counters.lost, shed: counters.shed, history }
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        // First nobody draws any more.
+        drop(self.keys.take());
+        restore();
+    }
+}
+
+/// A device, or one direction of it, with its RX queues.
+#[derive(Default)]
+struct Device {
+    name: String,
+    counters: Counters,
+    rates: Rates,
+    queues: Vec<(u32, Counters, Rates)>,
+}
+
+/// A flow that carries something now.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    /// What it is, and has carried since the last look.
+    pub flow: BusyFlow,
+    /// How long ago that was.
+    pub seconds: f64,
+}
