@@ -1,6 +1,6 @@
 //! Which rights a command keeps once it is set up.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use wirelane::confine::{Confinement, Identity, Work};
@@ -32,6 +32,10 @@ pub struct RightsArgs {
     /// Ports that the command goes on to connect to, by TCP.
     #[arg(skip)]
     pub tcp_ports: Vec<u16>,
+
+    /// Folder in which the command goes on to make folders and files.
+    #[arg(skip)]
+    pub tree: Option<PathBuf>,
 }
 
 impl RightsArgs {
@@ -55,7 +59,10 @@ impl RightsArgs {
         if self.keep_rights {
             return Ok(None);
         }
-        let confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
+        let mut confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
+        if let Some(tree) = &self.tree {
+            confinement = confinement.tree(tree);
+        }
         Ok(Some(match output {
             Some(output) if output.path.as_os_str() != "-" => {
                 confinement.output(output.path).read_back(output.read_back)

@@ -10,6 +10,7 @@ use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 
+use super::store::{Store, Stored};
 use crate::out;
 use crate::table::amount;
 
@@ -49,6 +50,8 @@ pub struct Exports {
     pub counts: Vec<OutputCounts>,
     /// The first file that could not be written.
     pub failure: Option<wirelane_export::Error>,
+    /// In the store, where there is one.
+    pub stored: Option<Stored>,
 }
 
 impl Shown {
@@ -84,7 +87,12 @@ impl Shown {
 const REST: Duration = Duration::from_millis(100);
 
 /// Shows and exports what comes, until no more does.
-pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<FlowRecord>>) -> Exported {
+pub fn export(
+    mut exporters: Exporters,
+    mut store: Option<Store>,
+    mut shown: Shown,
+    inbox: &Receiver<Vec<FlowRecord>>,
+) -> Exported {
     let mut result = Ok(());
     loop {
         if exporters.is_full() {
@@ -96,6 +104,9 @@ pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<F
             Ok(flows) => {
                 exporters.flows(&flows);
                 result = shown.flows(&flows);
+                if let Some(store) = &mut store {
+                    store.flows(flows);
+                }
                 // Nobody reads any more, or cannot: with this end of the channel the workers end.
                 if result.is_err() {
                     break;
@@ -110,7 +121,8 @@ pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<F
         result = shown.flows(&[]);
     }
     exporters.finish();
-    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure() }, result }
+    let stored = store.map(Store::finish);
+    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure(), stored }, result }
 }
 
 /// Width of an end: an IPv6 address may be longer, and pushes what is behind it to the right.

@@ -44,7 +44,8 @@ pub fn reason(reason: EndReason) -> &'static str {
     }
 }
 
-fn tunnel_name(kind: u8) -> Option<&'static str> {
+/// How a tunnel is written; `None` of none.
+pub fn tunnel_name(kind: u8) -> Option<&'static str> {
     match kind {
         tunnel::IPIP => Some("ipip"),
         tunnel::GRE => Some("gre"),
@@ -53,6 +54,12 @@ fn tunnel_name(kind: u8) -> Option<&'static str> {
         tunnel::GTPU => Some("gtpu"),
         _ => None,
     }
+}
+
+/// Whether a flow has ports: of ICMP, type and code are in their place, and later fragments have none.
+pub fn has_ports(record: &FlowRecord) -> bool {
+    let key = &record.key;
+    key.l3 != l3::NONE && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0)
 }
 
 /// Nanoseconds since 1970 as seconds with nine decimals, which no floating-point number holds.
@@ -192,7 +199,7 @@ impl Line {
     fn of(number: u64, record: &FlowRecord, naming: &Naming) -> Line {
         let key = &record.key;
         let ip = key.l3 != l3::NONE;
-        let ports = ip && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0);
+        let ports = has_ports(record);
         let (source, destination) = (record.source_port(), record.destination_port());
         Line {
             flow: number,

@@ -143,6 +143,15 @@ const WRITING_OLDER: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const WRITING_OLDER: &[c_long] = &[];
 
+/// What making and removing folders takes beside that.
+const FOLDERS: &[c_long] = &[libc::SYS_mkdirat];
+
+/// The same in forms that other CPUs do not have.
+#[cfg(target_arch = "x86_64")]
+const FOLDERS_OLDER: &[c_long] = &[libc::SYS_mkdir, libc::SYS_rmdir];
+#[cfg(not(target_arch = "x86_64"))]
+const FOLDERS_OLDER: &[c_long] = &[];
+
 /// Commands of bpf(2) on descriptors that are open (linux/bpf.h): reading and writing maps, asking what they are.
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
@@ -156,6 +165,17 @@ const BPF_LINK_DETACH: u64 = 34;
 /// The generator inside the kernel is a program that is run on demand.
 const BPF_PROG_TEST_RUN: u64 = 10;
 
+/// What is written after rights are given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Writes {
+    /// Nothing but what is open.
+    Nothing,
+    /// Files.
+    Files,
+    /// Files, and folders for them.
+    Folders,
+}
+
 /// Compiled, but not in force.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
@@ -164,7 +184,7 @@ pub(super) struct Filters {
 
 impl Filters {
     /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile; `connects`: by TCP.
-    pub(super) fn compile(work: Work, writes: bool, rules: bool, connects: bool) -> Result<Filters> {
+    pub(super) fn compile(work: Work, writes: Writes, rules: bool, connects: bool) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
             needs: "an allow-list for this CPU".into(),
@@ -196,14 +216,17 @@ impl Filters {
 
 fn calls(
     work: Work,
-    writes: bool,
+    writes: Writes,
     rules: bool,
     connects: bool,
 ) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
-    if writes {
+    if writes >= Writes::Files {
         lists.extend([WRITING, WRITING_OLDER]);
+    }
+    if writes >= Writes::Folders {
+        lists.extend([FOLDERS, FOLDERS_OLDER]);
     }
     for call in lists.into_iter().flatten() {
         allowed.insert(*call, Vec::new());
@@ -306,7 +329,10 @@ mod tests {
     #[test]
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
         for work in [Work::Capture, Work::Read, Work::Send] {
-            for (writes, rules) in [(false, false), (true, false), (false, true), (true, true)] {
+            use Writes::{Files, Folders, Nothing};
+            for (writes, rules) in
+                [(Nothing, false), (Files, false), (Folders, false), (Nothing, true), (Files, true)]
+            {
                 assert!(Filters::compile(work, writes, rules, false).is_ok(), "{work:?}");
                 assert!(Filters::compile(work, writes, rules, true).is_ok(), "{work:?}");
                 let allowed = calls(work, writes, rules, false).unwrap();
@@ -333,7 +359,8 @@ mod tests {
                 ] {
                     assert!(!allowed.contains_key(&call), "{work:?}: call {call}");
                 }
-                assert_eq!(allowed.contains_key(&(libc::SYS_renameat2)), writes);
+                assert_eq!(allowed.contains_key(&libc::SYS_renameat2), writes != Nothing);
+                assert_eq!(allowed.contains_key(&libc::SYS_mkdirat), writes == Folders);
                 let connecting = calls(work, writes, rules, true).unwrap();
                 let more: Vec<_> = connecting.keys().filter(|call| !allowed.contains_key(call)).collect();
                 assert_eq!(
