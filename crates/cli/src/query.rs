@@ -98,12 +98,12 @@ enum Ready {
     /// With whom an address, or a network, has talked: who talked to ADDRESS
     Who {
         /// The word 'talked'
-        #[arg(value_enum)]
-        talked: Talked,
+        #[arg(value_enum, value_name = "TALKED")]
+        talked_word: Talked,
 
         /// The word 'to'
-        #[arg(value_enum)]
-        to: To,
+        #[arg(value_enum, value_name = "TO")]
+        to_word: To,
 
         /// An address, or a network: 192.0.2.1, 2001:db8::/32
         #[arg(value_name = "ADDRESS")]
@@ -195,7 +195,8 @@ pub fn not_built() -> anyhow::Error {
 
 /// A time in UTC, in nanoseconds since 1970.
 fn moment(text: &str) -> Result<i64, String> {
-    let wrong = || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
+    let wrong =
+        || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
     let text = text.trim().trim_end_matches('Z');
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
     // humantime knows days, leap years included, but wants all of it.
@@ -273,6 +274,10 @@ fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String
     if let Some(hint) = hint {
         text += &format!("; {}", printable(&hint));
     }
+    // What is missing at the end has no place but that.
+    let end =
+        || sql.lines().enumerate().last().map(|(at, line)| (at as u64 + 1, line.chars().count() as u64 + 1));
+    let at = at.or_else(|| if message.ends_with("found: EOF") { end() } else { None });
     if let Some((line, column)) = at
         && let Some(shown) = sql.lines().nth(line.saturating_sub(1) as usize)
     {
@@ -290,7 +295,11 @@ fn now_ns() -> i64 {
 }
 
 #[cfg(feature = "store")]
-fn question(ready: &Ready, from_ns: Option<i64>, to_ns: Option<i64>) -> Result<wirelane_store::query::Question> {
+fn question(
+    ready: &Ready,
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+) -> Result<wirelane_store::query::Question> {
     use wirelane_store::query::{Peer, Question};
 
     Ok(match ready {

@@ -161,7 +161,8 @@ impl Ended {
     pub(crate) fn finish(&mut self) -> io::Result<u64> {
         self.disk.drain()?;
         let Some(part) = &self.disk.part else { return Ok(0) };
-        part.finish().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", part.path().display())))?;
+        part.finish()
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", part.path().display())))?;
         Ok(self.disk.written)
     }
 

@@ -84,7 +84,9 @@ pub(crate) fn list(table: &Path) -> io::Result<Listing> {
     for (date, date_folder) in folders(table, "date=")? {
         let Ok(date) = NaiveDate::parse_from_str(&date, "%Y-%m-%d") else { continue };
         for (hour, hour_folder) in folders(&date_folder, "hour=").unwrap_or_default() {
-            let Some(time) = hour.parse().ok().and_then(|hour| date.and_hms_opt(hour, 0, 0)) else { continue };
+            let Some(time) = hour.parse().ok().and_then(|hour| date.and_hms_opt(hour, 0, 0)) else {
+                continue;
+            };
             let hour = time.and_utc().timestamp() / 3600;
             let Ok(entries) = fs::read_dir(&hour_folder) else { continue };
             let mut is_empty = true;
@@ -133,7 +135,9 @@ mod tests {
         let name = new_name(DateTime::from_timestamp(1_795_234_500, 0).unwrap());
         assert!(name.starts_with("20261121T041500Z-"), "{name}");
         assert!(is_name(&name));
-        for other in ["a.parquet", "20261121T041500Z-0.parquet", "20261121T041500Z-1f0c9a2b7d3e4f5g.parquet", "x"] {
+        for other in
+            ["a.parquet", "20261121T041500Z-0.parquet", "20261121T041500Z-1f0c9a2b7d3e4f5g.parquet", "x"]
+        {
             assert!(!is_name(other), "{other}");
         }
         assert_ne!(name, new_name(DateTime::from_timestamp(1_795_234_500, 0).unwrap()));
@@ -147,7 +151,9 @@ mod tests {
         fs::create_dir_all(folder(store.path(), 498_677)).unwrap();
         fs::create_dir_all(store.path().join("date=yesterday/hour=1")).unwrap();
         let ours = new_name(Utc::now());
-        for name in [ours.as_str(), "zz.parquet", "_x.parquet", ".y.parquet", "notes", &part_of(&ours), ".z.part"] {
+        for name in
+            [ours.as_str(), "zz.parquet", "_x.parquet", ".y.parquet", "notes", &part_of(&ours), ".z.part"]
+        {
             fs::write(hour.join(name), name).unwrap();
         }
         std::os::unix::fs::symlink("/etc/passwd", hour.join("link.parquet")).unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<(
     let mut gone = Gone::default();
     let Listing { files, parts, empty } = match place::list(table) {
         Ok(listing) => listing,
-        Err(error) => return (gone, Err(error)),
+        Err(error) => return (gone, Err(named(table, &error))),
     };
     let mut result = Ok(());
     let mut total: u64 = files.iter().filter(|file| file.ours).map(|file| file.size).sum();
@@ -41,7 +41,7 @@ pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<(
         match unfinished::clear(&part.path) {
             Ok(true) => gone.parts += 1,
             Ok(false) => total += part.size,
-            Err(error) => result = Err(error),
+            Err(error) => result = Err(named(&part.path, &error)),
         }
     }
     for file in files.iter().filter(|file| file.ours) {
@@ -61,7 +61,7 @@ pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<(
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 total += file.size;
-                result = Err(error);
+                result = Err(named(&file.path, &error));
             }
         }
     }
@@ -74,6 +74,10 @@ pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<(
         }
     }
     (gone, result)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -46,7 +46,11 @@ impl Unfinished {
             let file = match options.open(folder.join(place::part_of(&name))) {
                 Ok(file) => file,
                 // Somebody has cleared the empty folder away; a name that is taken has 64 bits in common with ours.
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => continue,
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             // Before the lock, another writer may have taken it for a dead one's.

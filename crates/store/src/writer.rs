@@ -153,7 +153,9 @@ impl Writer {
     /// There are no more flows: ends all files. What has become of them.
     pub fn finish(self) -> StoreCounts {
         let mut counts = match self.thread {
-            None => StoreCounts { store: self.settings.folder.display().to_string(), ..StoreCounts::default() },
+            None => {
+                StoreCounts { store: self.settings.folder.display().to_string(), ..StoreCounts::default() }
+            }
             Some((sender, thread)) => {
                 drop(sender);
                 match thread.join() {
@@ -281,8 +283,12 @@ impl Store {
     /// What is to be done between flows.
     fn look_after(&mut self) {
         let rotate = self.settings.rotate;
-        let due: Vec<Hour> =
-            self.open.iter().filter(|(_, file)| file.since.elapsed() >= rotate).map(|(hour, _)| *hour).collect();
+        let due: Vec<Hour> = self
+            .open
+            .iter()
+            .filter(|(_, file)| file.since.elapsed() >= rotate)
+            .map(|(hour, _)| *hour)
+            .collect();
         due.into_iter().for_each(|hour| self.end(hour));
         if self.stuck.is_none_or(|since| since.elapsed() >= PATIENCE) {
             self.write();
@@ -325,7 +331,10 @@ impl Store {
             Ok(()) if self.stuck.take().is_some() => {
                 self.counts.error = None;
                 let lost = self.counts.unwritten_flows;
-                tracing::warn!("store {}: is written to again; {lost} flows are in no file", self.counts.store);
+                tracing::warn!(
+                    "store {}: is written to again; {lost} flows are in no file",
+                    self.counts.store
+                );
             }
             Ok(()) => {}
             Err(error) => {
@@ -349,10 +358,13 @@ impl Store {
         self.counts.cleared_files += gone.parts;
         if gone.parts > 0 {
             let store = &self.counts.store;
-            tracing::warn!("store {store}: {} unfinished files of writers that had died are removed", gone.parts);
+            tracing::warn!(
+                "store {store}: {} unfinished files of writers that had died are removed",
+                gone.parts
+            );
         }
         if let Err(error) = result {
-            self.counts.failed(format!("old files cannot be removed from {}: {error}", self.table.display()));
+            self.counts.failed(format!("what is to go cannot be removed: {error}"));
         }
     }
 
@@ -362,9 +374,11 @@ impl Store {
             self.end(hour);
         }
         self.write();
-        for ended in self.ended {
+        // One that goes makes room for the next.
+        while let Some(ended) = self.ended.pop_front() {
             self.counts.unwritten_flows += ended.flows;
             ended.discard();
+            self.write();
         }
         self.counts
     }

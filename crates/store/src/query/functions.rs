@@ -41,7 +41,8 @@ impl Network {
 
     /// Reads `10.0.0.0/8`, or an address alone.
     pub(super) fn parse(text: &str) -> Option<Network> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().ok()?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
@@ -79,7 +80,7 @@ pub(super) fn register(session: &SessionContext) {
 }
 
 /// The value at a row, of a column or of one that all rows have.
-fn at<'a>(values: &'a StringArray, row: usize) -> Option<&'a str> {
+fn at(values: &StringArray, row: usize) -> Option<&str> {
     values.is_valid(row).then(|| values.value(row))
 }
 
@@ -99,7 +100,9 @@ fn network(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
         let address = at(addresses, row).and_then(|address| address.parse::<IpAddr>().ok());
         networks.push(match address {
             None => None,
-            Some(address @ IpAddr::V4(_)) => Some(Network::of(address, bits(four.value(row), 32)?).to_string()),
+            Some(address @ IpAddr::V4(_)) => {
+                Some(Network::of(address, bits(four.value(row), 32)?).to_string())
+            }
             Some(address) => Some(Network::of(address, bits(six.value(row), 128)?).to_string()),
         });
     }
@@ -120,7 +123,9 @@ fn in_network(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
             Some(network) => *network,
             None => {
                 let network = Network::parse(text).ok_or_else(|| {
-                    DataFusionError::Execution(format!("in_network(): '{text}' is no network; write 10.0.0.0/8 or 2001:db8::/32"))
+                    DataFusionError::Execution(format!(
+                        "in_network(): '{text}' is no network; write 10.0.0.0/8 or 2001:db8::/32"
+                    ))
                 })?;
                 known.insert(text, network);
                 network

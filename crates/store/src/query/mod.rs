@@ -62,7 +62,8 @@ pub struct Asker {
 }
 
 /// Where answers go.
-pub type Sink<'a> = dyn FnMut(&[u8]) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
+pub type Sink<'a> =
+    dyn FnMut(&[u8]) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// Why an attempt has ended.
 enum Failed {
@@ -145,7 +146,8 @@ impl Asker {
         let table = writer::table(&self.settings.folder);
         let listing = place::list(&table).map_err(|error| Error::Engine(error.to_string()))?;
         let hour = |ns: i64| ns.div_euclid(place::HOUR_NS as i64);
-        let (from, to) = (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
+        let (from, to) =
+            (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
         let wanted = |file: &Stored| {
             from.is_none_or(|from| file.hour >= from)
                 && to.is_none_or(|to| file.hour <= to)

@@ -79,7 +79,10 @@ impl<'a> Shown<'a> {
     ) -> std::result::Result<(), ArrowError> {
         let mut rows = cells(batches, false)?;
         if self.widths.is_none() {
-            rows.insert(0, schema.fields().iter().map(|field| printable(field.name()).into_owned()).collect());
+            rows.insert(
+                0,
+                schema.fields().iter().map(|field| printable(field.name()).into_owned()).collect(),
+            );
             let width = |column: usize| {
                 let cells = rows.iter().take(MEASURED).map(|row| row[column].chars().count());
                 cells.max().unwrap_or_default()
@@ -91,7 +94,8 @@ impl<'a> Shown<'a> {
             let mut line = String::new();
             for ((cell, width), field) in row.iter().zip(widths).zip(schema.fields()) {
                 let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let (left, right) = if field.data_type().is_numeric() { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                let (left, right) =
+                    if field.data_type().is_numeric() { (pad.as_str(), "") } else { ("", pad.as_str()) };
                 line.extend([left, cell.as_str(), right, "  "]);
             }
             text.extend_from_slice(line.trim_end().as_bytes());
@@ -117,7 +121,10 @@ fn cells(batches: &[RecordBatch], plain: bool) -> std::result::Result<Vec<Vec<St
         let columns = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let is_text = |column: usize| {
-            matches!(batch.column(column).data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+            matches!(
+                batch.column(column).data_type(),
+                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            )
         };
         for row in 0..batch.num_rows() {
             let mut line = Vec::with_capacity(columns.len());

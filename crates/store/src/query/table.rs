@@ -36,11 +36,16 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new(files: &[Stored]) -> Result<Files> {
         // Text is looked at where it lies.
-        let viewed = columns::schema().fields().iter().map(|field| match field.data_type() {
-            DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
-            _ => Arc::clone(field),
-        }).collect::<Vec<FieldRef>>();
-        let folders = [Field::new("date", DataType::Date32, false), Field::new("hour", DataType::Int32, false)];
+        let viewed = columns::schema()
+            .fields()
+            .iter()
+            .map(|field| match field.data_type() {
+                DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+                _ => Arc::clone(field),
+            })
+            .collect::<Vec<FieldRef>>();
+        let folders =
+            [Field::new("date", DataType::Date32, false), Field::new("hour", DataType::Int32, false)];
         let folders = folders.into_iter().map(Arc::new).collect();
         let schema = TableSchema::new(Arc::new(Schema::new(viewed)), folders);
         let files = files.iter().map(partitioned).collect::<Result<Vec<_>>>()?;
@@ -110,15 +115,17 @@ pub(super) fn damaged(files: &[Stored]) -> Vec<(PathBuf, String)> {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             // Relaxed: the counter hands out places and orders nothing; the lock and the scope's end do.
-            scope.spawn(|| while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let read = catch_unwind(|| read(&file.path));
-                let why = match read {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(why)) => why,
-                    Err(_) => "its decoder panicked".into(),
-                };
-                if file.path.exists() {
-                    found.lock().unwrap_or_else(PoisonError::into_inner).push((file.path.clone(), why));
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let read = catch_unwind(|| read(&file.path));
+                    let why = match read {
+                        Ok(Ok(())) => continue,
+                        Ok(Err(why)) => why,
+                        Err(_) => "its decoder panicked".into(),
+                    };
+                    if file.path.exists() {
+                        found.lock().unwrap_or_else(PoisonError::into_inner).push((file.path.clone(), why));
+                    }
                 }
             });
         }
@@ -136,7 +143,12 @@ fn read(path: &Path) -> std::result::Result<(), String> {
         if let Ok(found) = reader.schema().field_with_name(field.name())
             && found.data_type() != field.data_type()
         {
-            return Err(format!("its column {} is {}, not {}", field.name(), found.data_type(), field.data_type()));
+            return Err(format!(
+                "its column {} is {}, not {}",
+                field.name(),
+                found.data_type(),
+                field.data_type()
+            ));
         }
     }
     for batch in reader.build().map_err(|error| error.to_string())? {
