@@ -8,6 +8,7 @@ mod groups;
 mod man;
 mod out;
 mod packets;
+mod query;
 mod record;
 mod report;
 mod rights;
@@ -35,6 +36,7 @@ enum Command {
     Flows(Box<flows::Args>),
     Groups(groups::Args),
     Packets(Box<packets::Args>),
+    Query(Box<query::Args>),
     Record(Box<record::Args>),
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
         Command::Packets(args) => packets::run(&args),
+        Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Rules(args) => rules::run(&args),
@@ -148,6 +151,7 @@ mod tests {
             flows::HELP,
             groups::HELP,
             packets::HELP,
+            query::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

@@ -1,6 +1,6 @@
 //! Which rights a command keeps once it is set up.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use wirelane::confine::{Confinement, Identity, Work};
@@ -36,6 +36,9 @@ pub struct RightsArgs {
     /// Whether the settings of a terminal are changed, and changed back at the end.
     #[arg(skip)]
     pub terminal: bool,
+    /// Folder in which the command goes on to make folders and files.
+    #[arg(skip)]
+    pub tree: Option<PathBuf>,
 }
 
 impl RightsArgs {
@@ -59,8 +62,11 @@ impl RightsArgs {
         if self.keep_rights {
             return Ok(None);
         }
-        let confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
-        let confinement = confinement.terminal(self.terminal);
+        let mut confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
+        confinement = confinement.terminal(self.terminal);
+        if let Some(tree) = &self.tree {
+            confinement = confinement.tree(tree);
+        }
         Ok(Some(match output {
             Some(output) if output.path.as_os_str() != "-" => {
                 confinement.output(output.path).read_back(output.read_back)

@@ -16,11 +16,13 @@ use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 
 mod report;
 mod show;
+mod store;
 mod top;
 mod worker;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
+use store::{Store, StoreArgs};
 pub use top::restore as restore_terminal;
 use top::{Shared, Top};
 use worker::{Homes, Probe, ProbeSettings};
@@ -99,6 +101,9 @@ pub struct Args {
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
 
+    #[command(flatten)]
+    store: StoreArgs,
+
     /// Print flows as CSV; the ledger goes to standard error
     #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
     csv: bool,
@@ -145,6 +150,12 @@ Exports:
   collectors; the last object (--json) has the counts for each, in exports.
   An existing file is not replaced without --overwrite.
 
+Stores:
+  Parquet files in DIR/flows/date=YYYY-MM-DD/hour=HH, by the end of the flows in
+  UTC, whole and on the disk once they have their names. While the disk is full
+  flows wait, up to 64 MiB; what finds no room is counted as unwritten, and the
+  exit status is 1. 'wirelane query --help' says how to ask.
+
 With --json: an object for each flow, with 'flow', its number; times are in
 seconds since 1970 with nine decimals, as text. tcp_retransmitted and
 tcp_reordered count segments that step back behind the one before them, after
@@ -165,6 +176,7 @@ Examples:
   wirelane flows -i eth1 --export ipfix://192.0.2.1:4739 --quiet
   wirelane flows -i eth1 --export netflow9://192.0.2.1:2055 \\
       --export file:flows.json --inactive-timeout 30
+  wirelane flows -i eth1 --store flows.db --store-max-size 10GB --quiet
   wirelane flows -i eth1 --export 'ipfix://[2001:db8::1]:4739?transport=tcp' \\
       --workers 4 --biflow
 
@@ -210,10 +222,12 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
+    let store = Store::open(&args.store, live, owner)?;
+    args.source.rights.tree = args.store.folder.clone();
     let indices = device_indices(&args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    probe(&args, capture, exporters, indices)
+    probe(&args, capture, exporters, store, indices)
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
@@ -243,7 +257,13 @@ fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
 }
 
 /// Everything behind the set-up.
-fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(String, u32)>) -> Result<()> {
+fn probe(
+    args: &Args,
+    capture: Capture,
+    mut exporters: Exporters,
+    mut store: Option<Store>,
+    indices: Vec<(String, u32)>,
+) -> Result<()> {
     let live = args.source.read.is_none();
     let of = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index);
     let devices = capture.devices();
@@ -251,6 +271,9 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
     let naming = Naming::new(capture.interfaces(), numbers);
     let interfaces = capture.interfaces();
     exporters.start(naming.clone());
+    if let Some(store) = &mut store {
+        store.start(naming.clone())?;
+    }
     let style = match (args.quiet || args.top, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
         (_, true, _) => Show::Csv,
@@ -287,7 +310,7 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, {
             let screen = screen.clone();
-            move || show::export(exporters, shown, &inbox, screen.as_deref())
+            move || show::export(exporters, store, shown, &inbox, screen.as_deref())
         })?;
         let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
@@ -321,9 +344,10 @@ fn probe(args: &Args, capture: Capture, mut exporters: Exporters, indices: Vec<(
             anyhow!("the flows are not what the ledger has counted; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
-    let failure = outcome.failure.or_else(|| exported.failure.map(Into::into));
+    let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
+    let failure = outcome.failure.or_else(|| exported.failure.map(Into::into)).or_else(unstored);
     reporter.report.ruled(outcome.rules);
-    reporter.report.flows(FlowsReport::new(&totals, exported.counts));
+    reporter.report.flows(FlowsReport::new(&totals, exported.counts, exported.stored));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
+use super::store::Stored;
 use super::worker::WorkersTotals;
 use crate::table::{amount, printable};
 
@@ -26,14 +27,17 @@ pub struct FlowsReport {
     end_reasons: BTreeMap<&'static str, u64>,
     /// What became of them at each output.
     exports: Vec<OutputCounts>,
+    /// What became of them in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<Stored>,
 }
 
 const REASONS: [EndReason; 5] =
     [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Resources];
 
 impl FlowsReport {
-    /// Of all workers, and all outputs.
-    pub fn new(totals: &WorkersTotals, exports: Vec<OutputCounts>) -> FlowsReport {
+    /// Of all workers, all outputs, and the store.
+    pub fn new(totals: &WorkersTotals, exports: Vec<OutputCounts>, store: Option<Stored>) -> FlowsReport {
         let flows = &totals.flows;
         FlowsReport {
             flows: flows.flows,
@@ -46,6 +50,7 @@ impl FlowsReport {
                 .map(|reason| (wirelane_export::flows::reason(*reason), flows.by_reason[*reason as usize]))
                 .collect(),
             exports,
+            store,
         }
     }
 
@@ -87,6 +92,6 @@ impl FlowsReport {
             }
             text.push('\n');
         }
-        text
+        text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

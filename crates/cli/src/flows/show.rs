@@ -10,6 +10,7 @@ use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 
+use super::store::{Store, Stored};
 use super::top::Shared;
 use crate::out;
 use crate::table::amount;
@@ -50,6 +51,8 @@ pub struct Exports {
     pub counts: Vec<OutputCounts>,
     /// The first file that could not be written.
     pub failure: Option<wirelane_export::Error>,
+    /// In the store, where there is one.
+    pub stored: Option<Stored>,
 }
 
 impl Shown {
@@ -88,6 +91,7 @@ const REST: Duration = Duration::from_millis(100);
 /// What becomes of them is told to `screen`, where there is one.
 pub fn export(
     mut exporters: Exporters,
+    mut store: Option<Store>,
     mut shown: Shown,
     inbox: &Receiver<Vec<FlowRecord>>,
     screen: Option<&Shared>,
@@ -110,6 +114,9 @@ pub fn export(
             Ok(flows) => {
                 exporters.flows(&flows);
                 result = shown.flows(&flows);
+                if let Some(store) = &mut store {
+                    store.flows(flows);
+                }
                 // Nobody reads any more, or cannot: with this end of the channel the workers end.
                 if result.is_err() {
                     break;
@@ -124,7 +131,8 @@ pub fn export(
         result = shown.flows(&[]);
     }
     exporters.finish();
-    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure() }, result }
+    let stored = store.map(Store::finish);
+    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure(), stored }, result }
 }
 
 /// Width of an end: an IPv6 address may be longer, and pushes what is behind it to the right.

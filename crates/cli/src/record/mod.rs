@@ -17,7 +17,7 @@ use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::table::{amount, counted, printable};
 
-mod options;
+pub mod options;
 pub mod post_rotate;
 mod progress;
 

@@ -184,7 +184,7 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 /// Bytes: 1000000, 100MB (of 1000), 100MiB or 100M (of 1024).
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text.trim());
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
@@ -205,7 +205,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A time of a second or more: 30 or 30s, 15m, 1h, 1d.
-fn time(text: &str) -> Result<Duration, String> {
+pub fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text.trim());
     let factor = match unit {
         "" | "s" => 1.0,

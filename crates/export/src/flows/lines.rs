@@ -44,15 +44,16 @@ pub fn reason(reason: EndReason) -> &'static str {
     }
 }
 
-/// How it is written what an application is known by.
-fn evidence(by: Evidence) -> &'static str {
+/// How it is written what an application is known by: `payload` or `port`.
+pub fn evidence(by: Evidence) -> &'static str {
     match by {
         Evidence::Payload => "payload",
         Evidence::Port => "port",
     }
 }
 
-fn tunnel_name(kind: u8) -> Option<&'static str> {
+/// How a tunnel is written; `None` of none.
+pub fn tunnel_name(kind: u8) -> Option<&'static str> {
     match kind {
         tunnel::IPIP => Some("ipip"),
         tunnel::GRE => Some("gre"),
@@ -61,6 +62,12 @@ fn tunnel_name(kind: u8) -> Option<&'static str> {
         tunnel::GTPU => Some("gtpu"),
         _ => None,
     }
+}
+
+/// Whether a flow has ports: of ICMP, type and code are in their place, and later fragments have none.
+pub fn has_ports(record: &FlowRecord) -> bool {
+    let key = &record.key;
+    key.l3 != l3::NONE && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0)
 }
 
 /// Nanoseconds since 1970 as seconds with nine decimals, which no floating-point number holds.
@@ -205,7 +212,7 @@ impl Line {
     fn of(number: u64, record: &FlowRecord, naming: &Naming) -> Line {
         let key = &record.key;
         let ip = key.l3 != l3::NONE;
-        let ports = ip && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0);
+        let ports = has_ports(record);
         let (source, destination) = (record.source_port(), record.destination_port());
         let application = record.application();
         Line {

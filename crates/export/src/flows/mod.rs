@@ -27,5 +27,7 @@ mod tests;
 
 pub use encode::ExportSettings;
 pub use exporters::{Exporters, OutputCounts};
-pub use lines::{CSV_HEADER, Naming, csv_line, json_line, protocol, reason, tcp_flags};
+pub use lines::{
+    CSV_HEADER, Naming, csv_line, evidence, has_ports, json_line, protocol, reason, tcp_flags, tunnel_name,
+};
 pub use target::{Format, Target, Transport};

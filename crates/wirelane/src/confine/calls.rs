@@ -143,6 +143,15 @@ const WRITING_OLDER: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const WRITING_OLDER: &[c_long] = &[];
 
+/// What making and removing folders takes beside that.
+const FOLDERS: &[c_long] = &[libc::SYS_mkdirat];
+
+/// The same in forms that other CPUs do not have.
+#[cfg(target_arch = "x86_64")]
+const FOLDERS_OLDER: &[c_long] = &[libc::SYS_mkdir, libc::SYS_rmdir];
+#[cfg(not(target_arch = "x86_64"))]
+const FOLDERS_OLDER: &[c_long] = &[];
+
 /// Commands of bpf(2) on descriptors that are open (linux/bpf.h): reading and writing maps, asking what they are.
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
@@ -156,6 +165,17 @@ const BPF_LINK_DETACH: u64 = 34;
 /// The generator inside the kernel is a program that is run on demand.
 const BPF_PROG_TEST_RUN: u64 = 10;
 
+/// What is written after rights are given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Writes {
+    /// Nothing but what is open.
+    Nothing,
+    /// Files.
+    Files,
+    /// Files, and folders for them.
+    Folders,
+}
+
 /// Compiled, but not in force.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
@@ -167,7 +187,7 @@ impl Filters {
     /// its settings are changed.
     pub(super) fn compile(
         work: Work,
-        writes: bool,
+        writes: Writes,
         rules: bool,
         connects: bool,
         terminal: bool,
@@ -203,15 +223,18 @@ impl Filters {
 
 fn calls(
     work: Work,
-    writes: bool,
+    writes: Writes,
     rules: bool,
     connects: bool,
     terminal: bool,
 ) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
-    if writes {
+    if writes >= Writes::Files {
         lists.extend([WRITING, WRITING_OLDER]);
+    }
+    if writes >= Writes::Folders {
+        lists.extend([FOLDERS, FOLDERS_OLDER]);
     }
     for call in lists.into_iter().flatten() {
         allowed.insert(*call, Vec::new());
@@ -316,7 +339,10 @@ mod tests {
     #[test]
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
         for work in [Work::Capture, Work::Read, Work::Send] {
-            for (writes, rules) in [(false, false), (true, false), (false, true), (true, true)] {
+            use Writes::{Files, Folders, Nothing};
+            for (writes, rules) in
+                [(Nothing, false), (Files, false), (Folders, false), (Nothing, true), (Files, true)]
+            {
                 assert!(Filters::compile(work, writes, rules, false, false).is_ok(), "{work:?}");
                 assert!(Filters::compile(work, writes, rules, true, true).is_ok(), "{work:?}");
                 let allowed = calls(work, writes, rules, false, false).unwrap();
@@ -343,7 +369,8 @@ mod tests {
                 ] {
                     assert!(!allowed.contains_key(&call), "{work:?}: call {call}");
                 }
-                assert_eq!(allowed.contains_key(&(libc::SYS_renameat2)), writes);
+                assert_eq!(allowed.contains_key(&libc::SYS_renameat2), writes != Nothing);
+                assert_eq!(allowed.contains_key(&libc::SYS_mkdirat), writes == Folders);
                 let connecting = calls(work, writes, rules, true, true).unwrap();
                 let more: Vec<_> = connecting.keys().filter(|call| !allowed.contains_key(call)).collect();
                 assert_eq!(

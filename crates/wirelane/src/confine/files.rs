@@ -29,9 +29,14 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Restricts the calling thread, and those that it starts, to these folders and files, and to connections to these ports.
-/// Whether the kernel enforces it.
-pub(super) fn restrict(places: &[PathBuf], read_back: bool, ports: &[u16]) -> Result<bool> {
+/// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it makes
+/// others, and to connections to these ports. Whether the kernel enforces it.
+pub(super) fn restrict(
+    places: &[PathBuf],
+    trees: &[PathBuf],
+    read_back: bool,
+    ports: &[u16],
+) -> Result<bool> {
     let failed =
         |source: RulesetError| Error::kernel("restricting files by Landlock", io::Error::other(source));
     let mut rules = Ruleset::default()
@@ -41,7 +46,9 @@ pub(super) fn restrict(places: &[PathBuf], read_back: bool, ports: &[u16]) -> Re
         .and_then(|rules| rules.scope(Scope::from_all(RULES)))
         .and_then(Ruleset::create)
         .map_err(failed)?;
-    for place in places {
+    let folders = AccessFs::MakeDir | AccessFs::RemoveDir;
+    let places = places.iter().map(|place| (place, landlock::BitFlags::empty()));
+    for (place, more) in places.chain(trees.iter().map(|place| (place, folders))) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
             // What is not there cannot be opened either, and the opening says so.
@@ -53,7 +60,7 @@ pub(super) fn restrict(places: &[PathBuf], read_back: bool, ports: &[u16]) -> Re
         };
         let access = if place.is_dir() { in_folder() } else { AccessFs::WriteFile.into() };
         let access = if read_back { access | AccessFs::ReadFile } else { access };
-        rules = rules.add_rule(PathBeneath::new(file, access)).map_err(failed)?;
+        rules = rules.add_rule(PathBeneath::new(file, access | more)).map_err(failed)?;
     }
     for port in ports {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(failed)?;

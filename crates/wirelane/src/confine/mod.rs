@@ -49,6 +49,7 @@ pub struct Confinement {
     work: Work,
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
+    trees: Vec<PathBuf>,
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
@@ -63,6 +64,7 @@ impl Confinement {
             work,
             identity: None,
             outputs: Vec::new(),
+            trees: Vec::new(),
             read_back: false,
             kept: Vec::new(),
             rules: false,
@@ -86,6 +88,14 @@ impl Confinement {
     #[must_use]
     pub fn output(mut self, path: &Path) -> Confinement {
         self.outputs.push(files::place_of(path));
+        self
+    }
+
+    /// Leaves a folder, which exists, to be written in, and folders below it to be made and removed: as for
+    /// [`Confinement::output`] otherwise.
+    #[must_use]
+    pub fn tree(mut self, folder: &Path) -> Confinement {
+        self.trees.push(folder.to_owned());
         self
     }
 
@@ -134,16 +144,16 @@ impl Confinement {
     /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
-        let calls = calls::Filters::compile(
-            self.work,
-            !self.outputs.is_empty(),
-            self.rules,
-            !self.ports.is_empty(),
-            self.terminal,
-        )?;
-        let closed = self.outputs.iter().find(|place| !self.may_write(place));
+        let writes = match (self.trees.is_empty(), self.outputs.is_empty()) {
+            (false, _) => calls::Writes::Folders,
+            (true, false) => calls::Writes::Files,
+            (true, true) => calls::Writes::Nothing,
+        };
+        let calls =
+            calls::Filters::compile(self.work, writes, self.rules, !self.ports.is_empty(), self.terminal)?;
+        let closed = self.outputs.iter().chain(&self.trees).find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
-        let boxed = files::restrict(&self.outputs, self.read_back, &self.ports)?;
+        let boxed = files::restrict(&self.outputs, &self.trees, self.read_back, &self.ports)?;
         let mut kept: CapsHashSet = self
             .kept
             .iter()

@@ -1,0 +1,348 @@
+//! `wirelane query`: questions about a store of flows.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use wirelane::Error;
+
+use crate::record::options::time;
+
+/// Heading of the help.
+const RANGE: &str = "Which flows (otherwise all of them)";
+/// Heading of the help.
+const OUTPUT: &str = "What to print";
+
+/// Ask a store of flows: in SQL, or by ready questions
+///
+/// The store is what 'wirelane flows --store DIR' writes; its table is 'flows'. Needs no privilege but to read the files, and
+/// can be used while they are written: a flow is there once its file is whole.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// The question, in SQL, where it is no ready one
+    #[arg(value_name = "SQL")]
+    sql: Option<String>,
+
+    /// The store's folder
+    #[arg(long, value_name = "DIR", global = true)]
+    store: Option<PathBuf>,
+
+    /// Flows that have ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
+    #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
+    from: Option<i64>,
+
+    /// Flows that have ended before this time
+    #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
+    to: Option<i64>,
+
+    /// Flows that have ended within this time until now, as in 15m, 1h or 7d
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], global = true, help_heading = RANGE)]
+    last: Option<Duration>,
+
+    /// Print a JSON object for each row; what is NULL is left out
+    #[arg(long, conflicts_with = "csv", global = true, help_heading = OUTPUT)]
+    json: bool,
+
+    /// Print CSV; what is NULL is empty
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    csv: bool,
+
+    /// Rows that a ready question is answered with
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, global = true, help_heading = OUTPUT)]
+    limit: u64,
+
+    /// Memory for the answer, in MiB. Beyond it, sorting and grouping go on in temporary files (TMPDIR)
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=1_000_000), global = true)]
+    memory: u32,
+
+    #[command(subcommand)]
+    ready: Option<Ready>,
+}
+
+/// Ready questions.
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Ready {
+    /// The most: talkers (addresses, by the bytes they have sent), ports (of services: of a flow's two, the lower one), or pairs
+    /// of addresses
+    Top {
+        /// Of what
+        #[arg(value_enum)]
+        what: Top,
+    },
+    /// Bytes by network, application, protocol or device
+    By {
+        /// By what
+        #[arg(value_enum)]
+        what: By,
+
+        /// Bits of an IPv4 network
+        #[arg(long, value_name = "BITS", default_value_t = 24, value_parser = clap::value_parser!(u8).range(0..=32))]
+        bits4: u8,
+
+        /// Bits of an IPv6 network
+        #[arg(long, value_name = "BITS", default_value_t = 48, value_parser = clap::value_parser!(u8).range(0..=128))]
+        bits6: u8,
+    },
+    /// Flows, packets and bytes by when the flows have ended: over time
+    Over {
+        /// The word 'time'
+        #[arg(value_enum)]
+        time: Over,
+
+        /// A row for so much time, as in 10s, 5m or 1h. Default: what makes some dozen rows of the time that was asked for, or an
+        /// hour
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        step: Option<Duration>,
+    },
+    /// With whom an address, or a network, has talked: who talked to ADDRESS
+    Who {
+        /// The word 'talked'
+        #[arg(value_enum, value_name = "TALKED")]
+        talked_word: Talked,
+
+        /// The word 'to'
+        #[arg(value_enum, value_name = "TO")]
+        to_word: To,
+
+        /// An address, or a network: 192.0.2.1, 2001:db8::/32
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+    },
+}
+
+/// Values of `top`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Top {
+    /// Addresses
+    Talkers,
+    /// Ports
+    Ports,
+    /// Pairs of addresses
+    Pairs,
+}
+
+/// Values of `by`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum By {
+    /// Networks
+    Network,
+    /// Applications
+    Application,
+    /// Protocols
+    Protocol,
+    /// Devices
+    Device,
+}
+
+/// A word of `over time`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Over {
+    /// Time
+    Time,
+}
+
+/// A word of `who talked to`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Talked {
+    /// Talked
+    Talked,
+}
+
+/// A word of `who talked to`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum To {
+    /// To
+    To,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+Columns of flows (DESCRIBE flows lists all, with their types):
+  start_time end_time start_ns duration_ns device queue direction vlan src dst
+  proto src_port dst_port packets bytes wire_bytes tcp_flags application
+  community_id end_reason; reverse_packets, reverse_bytes and so on of the other
+  direction (flows --biflow); date and hour, in which the flow has ended. Times
+  are in UTC. network(src, 24, 48) is the network of an address, by bits of
+  IPv4 and of IPv6; in_network(src, '10.0.0.0/8') is whether it is in one.
+
+SQL is that of Apache DataFusion, much as in PostgreSQL; it asks only: what would
+change the store is refused. A file that cannot be read is left out and named.
+
+Examples:
+  wirelane query top talkers --store flows.db
+  wirelane query top ports -n 20 --last 1h --store flows.db
+  wirelane query by network --bits4 16 --store flows.db
+  wirelane query over time --step 5m --from 2026-11-23 --store flows.db
+  wirelane query who talked to 192.0.2.1 --json --store flows.db
+  wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
+      GROUP BY src ORDER BY ports DESC LIMIT 5\" --store flows.db
+
+Exit status: 0 answered, 1 failed, 2 wrong usage or SQL that is not understood.";
+
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
+/// What a program without the store says.
+#[cfg(not(feature = "store"))]
+pub fn not_built() -> anyhow::Error {
+    anyhow::anyhow!(
+        "this program was built without the store (feature 'store' of the crate wirelane-cli); build it with \
+         'cargo build --release -p wirelane-cli'"
+    )
+}
+
+/// A time in UTC, in nanoseconds since 1970.
+fn moment(text: &str) -> Result<i64, String> {
+    let wrong =
+        || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
+    let text = text.trim().trim_end_matches('Z');
+    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
+    // humantime knows days, leap years included, but wants all of it.
+    let time = if time.matches(':').count() == 1 { format!("{time}:00") } else { time.to_owned() };
+    let found = humantime::parse_rfc3339(&format!("{date}T{time}Z")).map_err(|_| wrong())?;
+    let since = found.duration_since(std::time::SystemTime::UNIX_EPOCH).map_err(|_| wrong())?;
+    i64::try_from(since.as_nanos()).map_err(|_| wrong())
+}
+
+/// Runs the command.
+#[cfg(not(feature = "store"))]
+pub fn run(_args: &Args) -> Result<()> {
+    Err(not_built())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where there is no store, SQL that makes no sense, too little memory, an output that fails.
+#[cfg(feature = "store")]
+pub fn run(args: &Args) -> Result<()> {
+    use wirelane_store::query::{AskSettings, Asker, Form};
+
+    let folder = args.store.clone().ok_or_else(|| wrong("--store", "name the folder of the store"))?;
+    let (from_ns, to_ns) = match args.last {
+        Some(last) => (Some(now_ns().saturating_sub(last.as_nanos() as i64)), None),
+        None => (args.from, args.to),
+    };
+    if let (Some(from), Some(to)) = (from_ns, to_ns)
+        && from >= to
+    {
+        return Err(wrong("--to", "no time is left between --from and --to"));
+    }
+    let sql = match (&args.sql, &args.ready) {
+        (Some(sql), None) => sql.clone(),
+        (None, Some(ready)) => question(ready, from_ns, to_ns)?.sql(args.limit),
+        _ => {
+            let reason = "ask in SQL, or one of: top talkers, top ports, top pairs, by network, by application, \
+                          by protocol, by device, over time, who talked to ADDRESS";
+            return Err(wrong("query", reason));
+        }
+    };
+    let form = match (args.json, args.csv) {
+        (true, _) => Form::Json,
+        (_, true) => Form::Csv,
+        _ => Form::Table,
+    };
+    let settings = AskSettings { folder, memory_mib: args.memory as usize, from_ns, to_ns };
+    let mut asker = Asker::open(settings)?;
+    let mut gone = false;
+    let mut sink = |text: &[u8]| {
+        crate::out::print(text).map_err(|error| {
+            gone = error.is::<crate::out::ReaderGone>();
+            error.into_boxed_dyn_error()
+        })
+    };
+    let mut named = |path: &std::path::Path, why: &str| {
+        let (path, why) = (path.display().to_string(), crate::table::printable(why).into_owned());
+        tracing::warn!("{} cannot be read and is left out: {why}", crate::table::printable(&path));
+    };
+    let answered = asker.ask(&sql, form, &mut sink, &mut named);
+    match answered {
+        Err(wirelane_store::Error::Output(_)) if gone => Err(crate::out::ReaderGone.into()),
+        Err(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
+        answered => Ok(answered?),
+    }
+}
+
+/// A mistake in SQL, with its place.
+#[cfg(feature = "store")]
+fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String>) -> anyhow::Error {
+    use crate::table::printable;
+
+    let mut text = printable(message).into_owned();
+    if let Some(hint) = hint {
+        text += &format!("; {}", printable(&hint));
+    }
+    // What is missing at the end has no place but that.
+    let end =
+        || sql.lines().enumerate().last().map(|(at, line)| (at as u64 + 1, line.chars().count() as u64 + 1));
+    let at = at.or_else(|| if message.ends_with("found: EOF") { end() } else { None });
+    if let Some((line, column)) = at
+        && let Some(shown) = sql.lines().nth(line.saturating_sub(1) as usize)
+    {
+        let before: String = shown.chars().take(column.saturating_sub(1) as usize).collect();
+        let pad = " ".repeat(printable(&before).chars().count());
+        text += &format!(" (line {line}, column {column})\n  {}\n  {pad}^", printable(shown));
+    }
+    wrong("SQL", text)
+}
+
+#[cfg(feature = "store")]
+fn now_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as i64)
+}
+
+#[cfg(feature = "store")]
+fn question(
+    ready: &Ready,
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+) -> Result<wirelane_store::query::Question> {
+    use wirelane_store::query::{Peer, Question};
+
+    Ok(match ready {
+        Ready::Top { what: Top::Talkers } => Question::Talkers,
+        Ready::Top { what: Top::Ports } => Question::Ports,
+        Ready::Top { what: Top::Pairs } => Question::Pairs,
+        Ready::By { what: By::Network, bits4, bits6 } => Question::Networks { bits4: *bits4, bits6: *bits6 },
+        Ready::By { what: By::Application, .. } => Question::Applications,
+        Ready::By { what: By::Protocol, .. } => Question::Protocols,
+        Ready::By { what: By::Device, .. } => Question::Devices,
+        Ready::Over { step, .. } => {
+            let step = step.map_or_else(|| step_of(from_ns, to_ns), |step| step.as_secs().max(1));
+            Question::OverTime { step }
+        }
+        Ready::Who { address, .. } => {
+            let peer = Peer::parse(address).ok_or_else(|| {
+                wrong("who talked to", format!("'{address}' is neither an address nor a network"))
+            })?;
+            Question::WhoTalkedTo(peer)
+        }
+    })
+}
+
+/// Seconds that make some dozen rows of a range that has a beginning.
+#[cfg(feature = "store")]
+fn step_of(from_ns: Option<i64>, to_ns: Option<i64>) -> u64 {
+    let Some(from) = from_ns else { return 3600 };
+    let seconds = (to_ns.unwrap_or_else(now_ns).saturating_sub(from) / 1_000_000_000) as u64;
+    let steps = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 86_400, 604_800];
+    steps.into_iter().find(|step| seconds / step <= 36).unwrap_or(2_592_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(moment("1970-01-02"), Ok(86_400_000_000_000));
+        assert_eq!(moment("1970-01-01 00:01"), Ok(60_000_000_000));
+        assert_eq!(moment("1970-01-01T00:00:01.5Z"), Ok(1_500_000_000));
+        for wrong in ["", "yesterday", "2026-13-01", "2026-11-23 25:00", "1969-12-31", "2026-11-23 04"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

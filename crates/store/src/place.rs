@@ -1,0 +1,168 @@
+//! Where files lie, and what they are called.
+//!
+//! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the hour is that in which the flows have
+//! ended, the time in the name that of the file's beginning, both in UTC; what follows is random, so that writers do not
+//! meet.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, NaiveDate, Utc};
+
+/// The folder of the table of flows.
+pub(crate) const FLOWS: &str = "flows";
+/// Nanoseconds of an hour.
+pub(crate) const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// A number of hours since 1970.
+pub(crate) type Hour = i64;
+
+/// The folder of an hour, below that of a table.
+pub(crate) fn folder(table: &Path, hour: Hour) -> PathBuf {
+    let time = DateTime::<Utc>::from_timestamp(hour * 3600, 0).unwrap_or_default();
+    table.join(format!("date={}", time.format("%Y-%m-%d"))).join(format!("hour={}", time.format("%H")))
+}
+
+/// A new name for a file that begins at this time.
+pub(crate) fn new_name(now: DateTime<Utc>) -> String {
+    // The standard library seeds its hashers from the kernel, each differently.
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{}-{random:016x}.parquet", now.format("%Y%m%dT%H%M%SZ"))
+}
+
+/// The name while the file is not whole.
+pub(crate) fn part_of(name: &str) -> String {
+    format!(".{name}.part")
+}
+
+/// Whether a writer of ours gives such names.
+fn is_name(name: &str) -> bool {
+    let shape = b"dddddddd.dddddd.-xxxxxxxxxxxxxxxx";
+    let Some(stem) = name.strip_suffix(".parquet") else { return false };
+    stem.len() == shape.len()
+        && stem.bytes().zip(shape).all(|(byte, shape)| match shape {
+            b'd' => byte.is_ascii_digit(),
+            b'x' => byte.is_ascii_hexdigit(),
+            b'-' => byte == b'-',
+            _ => byte == b'T' || byte == b'Z',
+        })
+}
+
+/// A file of a table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stored {
+    /// The hour of its folder.
+    pub(crate) hour: Hour,
+    /// Its name.
+    pub(crate) path: PathBuf,
+    /// Its bytes.
+    pub(crate) size: u64,
+    /// Whether it has a name of ours: retention removes nothing else.
+    pub(crate) ours: bool,
+}
+
+/// What is in the folder of a table.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Whole files, the oldest first.
+    pub(crate) files: Vec<Stored>,
+    /// Files of ours that are not whole.
+    pub(crate) parts: Vec<Stored>,
+    /// Folders of hours without anything.
+    pub(crate) empty: Vec<PathBuf>,
+}
+
+/// Lists a table's folder; links are not followed. What goes meanwhile is left out.
+///
+/// # Errors
+/// Where the folder of the table cannot be read.
+pub(crate) fn list(table: &Path) -> io::Result<Listing> {
+    let mut listing = Listing::default();
+    for (date, date_folder) in folders(table, "date=")? {
+        let Ok(date) = NaiveDate::parse_from_str(&date, "%Y-%m-%d") else { continue };
+        for (hour, hour_folder) in folders(&date_folder, "hour=").unwrap_or_default() {
+            let Some(time) = hour.parse().ok().and_then(|hour| date.and_hms_opt(hour, 0, 0)) else {
+                continue;
+            };
+            let hour = time.and_utc().timestamp() / 3600;
+            let Ok(entries) = fs::read_dir(&hour_folder) else { continue };
+            let mut is_empty = true;
+            for entry in entries.flatten() {
+                is_empty = false;
+                let (name, path) = (entry.file_name(), entry.path());
+                let Ok(metadata) = entry.metadata() else { continue };
+                let Some(name) = name.to_str().filter(|_| metadata.is_file()) else { continue };
+                let stored = |ours| Stored { hour, path, size: metadata.len(), ours };
+                let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
+                match part {
+                    Some(whole) if is_name(whole) => listing.parts.push(stored(true)),
+                    Some(_) => {}
+                    // As other tools have it: what is hidden is none of theirs.
+                    None if name.ends_with(".parquet") && !name.starts_with(['.', '_']) => {
+                        listing.files.push(stored(is_name(name)));
+                    }
+                    None => {}
+                }
+            }
+            if is_empty {
+                listing.empty.push(hour_folder);
+            }
+        }
+    }
+    listing.files.sort();
+    Ok(listing)
+}
+
+/// Folders in this one whose names begin so, without that.
+fn folders(folder: &Path, prefix: &str) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let named = |name: &OsStr| Some(name.to_str()?.strip_prefix(prefix)?.to_owned());
+    Ok(entries.filter_map(|entry| Some((named(&entry.file_name())?, entry.path()))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_those_of_hive_and_names_are_known_again() {
+        let folder = folder(Path::new("s/flows"), 498_676);
+        assert_eq!(folder, Path::new("s/flows/date=2026-11-21/hour=04"));
+        let name = new_name(DateTime::from_timestamp(1_795_234_500, 0).unwrap());
+        assert!(name.starts_with("20261121T041500Z-"), "{name}");
+        assert!(is_name(&name));
+        for other in
+            ["a.parquet", "20261121T041500Z-0.parquet", "20261121T041500Z-1f0c9a2b7d3e4f5g.parquet", "x"]
+        {
+            assert!(!is_name(other), "{other}");
+        }
+        assert_ne!(name, new_name(DateTime::from_timestamp(1_795_234_500, 0).unwrap()));
+    }
+
+    #[test]
+    fn a_listing_has_whole_files_in_order_and_leaves_out_what_is_not_ours() {
+        let store = tempfile::tempdir().unwrap();
+        let hour = folder(store.path(), 498_676);
+        fs::create_dir_all(&hour).unwrap();
+        fs::create_dir_all(folder(store.path(), 498_677)).unwrap();
+        fs::create_dir_all(store.path().join("date=yesterday/hour=1")).unwrap();
+        let ours = new_name(Utc::now());
+        for name in
+            [ours.as_str(), "zz.parquet", "_x.parquet", ".y.parquet", "notes", &part_of(&ours), ".z.part"]
+        {
+            fs::write(hour.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", hour.join("link.parquet")).unwrap();
+        let listing = list(store.path()).unwrap();
+        let names: Vec<_> = listing.files.iter().map(|file| file.path.file_name().unwrap()).collect();
+        assert_eq!(names, [OsStr::new(&ours), OsStr::new("zz.parquet")]);
+        assert_eq!([listing.files[0].ours, listing.files[1].ours], [true, false]);
+        assert_eq!((listing.files[0].hour, listing.files[0].size), (498_676, ours.len() as u64));
+        assert_eq!(listing.parts.len(), 1);
+        assert_eq!(listing.empty, [folder(store.path(), 498_677)]);
+    }
+}

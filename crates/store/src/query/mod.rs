@@ -1,0 +1,205 @@
+//! Questions about a store, by DataFusion: SQL over its files, in parallel, within a bound of memory beyond which sorting and
+//! grouping go on in temporary files.
+//!
+//! A file that cannot be read ends DataFusion's query. So where one fails for that, and nothing has been said yet, the files
+//! are looked at one by one, those that are damaged are left out and named, and the question is asked again.
+
+mod functions;
+mod mistake;
+mod questions;
+mod show;
+mod table;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::lit_timestamp_nano;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, col};
+use futures::StreamExt;
+
+pub use questions::{Peer, Question};
+pub use show::Form;
+use show::Shown;
+use table::Files;
+
+use crate::place::{self, Stored};
+use crate::writer;
+use crate::{Error, Result};
+
+/// Rows that are held back in case a file turns out to be damaged.
+const HELD: usize = 20_000;
+/// How often a question is asked anew.
+const ATTEMPTS: usize = 4;
+/// Stack of the threads that plan and answer: SQL can be nested.
+const STACK: usize = 16 << 20;
+
+/// How questions are answered.
+#[derive(Clone, Debug)]
+pub struct AskSettings {
+    /// The store's folder.
+    pub folder: PathBuf,
+    /// Memory in MiB.
+    pub memory_mib: usize,
+    /// Flows that have ended at this time or later, in nanoseconds since 1970.
+    pub from_ns: Option<i64>,
+    /// Flows that have ended before this time.
+    pub to_ns: Option<i64>,
+}
+
+/// Answers questions about a store.
+#[derive(Debug)]
+pub struct Asker {
+    settings: AskSettings,
+    /// Files that cannot be read, and why.
+    damaged: BTreeMap<PathBuf, String>,
+}
+
+/// Where answers go.
+pub type Sink<'a> =
+    dyn FnMut(&[u8]) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
+
+/// Why an attempt has ended.
+enum Failed {
+    /// For good.
+    Finally(Error),
+    /// Perhaps for a file.
+    Perhaps(String),
+}
+
+impl Asker {
+    /// For this store.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`].
+    pub fn open(settings: AskSettings) -> Result<Asker> {
+        let table = writer::table(&settings.folder);
+        let failed = |error: std::io::Error| Error::NoStore {
+            path: settings.folder.clone(),
+            reason: format!("{}: {error}", table.display()),
+        };
+        std::fs::read_dir(&table).map_err(failed)?;
+        Ok(Asker { settings, damaged: BTreeMap::new() })
+    }
+
+    /// Files that have been left out since they cannot be read, and why.
+    pub fn damaged(&self) -> impl Iterator<Item = (&Path, &str)> {
+        self.damaged.iter().map(|(path, why)| (path.as_path(), why.as_str()))
+    }
+
+    /// Answers SQL. `named` is called for every file that is left out.
+    ///
+    /// # Errors
+    /// [`Error::Sql`], [`Error::Memory`], [`Error::Cut`] where something fails after the answer has begun, [`Error::Output`]
+    /// with what `sink` says, [`Error::Engine`].
+    pub fn ask(
+        &mut self,
+        sql: &str,
+        form: Form,
+        sink: &mut Sink<'_>,
+        named: &mut dyn FnMut(&Path, &str),
+    ) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).build();
+        let runtime = runtime.map_err(|error| Error::Engine(error.to_string()))?;
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            let files = self.files()?;
+            let mut shown = Shown::new(form, &mut *sink);
+            // The decoder may stumble over a file that somebody has damaged with care.
+            let attempt = catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(attempt(sql, &self.settings, &files, &mut shown))
+            }));
+            let why = match attempt {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(Failed::Finally(error))) => return Err(error),
+                Ok(Err(Failed::Perhaps(why))) => why,
+                Err(_) => "a file's decoder panicked".to_owned(),
+            };
+            let begun = shown.begun();
+            let found = table::damaged(&files);
+            // What has gone meanwhile is not listed any more the next time.
+            let gone = files.iter().any(|file| !file.path.exists());
+            if found.is_empty() && !gone {
+                return Err(Error::Engine(why));
+            }
+            for (path, why) in found {
+                named(&path, &why);
+                self.damaged.insert(path, why);
+            }
+            if begun {
+                let reason = format!("{why}; ask again, and what cannot be read is left out");
+                return Err(Error::Cut { reason });
+            }
+            last = why;
+        }
+        Err(Error::Engine(format!("files of the store change all the time: {last}")))
+    }
+
+    /// The files that there are now, of the time that was asked for.
+    fn files(&self) -> Result<Vec<Stored>> {
+        let table = writer::table(&self.settings.folder);
+        let listing = place::list(&table).map_err(|error| Error::Engine(error.to_string()))?;
+        let hour = |ns: i64| ns.div_euclid(place::HOUR_NS as i64);
+        let (from, to) =
+            (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
+        let wanted = |file: &Stored| {
+            from.is_none_or(|from| file.hour >= from)
+                && to.is_none_or(|to| file.hour <= to)
+                && !self.damaged.contains_key(&file.path)
+        };
+        Ok(listing.files.into_iter().filter(wanted).collect())
+    }
+}
+
+/// A session in which `flows` is what was asked for.
+fn session(settings: &AskSettings, files: &[Stored]) -> datafusion::error::Result<SessionContext> {
+    let mut config = SessionConfig::new().with_information_schema(true);
+    config.options_mut().sql_parser.collect_spans = true;
+    let pool = Arc::new(FairSpillPool::new(settings.memory_mib << 20));
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+    let session = SessionContext::new_with_config_rt(config, runtime);
+    functions::register(&session);
+    let mut flows = session.read_table(Arc::new(Files::new(files)?))?;
+    if let Some(from) = settings.from_ns {
+        flows = flows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
+    }
+    if let Some(to) = settings.to_ns {
+        flows = flows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
+    }
+    session.register_table("flows", flows.into_view())?;
+    Ok(session)
+}
+
+/// Asks once.
+async fn attempt(
+    sql: &str,
+    settings: &AskSettings,
+    files: &[Stored],
+    shown: &mut Shown<'_>,
+) -> std::result::Result<(), Failed> {
+    let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);
+    let session = session(settings, files).map_err(failed)?;
+    // Questions, no orders: nothing is made, changed or written.
+    let allowed = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let answer = session.sql_with_options(sql, allowed).await.map_err(failed)?;
+    let schema: SchemaRef = Arc::new(answer.schema().as_arrow().clone());
+    let mut rows = answer.execute_stream().await.map_err(failed)?;
+    let mut held: Vec<RecordBatch> = Vec::new();
+    let mut count = 0;
+    while let Some(batch) = rows.next().await {
+        let batch = batch.map_err(failed)?;
+        count += batch.num_rows();
+        held.push(batch);
+        if count >= HELD || shown.begun() {
+            shown.rows(&schema, &held).map_err(Failed::Finally)?;
+            held.clear();
+        }
+    }
+    shown.rows(&schema, &held).and_then(|()| shown.end(&schema)).map_err(Failed::Finally)
+}

@@ -1,0 +1,155 @@
+//! Answers as people and programs read them.
+
+use std::borrow::Cow;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use super::Sink;
+use crate::{Error, Result};
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Columns under a header, for people: bytes that a terminal would act on are escaped.
+    Table,
+    /// A JSON object a line; what is NULL is left out.
+    Json,
+    /// CSV (RFC 4180, with newlines alone) under a header; what is NULL is empty.
+    Csv,
+}
+
+/// Rows by whose cells the columns' widths are chosen; of later rows some may stand out.
+const MEASURED: usize = 20_000;
+
+/// An answer on its way out.
+pub(super) struct Shown<'a> {
+    form: Form,
+    sink: &'a mut Sink<'a>,
+    /// Widths of a table's columns, once its header is out.
+    widths: Option<Vec<usize>>,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn new(form: Form, sink: &'a mut Sink<'_>) -> Shown<'a> {
+        // The sink lives longer than this.
+        Shown { form, sink, widths: None }
+    }
+
+    /// Whether anything is out.
+    pub(super) fn begun(&self) -> bool {
+        self.widths.is_some()
+    }
+
+    /// Shows rows.
+    pub(super) fn rows(&mut self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<()> {
+        let engine = |error: ArrowError| Error::Engine(error.to_string());
+        let mut text = Vec::new();
+        match self.form {
+            Form::Json => {
+                self.widths.get_or_insert_default();
+                let mut writer = LineDelimitedWriter::new(&mut text);
+                writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(engine)?;
+                writer.finish().map_err(engine)?;
+            }
+            Form::Csv => {
+                let rows = cells(batches, true).map_err(engine)?;
+                let head = schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+                let head = self.widths.is_none().then_some(head);
+                self.widths.get_or_insert_default();
+                for row in head.into_iter().chain(rows) {
+                    let cells: Vec<Cow<'_, str>> = row.iter().map(|cell| quoted(cell)).collect();
+                    text.extend_from_slice(cells.join(",").as_bytes());
+                    text.push(b'\n');
+                }
+            }
+            Form::Table => self.table(schema, batches, &mut text).map_err(engine)?,
+        }
+        (self.sink)(&text).map_err(Error::Output)
+    }
+
+    fn table(
+        &mut self,
+        schema: &SchemaRef,
+        batches: &[RecordBatch],
+        text: &mut Vec<u8>,
+    ) -> std::result::Result<(), ArrowError> {
+        let mut rows = cells(batches, false)?;
+        if self.widths.is_none() {
+            rows.insert(
+                0,
+                schema.fields().iter().map(|field| printable(field.name()).into_owned()).collect(),
+            );
+            let width = |column: usize| {
+                let cells = rows.iter().take(MEASURED).map(|row| row[column].chars().count());
+                cells.max().unwrap_or_default()
+            };
+            self.widths = Some((0..schema.fields().len()).map(width).collect());
+        }
+        let widths = self.widths.as_deref().unwrap_or_default();
+        for row in rows {
+            let mut line = String::new();
+            for ((cell, width), field) in row.iter().zip(widths).zip(schema.fields()) {
+                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let (left, right) =
+                    if field.data_type().is_numeric() { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                line.extend([left, cell.as_str(), right, "  "]);
+            }
+            text.extend_from_slice(line.trim_end().as_bytes());
+            text.push(b'\n');
+        }
+        Ok(())
+    }
+
+    /// The answer is over; one without rows has a header.
+    pub(super) fn end(&mut self, schema: &SchemaRef) -> Result<()> {
+        if self.begun() { Ok(()) } else { self.rows(schema, &[]) }
+    }
+}
+
+/// Rows as text. `plain`: for programs, so nothing is escaped but what a spreadsheet would run.
+fn cells(batches: &[RecordBatch], plain: bool) -> std::result::Result<Vec<Vec<String>>, ArrowError> {
+    let options = FormatOptions::default()
+        .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+        .with_null(if plain { "" } else { "-" });
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns = batch.columns().iter();
+        let columns = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let is_text = |column: usize| {
+            matches!(
+                batch.column(column).data_type(),
+                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            )
+        };
+        for row in 0..batch.num_rows() {
+            let mut line = Vec::with_capacity(columns.len());
+            for (at, column) in columns.iter().enumerate() {
+                let cell = column.value(row).try_to_string()?;
+                line.push(match (plain, is_text(at)) {
+                    (false, _) => printable(&cell).into_owned(),
+                    (true, true) if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) => format!("'{cell}"),
+                    (true, _) => cell,
+                });
+            }
+            rows.push(line);
+        }
+    }
+    Ok(rows)
+}
+
+/// Without bytes that a terminal would act on.
+fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) { Cow::Owned(text.escape_debug().to_string()) } else { text.into() }
+}
+
+fn quoted(cell: &str) -> Cow<'_, str> {
+    match cell.contains([',', '"', '\n', '\r']) {
+        true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
+        false => cell.into(),
+    }
+}

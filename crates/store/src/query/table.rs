@@ -1,0 +1,158 @@
+//! The table of flows as DataFusion has it: which files, and what their folders say.
+
+use std::fs::File;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::ScalarValue;
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::object_store::ObjectMeta;
+use datafusion::object_store::path::Path as StorePath;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::columns;
+use crate::place::Stored;
+
+/// Files of flows.
+#[derive(Debug)]
+pub(super) struct Files {
+    schema: TableSchema,
+    files: Vec<PartitionedFile>,
+}
+
+impl Files {
+    pub(super) fn new(files: &[Stored]) -> Result<Files> {
+        // Text is looked at where it lies.
+        let viewed = columns::schema()
+            .fields()
+            .iter()
+            .map(|field| match field.data_type() {
+                DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+                _ => Arc::clone(field),
+            })
+            .collect::<Vec<FieldRef>>();
+        let folders =
+            [Field::new("date", DataType::Date32, false), Field::new("hour", DataType::Int32, false)];
+        let folders = folders.into_iter().map(Arc::new).collect();
+        let schema = TableSchema::new(Arc::new(Schema::new(viewed)), folders);
+        let files = files.iter().map(partitioned).collect::<Result<Vec<_>>>()?;
+        Ok(Files { schema, files })
+    }
+}
+
+fn partitioned(file: &Stored) -> Result<PartitionedFile> {
+    let absolute = std::path::absolute(&file.path)?;
+    let location = StorePath::from_absolute_path(&absolute)
+        .map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let last_modified = chrono::DateTime::default();
+    let meta = ObjectMeta { location, last_modified, size: file.size, e_tag: None, version: None };
+    let (day, hour) = (file.hour.div_euclid(24), file.hour.rem_euclid(24));
+    let values = vec![ScalarValue::Date32(Some(day as i32)), ScalarValue::Int32(Some(hour as i32))];
+    Ok(PartitionedFile::new_from_meta(meta).with_partition_values(values))
+}
+
+#[async_trait]
+impl TableProvider for Files {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.schema.table_schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let source = ParquetSource::new(self.schema.clone());
+        // Threads get files of about the same bytes; DataFusion divides those that are large.
+        let threads = state.config().target_partitions().max(1);
+        let mut groups: Vec<(u64, Vec<PartitionedFile>)> = vec![(0, Vec::new()); threads];
+        for file in &self.files {
+            if let Some((bytes, group)) = groups.iter_mut().min_by_key(|(bytes, _)| *bytes) {
+                *bytes += file.object_meta.size;
+                group.push(file.clone());
+            }
+        }
+        let groups = groups.into_iter().filter(|(_, group)| !group.is_empty());
+        let groups = groups.map(|(_, group)| FileGroup::new(group)).collect();
+        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
+            .with_file_groups(groups)
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        // Files and groups of rows are left out by them; rows are looked at again.
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+}
+
+/// Which of these cannot be read to their ends, and why; those that have gone are not among them.
+pub(super) fn damaged(files: &[Stored]) -> Vec<(PathBuf, String)> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            // Relaxed: the counter hands out places and orders nothing; the lock and the scope's end do.
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let read = catch_unwind(|| read(&file.path));
+                    let why = match read {
+                        Ok(Ok(())) => continue,
+                        Ok(Err(why)) => why,
+                        Err(_) => "its decoder panicked".into(),
+                    };
+                    if file.path.exists() {
+                        found.lock().unwrap_or_else(PoisonError::into_inner).push((file.path.clone(), why));
+                    }
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort();
+    found
+}
+
+/// Reads all of a file, and looks whether its columns are those of flows.
+fn read(path: &Path) -> std::result::Result<(), String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
+    for field in columns::schema().fields() {
+        if let Ok(found) = reader.schema().field_with_name(field.name())
+            && found.data_type() != field.data_type()
+        {
+            return Err(format!(
+                "its column {} is {}, not {}",
+                field.name(),
+                found.data_type(),
+                field.data_type()
+            ));
+        }
+    }
+    for batch in reader.build().map_err(|error| error.to_string())? {
+        batch.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
