@@ -5,6 +5,7 @@ mod devices;
 mod extcap;
 mod flows;
 mod groups;
+mod http;
 mod man;
 mod out;
 mod packets;
@@ -34,6 +35,7 @@ enum Command {
     Count(Box<count::Args>),
     Flows(Box<flows::Args>),
     Groups(groups::Args),
+    Http(Box<http::Args>),
     Packets(Box<packets::Args>),
     Record(Box<record::Args>),
     #[command(hide = true)]
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::run(&args),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
+        Command::Http(args) => http::run(&args),
         Command::Packets(args) => packets::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
@@ -146,6 +149,7 @@ mod tests {
             count::HELP,
             flows::HELP,
             groups::HELP,
+            http::HELP,
             packets::HELP,
             record::HELP,
             rules::HELP,
