@@ -100,6 +100,8 @@ impl Connection {
                 if place < other.next + AWAY_MOST {
                     other.acked = other.acked.max(place);
                 }
+            } else {
+                self.streams[dir].hears(ack);
             }
         }
         let at = self.streams[dir].place(seq);
@@ -276,7 +278,8 @@ impl Connection {
     /// Whether something waits that nobody may ever bring.
     pub fn waits(&self) -> bool {
         let held = self.streams.iter().any(|stream| !stream.is_empty());
-        let alone = self.streams.iter().any(|stream| !stream.seen);
+        let alone = self.streams.iter().any(|stream| stream.heard_more)
+            && self.streams.iter().any(|stream| !stream.seen);
         !self.over
             && (held
                 || self.reset
@@ -288,7 +291,11 @@ impl Connection {
     pub fn look(&mut self, now_ns: u64, extra: &[Box<str>]) {
         let late =
             |stream: &Stream, ns: u64| !stream.is_empty() && now_ns.saturating_sub(stream.since_ns) >= ns;
-        if self.streams.iter().any(|stream| !stream.seen) && !self.exchanges.one_way {
+        let alone = self.streams.iter().any(|stream| !stream.seen);
+        if alone
+            && !self.exchanges.one_way
+            && self.streams.iter().any(|stream| stream.heard_more || late(stream, SOON_NS))
+        {
             self.exchanges.one_way = true;
             self.exchanges.give_up(true, true);
             self.run(extra);

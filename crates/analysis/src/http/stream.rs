@@ -46,6 +46,10 @@ pub struct Stream {
     pub since_ns: u64,
     /// Bytes that are here twice were not the same.
     pub conflict: bool,
+    /// What it has acknowledged first of a direction that has not shown itself.
+    heard: Option<u32>,
+    /// It has acknowledged more of it since: the other direction goes another way.
+    pub heard_more: bool,
 }
 
 impl Stream {
@@ -68,6 +72,12 @@ impl Stream {
     pub fn advance(&mut self, to: u64) {
         self.next_seq = self.next_seq.wrapping_add((to - self.next) as u32);
         self.next = to;
+    }
+
+    /// It acknowledges something of a direction that has not shown itself.
+    pub fn hears(&mut self, ack: u32) {
+        let first = *self.heard.get_or_insert(ack);
+        self.heard_more |= (ack.wrapping_sub(first) as i32) > 0;
     }
 
     /// Memory of what is held, in bytes.

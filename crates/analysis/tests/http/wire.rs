@@ -69,13 +69,6 @@ impl Talk {
         Talk { packets: Vec::new(), next, ts_ns: 1_700_000_000_000_000_000, port: 40_000, mss: 1460 }
     }
 
-    /// The same from another port.
-    pub fn port(mut self, port: u16) -> Talk {
-        self.port = port;
-        self.packets.iter_mut().for_each(|packet| packet.port = port);
-        self
-    }
-
     /// So much time passes.
     pub fn wait(&mut self, ms: u64) -> &mut Talk {
         self.ts_ns += ms * 1_000_000;
