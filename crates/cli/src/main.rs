@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::run(&args),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
-        Command::Http(args) => http::run(&args),
+        Command::Http(args) => http::run(*args),
         Command::Packets(args) => packets::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),

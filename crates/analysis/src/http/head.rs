@@ -186,11 +186,25 @@ fn each_field(lines: &[u8], mut each: impl FnMut(&str, &[u8])) -> bool {
         let whole = [line, b"\r\n"].concat();
         match httparse::parse_headers(&whole, &mut one) {
             Ok(Status::Complete((_, headers))) => give(headers),
-            _ => good = false,
+            // A value with bytes in it that no value has: it was sent, and is logged. What its name means counts no less.
+            _ => {
+                good = false;
+                let colon = line.iter().position(|byte| *byte == b':');
+                let name = colon.and_then(|at| std::str::from_utf8(&line[..at]).ok());
+                if let (Some(name), Some(at)) = (name.filter(|name| is_name(name)), colon) {
+                    give(&[Header { name, value: line[at + 1..].trim_ascii() }]);
+                }
+            }
         }
     }
     // No empty line: it was cut.
     good
+}
+
+/// Whether it is the name of a field (RFC 9110, 5.1).
+fn is_name(name: &str) -> bool {
+    let sign = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(sign)
 }
 
 /// Puts blanks in place of line ends behind which a line goes on (RFC 9112, 5.2). Whether there were any.

@@ -340,8 +340,8 @@ impl Parser {
                 (First::Request, None | Some(Role::Client))
                 | (First::Response, None | Some(Role::Server)) => true,
                 (First::Short, _) => continue,
-                // Behind a request comes another one, whatever its method.
-                (_, Some(Role::Client)) if *sync && is_token(begun) => {
+                // Where nothing else can be, a method may be any word: the line tells.
+                (_, None | Some(Role::Client)) if *sync && is_token(begun) => {
                     if *count < 8 && !begun.contains(&b' ') {
                         continue;
                     }

@@ -151,7 +151,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
     if args.analysis == AnalysisArg::Kernel {
         return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
     }
@@ -178,8 +178,10 @@ pub fn run(args: &Args) -> Result<()> {
     let options = OutputOptions { overwrite: args.overwrite };
     let logs = Logs::open(&logs, options, owner, extra.clone())?;
     let expression = args.source.expression()?;
+    // Else a worker that is behind would read all of one direction first, and give up what waits for the other.
+    args.source.in_order = true;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    log(args, capture, logs, extra)
+    log(&args, capture, logs, extra)
 }
 
 /// Names of fields, as they are looked for.
