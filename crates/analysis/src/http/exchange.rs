@@ -226,6 +226,7 @@ impl Exchanges {
         exchange.response = Slot::Never;
         self.skipped += 1;
         if let Slot::Done(message) = &mut exchange.request {
+            self.memory = self.memory.saturating_sub(message.memory());
             message.marks.set(Mark::Evicted);
         }
         true
@@ -245,7 +246,10 @@ impl Exchanges {
         let (request, response) = (request.take(), response.take());
         let mut marks = Marks::default();
         for message in [&request, &response].into_iter().flatten() {
-            self.memory = self.memory.saturating_sub(message.memory());
+            // That of one that had to go was given back then.
+            if !message.marks.has(Mark::Evicted) {
+                self.memory = self.memory.saturating_sub(message.memory());
+            }
             marks = marks.and(message.marks);
         }
         if request.is_none() {

@@ -62,6 +62,8 @@ struct Entry {
     generation: u32,
     free: bool,
     counted: bool,
+    /// Bytes that were sent twice were not the same, since the last transaction.
+    conflict: bool,
 }
 
 /// The connections of one worker.
@@ -301,6 +303,7 @@ impl HttpTable {
             generation: 0,
             free: false,
             counted: false,
+            conflict: false,
         };
         let at = match self.free.pop() {
             Some(at) => {
@@ -364,6 +367,7 @@ impl HttpTable {
         self.totals.settle(connection);
         let conflict = connection.take_conflict();
         self.totals.conflicts += u64::from(conflict);
+        entry.conflict |= conflict;
         while let Some(finished) = connection.exchanges.pop() {
             entry.number += 1;
             let mut marks = finished.marks;
@@ -376,7 +380,7 @@ impl HttpTable {
                     marks.set(Mark::Reset);
                 }
             }
-            if conflict {
+            if std::mem::take(&mut entry.conflict) {
                 marks.set(Mark::Conflict);
             }
             let client = connection.exchanges.client.unwrap_or(0);

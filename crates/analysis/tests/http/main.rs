@@ -3,4 +3,5 @@
 mod any_order;
 mod cases;
 mod corpus;
+mod hostile;
 mod wire;
