@@ -261,7 +261,8 @@ fn logs_are_those_of_the_servers() {
     reads_all(&at, column(&last, "transactions"));
 }
 
-/// goaccess reads every line of every format.
+/// goaccess reads every line of every format, but where the method has a place of its own those of a method that it does not
+/// know.
 fn reads_all(at: &impl Fn(&str) -> std::path::PathBuf, transactions: u64) {
     if !is_there(&["goaccess"]) {
         return;
@@ -295,8 +296,14 @@ fn reads_all(at: &impl Fn(&str) -> std::path::PathBuf, transactions: u64) {
         assert!(output.status.success(), "{name}: {output:?}\n{invalid}");
         let report: Value = serde_json::from_str(&String::from_utf8_lossy(&fs::read(&out).unwrap())).unwrap();
         let general = &report["general"];
-        assert_eq!(column(general, "failed_requests"), 0, "{name}: {invalid}");
-        assert_eq!(column(general, "valid_requests"), transactions, "{name}: {general}");
+        let unknown = if format.contains("%m") || name == "w3c" { 2 } else { 0 };
+        assert_eq!(
+            invalid.lines().filter(|line| line.contains("FOO")).count() as u64,
+            unknown,
+            "{name}: {invalid}"
+        );
+        assert_eq!(column(general, "failed_requests"), unknown, "{name}: {invalid}");
+        assert_eq!(column(general, "valid_requests"), transactions - unknown, "{name}: {general}");
         println!("goaccess, {name}: {transactions} lines");
     }
 }
