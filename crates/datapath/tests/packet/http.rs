@@ -59,7 +59,9 @@ fn methods_and_status_lines_are_known_and_their_beginnings_too_short() {
     assert_eq!(first(b"HTTP/1.1 200 OK"), First::Response);
     assert_eq!(first(b"HTTP/1."), First::Response);
     assert_eq!(first(b"HTTP/1"), First::Short);
-    for nothing in ["HTTP/2.0 200", "get / HTTP/1.1", "\x16\x03\x01", "GETS / H", "PRI * HTTP/2.0", "\0\0\0\0\0\0\0\0"] {
+    for nothing in
+        ["HTTP/2.0 200", "get / HTTP/1.1", "\x16\x03\x01", "GETS / H", "PRI * HTTP/2.0", "\0\0\0\0\0\0\0\0"]
+    {
         assert_eq!(first(nothing.as_bytes()), First::Nothing, "{nothing}");
     }
     assert_eq!(first(b""), First::Short);
@@ -97,11 +99,25 @@ fn chosen(packets: &[&[u8]]) -> (Vec<bool>, HttpHalf) {
 
 #[test]
 fn packets_with_heads_are_chosen_and_bodies_are_counted() {
-    let (up, half) = chosen(&[b"HTTP/1.1 200 OK\r\nA: b\r\n", b"C: d\r\n", b"\r\nbody", b"more body", b"HTTP/1.1 404 N\r\n\r\n"]);
+    let (up, half) = chosen(&[
+        b"HTTP/1.1 200 OK\r\nA: b\r\n",
+        b"C: d\r\n",
+        b"\r\nbody",
+        b"more body",
+        b"HTTP/1.1 404 N\r\n\r\n",
+    ]);
     assert_eq!(up, [true, true, true, false, true]);
     assert_eq!((half.heads, half.body), (2, 9));
     // Letter by letter, and one head behind the other.
-    let (up, half) = chosen(&[b"G", b"E", b"T", b" ", b"/ HTTP/1.1\r\n\r\nGET /2 HTTP", b"/1.1\r\n\r\n", b"\x16\x03\x01\x02\x03\x04\x05\x06"]);
+    let (up, half) = chosen(&[
+        b"G",
+        b"E",
+        b"T",
+        b" ",
+        b"/ HTTP/1.1\r\n\r\nGET /2 HTTP",
+        b"/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x03\x04\x05\x06",
+    ]);
     assert_eq!(up, [true, true, true, true, true, true, false]);
     assert_eq!((half.heads, half.body), (2, 8));
     // What begins like one and is none.
