@@ -32,6 +32,8 @@ macro_rules! fuzz_target {
 mod capture_file;
 #[path = "../../fuzz/targets/filter.rs"]
 mod filter;
+#[path = "../../fuzz/targets/http.rs"]
+mod http;
 #[path = "../../fuzz/targets/packet.rs"]
 mod packet;
 #[path = "../../fuzz/targets/rules.rs"]
@@ -44,9 +46,10 @@ mod selector;
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 7] = [
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
+    ("http", http::one_input, 1),
     ("packet", packet::one_input, 1),
     ("rules", rules::one_input, 6),
     ("second_opinion", second_opinion::one_input, 1),

@@ -5,6 +5,7 @@ mod devices;
 mod extcap;
 mod flows;
 mod groups;
+mod http;
 mod man;
 mod out;
 mod packets;
@@ -35,6 +36,7 @@ enum Command {
     Count(Box<count::Args>),
     Flows(Box<flows::Args>),
     Groups(groups::Args),
+    Http(Box<http::Args>),
     Packets(Box<packets::Args>),
     Query(Box<query::Args>),
     Record(Box<record::Args>),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::run(&args),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
+        Command::Http(args) => http::run(*args),
         Command::Packets(args) => packets::run(&args),
         Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(&args),
@@ -150,6 +153,7 @@ mod tests {
             count::HELP,
             flows::HELP,
             groups::HELP,
+            http::HELP,
             packets::HELP,
             query::HELP,
             record::HELP,

@@ -9,6 +9,7 @@ use wirelane::{BalanceReport, Capture, ExitLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
 use crate::flows::FlowsReport;
+use crate::http::HttpReport;
 use crate::out;
 use crate::session::Reporter;
 use crate::table::{Table, amount, counted, printable, rate};
@@ -43,6 +44,8 @@ struct Object<'a> {
     /// What the packets came to, and what became of that.
     #[serde(flatten)]
     flows: Option<&'a FlowsReport>,
+    #[serde(flatten)]
+    http: Option<&'a HttpReport>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -90,6 +93,7 @@ pub struct Report {
     recorded_before: Option<Recorded>,
     rules: Option<RuleStats>,
     flows: Option<FlowsReport>,
+    http: Option<HttpReport>,
 }
 
 impl Report {
@@ -105,6 +109,7 @@ impl Report {
             recorded_before: None,
             rules: None,
             flows: None,
+            http: None,
         }
     }
 
@@ -116,6 +121,11 @@ impl Report {
     /// What the packets came to in the end, to be shown with the last ledger.
     pub fn flows(&mut self, flows: FlowsReport) {
         self.flows = Some(flows);
+    }
+
+    /// The same of HTTP.
+    pub fn http(&mut self, http: HttpReport) {
+        self.http = Some(http);
     }
 
     /// What the recording has come to by now, to be shown with the next ledger.
@@ -131,8 +141,9 @@ impl Report {
             let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
             let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
             let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
+            let http = self.http.as_ref().map(HttpReport::text).unwrap_or_default();
             let ledger = ledger_text(ledger, elapsed, self.engine);
-            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows))
+            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http))
         }
     }
 
@@ -177,6 +188,7 @@ impl Report {
             recorded,
             rule_stats,
             flows: self.flows.as_ref().filter(|_| r#final),
+            http: self.http.as_ref().filter(|_| r#final),
             file_bytes_per_s,
         })
     }

@@ -129,6 +129,10 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub rights: RightsArgs,
 
+    /// Whether both directions of a conversation have to come in their order, over all RX queues.
+    #[arg(skip)]
+    pub in_order: bool,
+
     /// Read the filter expression from a file; '-' is standard input
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
     pub filter_file: Option<PathBuf>,
@@ -387,6 +391,7 @@ impl SourceArgs {
             .filter(expression)
             .take(self.take)
             .immediate(self.immediate)
+            .in_order(self.in_order)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
             .hook(match self.hook {

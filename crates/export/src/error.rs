@@ -158,6 +158,14 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A log that cannot be written, or makes no sense.
+    #[error("--log {target}: {reason}")]
+    Log {
+        /// As it was given.
+        target: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
     /// More bytes than a packet can have.
     #[error("a packet of {len} bytes is longer than a capture file can hold")]
     PacketTooLong {

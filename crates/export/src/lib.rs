@@ -5,19 +5,23 @@
 //! * [`Recording`]: the files of a capture: rotated, kept within bounds, compressed, finished atomically, each
 //!   worker's by a thread of its own, with an account of what was written and what was not.
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
+//! * [`http`]: HTTP transactions in the formats of servers' logs.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
 //! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each:
 //! what they write to should be buffered, as [`Output`] is.
 
+mod calendar;
 pub mod error;
 pub mod flows;
+pub mod http;
 pub mod output;
 pub mod pcap;
 pub mod pcapng;
 pub mod recorder;
 
+pub use calendar::clock;
 pub use error::{Error, Result};
 pub use output::{Output, OutputOptions};
 pub use pcap::PcapWriter;

@@ -27,7 +27,7 @@ mod application;
 mod busiest;
 mod cache;
 mod community_id;
-mod lists;
+pub(crate) mod lists;
 mod reader;
 mod record;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use wirelane_analysis::flows::FlowRecord;
+use wirelane_export::clock;
 use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
@@ -195,10 +196,4 @@ fn end(address: IpAddr, port: u16) -> String {
         (IpAddr::V4(address), port) => format!("{address}:{port}"),
         (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
     }
-}
-
-/// The time of day, in UTC.
-fn clock(ns: u64) -> String {
-    let (seconds, ms) = (ns / 1_000_000_000 % 86_400, ns / 1_000_000 % 1000);
-    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

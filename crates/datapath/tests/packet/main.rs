@@ -13,6 +13,7 @@ mod flow_layout;
 mod ground_truth;
 mod guarded;
 mod hash;
+mod http;
 mod layout;
 mod opinion;
 mod probe;

@@ -14,6 +14,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::calendar::calendar;
+
 /// Digits of the number: a file a second lasts three years.
 const DIGITS: usize = 8;
 /// The last number that there is.
@@ -147,18 +149,9 @@ pub(crate) fn part(name: &OsStr, attempt: u32) -> OsString {
 /// Seconds since 1970 as `20260301T120000Z`. Years after 9999 stay at its end, so that names keep their length.
 fn stamp(seconds: u64) -> String {
     let seconds = seconds.min(253_402_300_799);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // The civil calendar in eras of 400 years that begin in March, so that the leap day is a year's last.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    let time = calendar(seconds);
+    let (date, of_day) = ((time.year, time.month, time.day), (time.hour, time.minute, time.second));
+    format!("{:04}{:02}{:02}T{:02}{:02}{:02}Z", date.0, date.1, date.2, of_day.0, of_day.1, of_day.2)
 }
 
 #[cfg(test)]

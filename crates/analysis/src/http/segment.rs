@@ -1,0 +1,54 @@
+//! From a packet to a segment of TCP.
+
+use wirelane::{Ip, Record, ip_flags, l3};
+
+/// TCP's flags.
+pub const FIN: u8 = 0x01;
+/// See [`FIN`].
+pub const SYN: u8 = 0x02;
+/// See [`FIN`].
+pub const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+
+const NO_OFFSET: u16 = 0xffff;
+
+/// A segment of TCP.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// Its sequence number.
+    pub seq: u32,
+    /// What its sender had of the other direction.
+    pub ack: Option<u32>,
+    /// TCP's flags.
+    pub flags: u8,
+    /// Bytes of its payload.
+    pub len: u32,
+    /// Of these, the first that were captured: all, or fewer.
+    pub data: &'a [u8],
+    /// Its time in UTC nanoseconds.
+    pub ts_ns: u64,
+}
+
+impl<'a> Segment<'a> {
+    /// Of a record with these chosen headers; `None`: it is none of TCP, or none that is whole.
+    pub fn of(record: &Record<'a>, ip: &Ip, ts_ns: u64) -> Option<Segment<'a>> {
+        let tcp = ip.l3 != l3::NONE && ip.proto == 6 && ip.flags & ip_flags::TCP != 0;
+        // A fragment has a part of a segment, and does not say where the segment ends.
+        if !tcp || ip.flags & ip_flags::FRAGMENT != 0 || ip.payload_off == NO_OFFSET {
+            return None;
+        }
+        let from = usize::from(ip.payload_off);
+        let wire = record.wire_len() as usize;
+        // Padding behind the datagram is no payload. A jumbogram says no length.
+        let stated = match ip.l3_len {
+            0 => wire,
+            len => usize::from(ip.l3_off) + len as usize,
+        };
+        let len = stated.saturating_sub(from);
+        let data = record.data().get(from..).unwrap_or_default();
+        let data = &data[..data.len().min(len)];
+        let len = u32::try_from(len).ok()?;
+        let ack = (ip.tcp_flags & ACK != 0).then_some(ip.tcp_ack);
+        Some(Segment { seq: ip.tcp_seq, ack, flags: ip.tcp_flags, len, data, ts_ns })
+    }
+}

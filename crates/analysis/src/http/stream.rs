@@ -1,0 +1,237 @@
+//! One direction of a TCP connection: what comes in order, what is held until it does.
+
+use std::collections::BTreeMap;
+
+/// Where a direction begins: bytes before what was seen first have places, too.
+const BEGIN: u64 = 1 << 40;
+/// What a piece that is held takes beside its bytes.
+const PIECE: usize = 128;
+
+/// What is held of a packet.
+#[derive(Debug)]
+pub struct Piece {
+    /// Bytes of the stream.
+    pub len: u32,
+    /// These, as far as they were captured and are needed.
+    pub data: Box<[u8]>,
+    /// They were captured, though `data` may not have them.
+    pub captured: bool,
+    /// Its time.
+    pub ts_ns: u64,
+    /// Its acknowledgement.
+    pub ack: Option<u32>,
+    /// The packet's number, in the order of arrival.
+    pub order: u64,
+    /// Whether it begins where its packet does.
+    pub begins: bool,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// Whether there has been any packet of it.
+    pub seen: bool,
+    /// The place behind all that has been taken out.
+    pub next: u64,
+    next_seq: u32,
+    held: BTreeMap<u64, Piece>,
+    bytes: usize,
+    /// The place of its end.
+    pub fin: Option<u64>,
+    /// Whether all up to its end has been taken out.
+    pub ended: bool,
+    /// The furthest place that the receiver has acknowledged.
+    pub acked: u64,
+    /// Since when nothing could be taken out, although something is held.
+    pub since_ns: u64,
+    /// Bytes that are here twice were not the same.
+    pub conflict: bool,
+    /// What it has acknowledged first of a direction that has not shown itself.
+    heard: Option<u32>,
+    /// It has acknowledged more of it since: the other direction goes another way.
+    pub heard_more: bool,
+}
+
+impl Stream {
+    /// Begins with this sequence number.
+    pub fn begin(&mut self, seq: u32) {
+        *self = Stream { seen: true, next: BEGIN, next_seq: seq, acked: BEGIN, ..Stream::default() };
+    }
+
+    /// The place of its first byte.
+    pub fn first_place(&self) -> u64 {
+        BEGIN
+    }
+
+    /// The place of a sequence number, which is less than 2 GiB away.
+    pub fn place(&self, seq: u32) -> u64 {
+        self.next.saturating_add_signed(i64::from(seq.wrapping_sub(self.next_seq) as i32))
+    }
+
+    /// Takes it on to this place.
+    pub fn advance(&mut self, to: u64) {
+        self.next_seq = self.next_seq.wrapping_add((to - self.next) as u32);
+        self.next = to;
+    }
+
+    /// It acknowledges something of a direction that has not shown itself.
+    pub fn hears(&mut self, ack: u32) {
+        let first = *self.heard.get_or_insert(ack);
+        self.heard_more |= (ack.wrapping_sub(first) as i32) > 0;
+    }
+
+    /// Memory of what is held, in bytes.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The first piece that is held, with its place.
+    pub fn first(&self) -> Option<(u64, &Piece)> {
+        self.held.first_key_value().map(|(at, piece)| (*at, piece))
+    }
+
+    /// Takes the first piece out, without what is there already.
+    pub fn take(&mut self) -> Option<(u64, Piece)> {
+        let (at, mut piece) = self.held.pop_first()?;
+        self.bytes -= piece.data.len() + PIECE;
+        let old = self.next.saturating_sub(at).min(piece.len.into());
+        if old > 0 {
+            cut_front(&mut piece, old as u32);
+        }
+        Some((at + old, piece))
+    }
+
+    /// Forgets what is held.
+    pub fn clear(&mut self) {
+        self.held = BTreeMap::new();
+        self.bytes = 0;
+    }
+
+    /// Holds a piece. What is there already stays: only what is new of it is added.
+    pub fn hold(&mut self, at: u64, piece: Piece) {
+        if self.held.is_empty() {
+            self.since_ns = piece.ts_ns;
+        }
+        let (mut at, mut piece) = (at, piece);
+        let old = self.next.saturating_sub(at);
+        if old > 0 {
+            if old >= u64::from(piece.len) {
+                return;
+            }
+            cut_front(&mut piece, old as u32);
+            at += old;
+        }
+        loop {
+            // What begins before it, and reaches into it.
+            if let Some((start, before)) = self.held.range(..=at).next_back() {
+                let end = start + u64::from(before.len);
+                if end > at {
+                    let both = (end - at).min(piece.len.into()) as usize;
+                    self.conflict |= differ(&before.data, (at - start) as usize, &piece.data, 0, both);
+                    if both >= piece.len as usize {
+                        return;
+                    }
+                    cut_front(&mut piece, both as u32);
+                    at += both as u64;
+                }
+            }
+            // What begins within it: it is added up to there, and goes on behind.
+            let next = self.held.range(at..at + u64::from(piece.len)).next().map(|(start, _)| *start);
+            let Some(start) = next else {
+                self.insert(at, piece);
+                return;
+            };
+            let (front, rest) = split(piece, (start - at) as u32);
+            if front.len > 0 {
+                self.insert(at, front);
+            }
+            (at, piece) = (start, rest);
+        }
+    }
+
+    fn insert(&mut self, at: u64, piece: Piece) {
+        self.bytes += piece.data.len() + PIECE;
+        self.held.insert(at, piece);
+    }
+}
+
+/// Whether bytes that both have are not the same.
+fn differ(one: &[u8], from: usize, other: &[u8], other_from: usize, length: usize) -> bool {
+    let length = length.min(one.len().saturating_sub(from)).min(other.len().saturating_sub(other_from));
+    length > 0 && one[from..from + length] != other[other_from..other_from + length]
+}
+
+fn cut_front(piece: &mut Piece, bytes: u32) {
+    piece.data = piece.data.get(bytes as usize..).unwrap_or_default().into();
+    piece.len -= bytes;
+    piece.begins = false;
+}
+
+fn split(piece: Piece, at: u32) -> (Piece, Piece) {
+    let Piece { len, data, captured, ts_ns, ack, order, begins } = piece;
+    let (front, back) = data.split_at(data.len().min(at as usize));
+    let front = Piece { len: at, data: front.into(), captured, ts_ns, ack, order, begins: begins && at > 0 };
+    let begins = begins && at == 0;
+    (front, Piece { len: len - at, data: back.into(), captured, ts_ns, ack, order, begins })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(data: &[u8]) -> Piece {
+        let (len, data) = (data.len() as u32, data.into());
+        Piece { len, data, captured: true, ts_ns: 1, ack: None, order: 0, begins: true }
+    }
+
+    fn all(stream: &mut Stream) -> Vec<(u64, Vec<u8>)> {
+        std::iter::from_fn(|| stream.take()).map(|(at, piece)| (at - BEGIN, piece.data.to_vec())).collect()
+    }
+
+    #[test]
+    fn what_came_first_stays() {
+        let mut stream = Stream::default();
+        stream.begin(u32::MAX - 3);
+        for (seq, data) in [(6, "gh"), (0, "CDE"), (u32::MAX, "bcdefghij"), (3, "fgX")] {
+            let at = stream.place(seq);
+            stream.hold(at, piece(data.as_bytes()));
+        }
+        assert!(stream.conflict, "ij and X came later, and are others");
+        let held = all(&mut stream);
+        let text: Vec<u8> = held.iter().flat_map(|(_, data)| data.clone()).collect();
+        assert_eq!(text, b"bCDEfghgh");
+        assert_eq!(held[0].0, 3);
+        assert_eq!(stream.memory(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_out_is_not_held_again() {
+        let mut stream = Stream::default();
+        stream.begin(0);
+        stream.advance(BEGIN + 10);
+        for (seq, data) in [(0u32, &b"0123456789"[..]), (5, b"56789ab"), (10, b"ab")] {
+            let at = stream.place(seq);
+            stream.hold(at, piece(data));
+        }
+        assert_eq!(all(&mut stream), [(10, b"ab".to_vec())]);
+        assert!(!stream.conflict);
+    }
+
+    #[test]
+    fn worst_orders_take_little_time() {
+        let mut stream = Stream::default();
+        stream.begin(0);
+        for n in (0..40_000u32).rev() {
+            let at = stream.place(n * 2);
+            stream.hold(at, piece(b"a"));
+        }
+        let at = stream.place(0);
+        stream.hold(at, piece(&vec![b'b'; 80_000]));
+        assert_eq!(all(&mut stream).iter().map(|(_, data)| data.len()).sum::<usize>(), 80_000);
+    }
+}

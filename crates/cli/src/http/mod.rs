@@ -1,0 +1,285 @@
+//! `wirelane http`: HTTP transactions, as tables and in the formats of servers' logs.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use wirelane::{Capture, Error, Ledger};
+use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
+use wirelane_export::OutputOptions;
+use wirelane_export::http::{LOG_FORMATS, Log, LogFormat, Logs};
+
+use crate::report::{Report, Stream};
+use crate::session::{self, Reporter};
+use crate::source::{self, BalanceArg, DirectionArg, SourceArgs, SteeringArg};
+
+mod report;
+mod show;
+mod worker;
+
+pub use report::HttpReport;
+use show::{Show, Shown};
+use worker::{Homes, Probe};
+
+/// Heading of the help.
+const HTTP: &str = "What a transaction is";
+/// Heading of the help.
+const LOGS: &str = "Where transactions go";
+
+/// Log HTTP requests with their responses: Apache's formats, Squid's, W3C, JSON
+///
+/// Requests and responses of HTTP/1 are recognised on any port, put together, and logged when the response is whole: one
+/// transaction, one line, as the server would have logged it. What was lost, broken or unanswered is logged and marked.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Workers: threads that take packets out of the rings, each with connections of its own, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
+    workers: usize,
+
+    /// Which worker gets a packet. Others than 'flow' are right where they keep both directions together
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
+    steering: SteeringArg,
+
+    /// Where heads are recognised
+    #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = HTTP)]
+    analysis: AnalysisArg,
+
+    /// A connection ends this many seconds after its last packet
+    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = HTTP)]
+    idle_timeout: Duration,
+
+    /// Memory for connections and what is held of them, in MiB. Where it is full, those that have been silent longest end
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = HTTP)]
+    memory: u32,
+
+    /// Also log these fields of heads, in JSON: names with commas, as in authorization,cookie. Nothing of them is logged
+    /// otherwise
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = HTTP)]
+    fields: Vec<String>,
+
+    /// Write a log, FORMAT:PATH: common, combined, vhost, each with -us behind it (and microseconds in each line), squid,
+    /// w3c, json. Several by repeating the option
+    #[arg(long, value_name = "FORMAT:PATH", help_heading = LOGS)]
+    log: Vec<String>,
+
+    /// Replace files that exist
+    #[arg(long, help_heading = LOGS)]
+    overwrite: bool,
+
+    /// Print transactions in a log's format; the ledger goes to standard error
+    #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with = "json", help_heading = source::OUTPUT)]
+    print: Option<LogFormat>,
+
+    /// Print no transactions, only the ledger and what they come to
+    #[arg(short, long, conflicts_with = "print", help_heading = source::OUTPUT)]
+    quiet: bool,
+}
+
+/// Values of --analysis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum AnalysisArg {
+    /// In the workers, which get all packets
+    User,
+    /// In the kernel: not built yet
+    #[value(hide = true)]
+    Kernel,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+What is logged:
+  Responses answer requests in order, also where a client does not wait.
+  Responses of status 1xx are counted, the final one is logged. CONNECT and
+  upgrades end what is HTTP. Lengths of bodies are counted by TCP's sequence
+  numbers, so that what was not captured is in them, too; chunks without what
+  they are packed in. HTTP/2, HTTP/0.9 and what is encrypted are not logged.
+
+Columns of the table:
+  time (of the request, UTC), client, method, URL, status, bytes (of the
+  response's body), ms (from the first byte of the request to the last of the
+  response), marks
+
+Marks, with --json in marks:
+  no_request, no_response; request_lost, response_lost: bytes were not
+  captured; resynchronised: the first that was found after a loss;
+  request_unfinished, response_unfinished: the connection ended before, by
+  reset, timeout (--idle-timeout), evicted (--memory) or forced (the end of the
+  capture); malformed, head_cut (over 64 KiB), folded, bare_lf, nul, bad_length,
+  bad_coding, bad_chunk, length_and_coding (smuggling); tunnel; conflict: what
+  was sent again was not the same
+
+With --json: an object for each transaction, with 'transaction', its number;
+times are in seconds with nine decimals, as text. request_length and
+response_length are Content-Length; ..._body what was sent, ..._bytes that with
+heads and packing, ..._missing what was not captured. ttfb_s: from the last byte
+of the request to the first of the response.
+
+goaccess reads all formats: COMMON, COMBINED, VCOMBINED and W3C by these names
+(--log-format), and
+  combined-us  '%h %^[%d:%t %^] \"%r\" %s %b \"%R\" \"%u\" %D'
+               (with --date-format=%d/%b/%Y --time-format=%T)
+  squid        '%x.%^ %~%L %h %C/%s %b %m %U %e %^ %M'
+  json         '{\"ts\":\"%x.%^\",\"client\":\"%h\",\"method\":\"%m\",\"uri\":\"%U\",
+               \"status\":\"%s\",\"response_body\":\"%b\"}'
+               (these two with --date-format=%s --time-format=%s)
+
+Examples:
+  wirelane http -r capture.pcapng
+  wirelane http -r capture.pcapng --print combined > access.log
+  wirelane http -i eth1 --quiet --log combined:access.log --log json:http.json
+  wirelane http -i eth1 --direction both tcp port 8080
+  wirelane http -i eth1,eth2            # a tap, with a device per direction
+
+Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
+written, 2 wrong usage.";
+
+/// Batches of transactions on their way from the workers to the logs.
+const UNDER_WAY: usize = 16;
+
+fn format(name: &str) -> std::result::Result<LogFormat, String> {
+    let names: Vec<&str> = LOG_FORMATS.iter().map(|(name, _)| *name).collect();
+    LogFormat::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
+}
+
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
+/// Runs the command.
+pub fn run(mut args: Args) -> Result<()> {
+    if args.analysis == AnalysisArg::Kernel {
+        return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
+    }
+    if matches!(
+        args.steering,
+        SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination
+    ) {
+        let reason = "this would part the two directions of a connection; 'flow' keeps them together";
+        return Err(wrong("--steering", reason));
+    }
+    if args.workers > 1 && args.source.direction == DirectionArg::Both {
+        let reason = "received and transmitted packets are spread over workers each by a hash of their own, which would \
+                      part the two directions of a connection; with '--direction both' leave the option out";
+        return Err(wrong("--workers", reason));
+    }
+    let extra = names(&args.fields)?;
+    let logs = args.log.iter().map(|text| Log::parse(text)).collect::<Result<Vec<_>, _>>();
+    let logs = logs.map_err(|error| match error {
+        wirelane_export::Error::Log { target, reason } => wrong("--log", format!("{target}: {reason}")),
+        other => anyhow!("{other}"),
+    })?;
+    // Before rights are given up: what is opened here is all that is open later.
+    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
+    let options = OutputOptions { overwrite: args.overwrite };
+    let logs = Logs::open(&logs, options, owner, extra.clone())?;
+    let expression = args.source.expression()?;
+    // Else a worker that is behind would read all of one direction first, and give up what waits for the other.
+    args.source.in_order = true;
+    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
+    log(&args, capture, logs, extra)
+}
+
+/// Names of fields, as they are looked for.
+fn names(names: &[String]) -> Result<Vec<Box<str>>> {
+    const MOST: usize = 64;
+    ensure!(names.len() <= MOST, wrong("--fields", format!("there may be {MOST} names at most")));
+    let name = |name: &String| {
+        let good = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+        ensure!(good, wrong("--fields", format!("'{}' is no name of a field", name.escape_default())));
+        Ok(name.to_ascii_lowercase().into_boxed_str())
+    };
+    names.iter().map(name).collect()
+}
+
+/// Everything behind the set-up.
+fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Result<()> {
+    let live = args.source.read.is_none();
+    let style = match (args.quiet, args.print, args.source.json) {
+        (true, ..) => Show::Nothing,
+        (_, Some(format), _) => Show::Log(format),
+        (_, _, true) => Show::Log(LogFormat::Json),
+        _ => Show::Table,
+    };
+    let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
+    let mut reporter = HttpReporter {
+        report: Report::new(args.source.json, capture.engine(), stream),
+        json: args.source.json,
+    };
+    let settings = HttpSettings {
+        idle_ns: args.idle_timeout.as_nanos() as u64,
+        memory: ((args.memory as usize) << 20) / args.workers.max(1),
+        inner: args.source.inner,
+        extra: extra.clone(),
+    };
+    ensure!(
+        settings.memory >= LEAST_MEMORY,
+        "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
+        args.memory,
+        args.workers
+    );
+    let (sender, inbox) = sync_channel::<Vec<Transaction>>(UNDER_WAY);
+    let homes = Arc::new(Homes::default());
+    let shown = Shown::new(style, extra);
+    let (outcome, logged) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("wl-export".into());
+        let thread = thread.spawn_scoped(scope, move || show::log(logs, shown, &inbox))?;
+        let begun = |worker: &wirelane::Worker| {
+            Ok(Probe::new(settings.clone(), live, worker.timebase(), sender.clone(), &homes))
+        };
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // The handlers are gone; this is the last end of the channel.
+        drop(sender);
+        let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
+        anyhow::Ok((outcome, logged))
+    })?;
+    let totals = homes.totals();
+    let mut outcome = match (outcome, logged.result) {
+        // A reader that has gone ends the workers, whose errors say less.
+        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+            drop(outcome);
+            return Err(error);
+        }
+        (Ok(mut outcome), Err(error)) => {
+            outcome.failure = Some(error);
+            outcome
+        }
+        (Ok(outcome), Ok(())) => outcome,
+        (Err(error), _) => return Err(error),
+    };
+    let right = totals.balance()
+        && totals.packets == outcome.ledger.total.analysed
+        && totals.wire_bytes == outcome.ledger.total.bytes
+        && totals.transactions == logged.number;
+    if outcome.failure.is_none() && !right {
+        let failure =
+            anyhow!("the transactions are not what the ledger has counted; this is a bug: please report it");
+        outcome.failure = Some(failure);
+    }
+    let failure = outcome.failure.or_else(|| logged.failure.map(Into::into));
+    reporter.report.ruled(outcome.rules);
+    reporter.report.http(HttpReport::new(&totals, logged.counts));
+    let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
+    failure.map_or(last, Err)
+}
+
+/// Intervals are shown to programs only: between the rows of a table they would be in the way.
+struct HttpReporter {
+    report: Report,
+    json: bool,
+}
+
+impl Reporter for HttpReporter {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.report.ready(capture)
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,139 @@
+//! The thread that shows and logs transactions.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use wirelane_analysis::http::{Transaction, fields};
+use wirelane_export::clock;
+use wirelane_export::http::{LogCounts, LogFormat, Logs, escape_apache};
+
+use crate::out;
+use crate::table::amount;
+
+/// How transactions are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A row for each.
+    Table,
+    /// A line of a log for each.
+    Log(LogFormat),
+    /// Not at all.
+    Nothing,
+}
+
+/// Prints transactions.
+pub struct Shown {
+    show: Show,
+    extra: Vec<Box<str>>,
+    number: u64,
+    /// Whether the header has been printed.
+    headed: bool,
+}
+
+/// What has become of the transactions.
+pub struct Logged {
+    /// In each log.
+    pub counts: Vec<LogCounts>,
+    /// The first log that could not be written.
+    pub failure: Option<wirelane_export::Error>,
+    /// Transactions that came.
+    pub number: u64,
+    /// Whether printing went well.
+    pub result: Result<()>,
+}
+
+impl Shown {
+    /// Nothing printed yet.
+    pub fn new(show: Show, extra: Vec<Box<str>>) -> Shown {
+        Shown { show, extra, number: 0, headed: false }
+    }
+
+    fn transactions(&mut self, transactions: &[Transaction]) -> Result<()> {
+        let mut text = Vec::new();
+        if !std::mem::replace(&mut self.headed, true) {
+            match self.show {
+                Show::Table => text.extend_from_slice(header().as_bytes()),
+                Show::Log(format) => {
+                    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                    let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
+                    text.extend_from_slice(format.header(now_ns).as_bytes());
+                }
+                Show::Nothing => {}
+            }
+        }
+        for transaction in transactions {
+            self.number += 1;
+            match self.show {
+                Show::Table => row(&mut text, transaction),
+                Show::Log(format) => format.line(&mut text, self.number, transaction, &self.extra),
+                Show::Nothing => {}
+            }
+        }
+        if text.is_empty() { Ok(()) } else { out::print(text) }
+    }
+}
+
+/// How long the thread waits for transactions before readers of its files get what there is.
+const REST: Duration = Duration::from_millis(200);
+
+/// Shows and logs what comes, until no more does.
+pub fn log(mut logs: Logs, mut shown: Shown, inbox: &Receiver<Vec<Transaction>>) -> Logged {
+    let mut result = Ok(());
+    loop {
+        match inbox.recv_timeout(REST) {
+            Ok(transactions) => {
+                logs.write(&transactions);
+                result = shown.transactions(&transactions);
+                // Nobody reads any more, or cannot: with this end of the channel the workers end.
+                if result.is_err() {
+                    break;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => logs.flush(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if result.is_ok() && matches!(shown.show, Show::Log(_)) {
+        // The header, also of none.
+        result = shown.transactions(&[]);
+    }
+    logs.flush();
+    Logged { counts: logs.counts(), failure: logs.failure(), number: shown.number, result }
+}
+
+fn header() -> String {
+    format!(
+        "{:<12} {:<21} {:<7} {:>3} {:>11} {:>9} URL\n",
+        "time (UTC)", "client", "method", "", "bytes", "ms"
+    )
+}
+
+/// A transaction as a row, with nothing in it that moves a cursor.
+fn row(out: &mut Vec<u8>, transaction: &Transaction) {
+    let text = |bytes: &[u8]| {
+        let mut text = Vec::new();
+        escape_apache(&mut text, bytes);
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let (client, server) = (transaction.client, transaction.server);
+    let end = |(address, port): (std::net::IpAddr, u16)| std::net::SocketAddr::new(address, port).to_string();
+    let (method, url) = match &transaction.request {
+        Some(request) => {
+            let host = request.field(fields::HOST).map_or_else(|| end(server), text);
+            let host = if request.target.starts_with(b"/") { host } else { String::new() };
+            (text(&request.method), format!("{host}{}", text(&request.target)))
+        }
+        None => ("-".to_owned(), end(server)),
+    };
+    let (status, bytes) = match &transaction.response {
+        Some(response) => (response.status.to_string(), amount(response.body)),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    let ms = transaction.end_ns().saturating_sub(transaction.start_ns()) as f64 / 1e6;
+    let marks: Vec<&str> = transaction.marks.names().collect();
+    let marks = if marks.is_empty() { String::new() } else { format!(" [{}]", marks.join(" ")) };
+    let (time, client) = (clock(transaction.start_ns()), end(client));
+    let row = format!("{time} {client:<21} {method:<7} {status:>3} {bytes:>11} {ms:>9.3} {url}{marks}\n");
+    out.extend_from_slice(row.as_bytes());
+}

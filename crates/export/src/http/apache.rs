@@ -1,0 +1,71 @@
+//! Apache's formats (mod_log_config).
+
+use wirelane_analysis::http::{Message, Transaction, fields};
+
+use super::escape::{apache, apache_word, push};
+use crate::calendar::{MONTHS, calendar};
+
+/// `%h %l %u %t "%r" %>s %b`, with `%v:%p ` before it, ` "%{Referer}i" "%{User-Agent}i"` and ` %D` behind it.
+pub fn line(out: &mut Vec<u8>, transaction: &Transaction, vhost: bool, combined: bool, us: bool) {
+    let request = transaction.request.as_ref();
+    if vhost {
+        match request.and_then(|request| request.field(fields::HOST)).map(without_port) {
+            Some(host) if !host.is_empty() => apache_word(out, host),
+            _ => push(out, format_args!("{}", transaction.server.0)),
+        }
+        push(out, format_args!(":{} ", transaction.server.1));
+    }
+    let time = calendar(transaction.start_ns() / 1_000_000_000);
+    let month = MONTHS[time.month - 1];
+    push(out, format_args!("{} - - [{:02}/{month}/{}:", transaction.client.0, time.day, time.year));
+    push(out, format_args!("{:02}:{:02}:{:02} +0000] \"", time.hour, time.minute, time.second));
+    match request {
+        Some(request) => apache(out, &request.line),
+        None => out.push(b'-'),
+    }
+    out.extend(*b"\" ");
+    match &transaction.response {
+        Some(response) if response.status > 0 => push(out, format_args!("{} ", response.status)),
+        _ => out.extend(*b"- "),
+    }
+    match &transaction.response {
+        Some(response) if response.body > 0 => push(out, format_args!("{}", response.body)),
+        _ => out.push(b'-'),
+    }
+    if combined {
+        for field in [fields::REFERER, fields::USER_AGENT] {
+            out.extend(*b" \"");
+            field_text(out, request, field);
+            out.push(b'"');
+        }
+    }
+    if us {
+        let end = transaction.end_ns().max(transaction.start_ns());
+        push(out, format_args!(" {}", (end - transaction.start_ns()) / 1000));
+    }
+    out.push(b'\n');
+}
+
+/// The values of a field, as Apache joins them.
+fn field_text(out: &mut Vec<u8>, request: Option<&Message>, field: u8) {
+    let values = request.map(|request| &request.fields[..]).unwrap_or_default();
+    let mut values = values.iter().filter(|(number, _)| *number == field);
+    let Some((_, first)) = values.next() else { return out.push(b'-') };
+    apache(out, first);
+    for (_, value) in values {
+        out.extend(*b", ");
+        apache(out, value);
+    }
+}
+
+/// A host without `:port` behind it.
+pub fn without_port(host: &[u8]) -> &[u8] {
+    let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let colon = host.len().checked_sub(digits + 1).filter(|at| host[*at] == b':');
+    // Of an IPv6 address without brackets, the last group is none.
+    let behind = |at: usize| !host[..at].contains(&b':') || host[..at].ends_with(b"]");
+    match colon {
+        Some(at) if behind(at) => &host[..at],
+        _ => host,
+    }
+}

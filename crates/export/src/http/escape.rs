@@ -1,0 +1,85 @@
+//! Bytes of other people in lines of logs.
+
+use std::io::Write as _;
+
+/// As Apache's mod_log_config does (`ap_escape_logitem()`): quotes and backslashes behind a backslash, five control
+/// characters by their letters in C, all else that is not printable ASCII as `\xhh`.
+pub fn apache(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', *byte]),
+            8 => out.extend(*b"\\b"),
+            b'\n' => out.extend(*b"\\n"),
+            b'\r' => out.extend(*b"\\r"),
+            b'\t' => out.extend(*b"\\t"),
+            11 => out.extend(*b"\\v"),
+            b' '..=b'~' => out.push(*byte),
+            _ => push(out, format_args!("\\x{byte:02x}")),
+        }
+    }
+}
+
+/// The same for a word of its own, in which blanks are escaped, too.
+pub fn apache_word(out: &mut Vec<u8>, bytes: &[u8]) {
+    for part in bytes.split_inclusive(|byte| *byte == b' ') {
+        let word = part.strip_suffix(b" ");
+        apache(out, word.unwrap_or(part));
+        if word.is_some() {
+            out.extend(*b"\\x20");
+        }
+    }
+}
+
+/// As in URLs: what is not printable ASCII, and blanks, as `%XX`.
+pub fn percent(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'!'..=b'~' => out.push(*byte),
+            _ => push(out, format_args!("%{byte:02X}")),
+        }
+    }
+}
+
+/// As IIS does: a blank is a plus, what is not printable ASCII is `%XX`. Nothing at all is `-`.
+pub fn iis(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.is_empty() {
+        out.push(b'-');
+    }
+    for byte in bytes {
+        match byte {
+            b' ' => out.push(b'+'),
+            b'!'..=b'~' => out.push(*byte),
+            _ => push(out, format_args!("%{byte:02X}")),
+        }
+    }
+}
+
+/// As a JSON string, with its quotes: what is UTF-8 stays, but for control characters and what turns the direction of text,
+/// which are `\u` and their number; other bytes are the four characters `\xhh`.
+pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '"' => out.extend(*b"\\\""),
+                '\\' => out.extend(*b"\\\\"),
+                '\u{0}'..='\u{1f}'
+                | '\u{7f}'..='\u{9f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}' => {
+                    push(out, format_args!("\\u{:04x}", u32::from(character)));
+                }
+                _ => push(out, format_args!("{character}")),
+            }
+        }
+        for byte in chunk.invalid() {
+            push(out, format_args!("\\\\x{byte:02x}"));
+        }
+    }
+    out.push(b'"');
+}
+
+/// Writes to memory, which does not fail.
+pub fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+}
