@@ -35,6 +35,7 @@ fn build_native(kernel: &Path) {
     build
         .file(kernel.join("native.c"))
         .file(kernel.join("native_flow.c"))
+        .file(kernel.join("native_rtp.c"))
         .file(kernel.join("native_rules.c"))
         .include(kernel)
         .flag("-std=gnu11")

@@ -20,6 +20,7 @@ mod source;
 mod table;
 mod tune;
 mod values;
+mod voip;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ enum Command {
     Completions(completions::Args),
     Man(man::Args),
     Tune(tune::Args),
+    Voip(Box<voip::Args>),
 }
 
 const HELP: &str = "\
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),
+        Command::Voip(args) => voip::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -153,6 +156,7 @@ mod tests {
             completions::HELP,
             man::HELP,
             tune::HELP,
+            voip::HELP,
         ];
         for help in all {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();

@@ -12,6 +12,7 @@ use crate::flows::FlowsReport;
 use crate::out;
 use crate::session::Reporter;
 use crate::table::{Table, amount, printable, rate};
+use crate::voip::VoipReport;
 
 /// Where a report goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ struct Object<'a> {
     /// What the packets came to, and what became of that.
     #[serde(flatten)]
     flows: Option<&'a FlowsReport>,
+    /// The same of calls.
+    #[serde(flatten)]
+    voip: Option<&'a VoipReport>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -90,6 +94,7 @@ pub struct Report {
     recorded_before: Option<Recorded>,
     rules: Option<RuleStats>,
     flows: Option<FlowsReport>,
+    voip: Option<VoipReport>,
 }
 
 impl Report {
@@ -105,6 +110,7 @@ impl Report {
             recorded_before: None,
             rules: None,
             flows: None,
+            voip: None,
         }
     }
 
@@ -116,6 +122,11 @@ impl Report {
     /// What the packets came to in the end, to be shown with the last ledger.
     pub fn flows(&mut self, flows: FlowsReport) {
         self.flows = Some(flows);
+    }
+
+    /// What calls came to in the end, the same way.
+    pub fn voip(&mut self, voip: VoipReport) {
+        self.voip = Some(voip);
     }
 
     /// What the recording has come to by now, to be shown with the next ledger.
@@ -131,8 +142,9 @@ impl Report {
             let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
             let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
             let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
+            let voip = self.voip.as_ref().map(VoipReport::text).unwrap_or_default();
             let ledger = ledger_text(ledger, elapsed, self.engine);
-            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows))
+            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &voip))
         }
     }
 
@@ -177,6 +189,7 @@ impl Report {
             recorded,
             rule_stats,
             flows: self.flows.as_ref().filter(|_| r#final),
+            voip: self.voip.as_ref().filter(|_| r#final),
             file_bytes_per_s,
         })
     }

@@ -26,7 +26,7 @@
 mod application;
 mod cache;
 mod community_id;
-mod lists;
+pub(crate) mod lists;
 mod reader;
 mod record;
 
