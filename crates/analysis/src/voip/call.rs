@@ -222,12 +222,14 @@ pub struct Way {
 }
 
 impl Call {
-    /// A call that this INVITE begins.
+    /// A call that this INVITE begins, or that is known from this message on.
     pub fn new(message: &Message<'_>, way: &Way) -> Call {
-        let uri = match message.start {
-            Start::Request { uri, .. } => uri,
-            Start::Response { .. } => &[],
+        // An answer goes the other way.
+        let (uri, agent, caller, callee): (&[u8], &[u8], Place, Place) = match message.start {
+            Start::Request { uri, .. } => (uri, message.agent, way.from, way.to),
+            Start::Response { .. } => (&[], &[], way.to, way.from),
         };
+        let begins = matches!(message.start, Start::Request { method: b"INVITE", .. });
         Call {
             call_id: text(message.call_id),
             from: text(message.from.whole),
@@ -235,10 +237,10 @@ impl Call {
             from_uri: text(message.from.uri),
             to_uri: text(message.to.uri),
             request_uri: text(uri),
-            caller: way.from,
-            callee: way.to,
+            caller,
+            callee,
             tcp: way.tcp,
-            caller_agent: text(message.agent),
+            caller_agent: text(agent),
             callee_agent: Box::default(),
             invite_ns: way.ts_ns,
             progress_ns: None,
@@ -262,7 +264,7 @@ impl Call {
             forks: 0,
             early_media: false,
             to_self: !message.from.uri.is_empty() && message.from.uri == message.to.uri,
-            joined: !message.to.tag.is_empty(),
+            joined: !begins || !message.to.tag.is_empty(),
             media_left_out: 0,
             rtp_left_out: 0,
             rtp_malformed: 0,
@@ -353,13 +355,11 @@ impl Call {
                 // The first of a call that has begun before is one of these.
                 self.reinvites += u64::from(!self.joined || self.messages > 1);
             }
-            b"INVITE" => {
-                if message.cseq > self.invite_cseq {
-                    self.invite_cseq = message.cseq;
-                    if !matches!(self.state, State::Answered | State::Completed) {
-                        (self.state, self.end_ns, self.status) = (State::Trying, None, 0);
-                        self.status_text = Box::default();
-                    }
+            b"INVITE" if message.cseq > self.invite_cseq => {
+                self.invite_cseq = message.cseq;
+                if !matches!(self.state, State::Answered | State::Completed) {
+                    (self.state, self.end_ns, self.status) = (State::Trying, None, 0);
+                    self.status_text = Box::default();
                 }
             }
             b"ACK" if self.answer_ns.is_some() => _ = self.ack_ns.get_or_insert(way.ts_ns),
@@ -384,8 +384,15 @@ impl Call {
     }
 
     fn response(&mut self, code: u16, reason: &[u8], message: &Message<'_>, way: &Way, random: &RandomState) {
+        // Of a call of which one way alone is seen, the answer tells of the BYE.
+        if message.method == b"BYE" && (200..300).contains(&code) && !self.state.is_over() {
+            let by = self.sender(message).other();
+            let answered = self.answer_ns.is_some() || self.joined;
+            self.over(if answered { State::Completed } else { State::Canceled }, by, message, way);
+        }
         let first = message.method == b"INVITE" && message.cseq == self.invite_cseq;
-        if !first || (self.joined && message.cseq == self.invite_cseq && code >= 300) {
+        // Of a call that has begun before, a refusal is that of a later INVITE.
+        if !first || (self.joined && code >= 300) {
             return;
         }
         if code > 100 && !message.to.tag.is_empty() {
@@ -432,7 +439,9 @@ impl Call {
 
     /// From the INVITE to the first answer but 100 (RFC 6076: session request delay), in nanoseconds.
     pub fn post_dial_delay_ns(&self) -> Option<u64> {
-        Some(self.progress_ns?.saturating_sub(self.invite_ns))
+        // Of a call that had begun before nobody knows.
+        let progress_ns = self.progress_ns.filter(|_| !self.joined)?;
+        Some(progress_ns.saturating_sub(self.invite_ns))
     }
 
     /// How long it has rung, in nanoseconds.

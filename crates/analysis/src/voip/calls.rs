@@ -51,10 +51,8 @@ impl Monitor {
             Start::Response { code, .. } => self.counts.responses[usize::from(code / 100)] += 1,
         }
         let body = &bytes[message.head_len..];
-        if let Some(length) = message.content_length {
-            if length > (len - message.head_len) as u64 {
-                message.fault = message.fault.or(Some(Fault::Length));
-            }
+        if message.content_length.is_some_and(|length| length > (len - message.head_len) as u64) {
+            message.fault = message.fault.or(Some(Fault::Length));
         }
         if let Some(fault) = message.fault {
             self.counts.fault(fault);
@@ -70,9 +68,18 @@ impl Monitor {
         let key = u128::from(self.random.hash_one((message.call_id, 0u8))) << 64
             | u128::from(self.random.hash_one((message.call_id, 1u8)));
         let found = self.calls.find(&key);
+        // A call that had begun before the capture is known by its next description.
+        let joins = |start: Start<'_>| match start {
+            Start::Request { method: b"INVITE", .. } => true,
+            Start::Request { .. } | Start::Response { code: 101..=299, .. } => {
+                matches!(message.method, b"INVITE" | b"UPDATE" | b"PRACK" | b"ACK")
+                    && description(message, body).is_some()
+            }
+            Start::Response { .. } => false,
+        };
         let at = match (found, message.start) {
             (Some(at), _) => at,
-            (None, Start::Request { method: b"INVITE", .. }) => {
+            (None, start) if joins(start) => {
                 let mut call = Call::new(message, way);
                 let settings = &self.settings;
                 let is_wanted = settings.call_ids.is_empty()
@@ -108,10 +115,8 @@ impl Monitor {
         let fresh = call.message(message, bytes, way, &random);
         if !fresh {
             self.counts.retransmitted += 1;
-        } else if let Some(description) = description(message, body).filter(|_| chosen) {
-            if let Some(described) = sdp::parse(description) {
-                self.described(at, message, described);
-            }
+        } else if let Some(described) = description(message, body).filter(|_| chosen).and_then(sdp::parse) {
+            self.described(at, message, described);
         }
         if chosen && self.settings.signals {
             self.signal(message, bytes, way);
@@ -160,7 +165,9 @@ impl Monitor {
         let party = call.sender(message);
         call.media_left_out += described.more;
         self.counts.media_left_out += described.more;
-        if party == Party::Callee && call.answer_ns.is_none() {
+        // The answer that carries it has been looked at already.
+        let is_final = matches!(message.start, Start::Response { code: 200.., .. });
+        if party == Party::Callee && call.answer_ns.is_none() && !is_final {
             call.early_media = true;
         }
         let mut announced = Vec::new();

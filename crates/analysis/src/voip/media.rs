@@ -66,7 +66,8 @@ impl Monitor {
         let found = if known(result) { self.streams.find(&key) } else { None };
         // What is for RTCP alone gets no streams.
         let (to, from) = (to.filter(|to| !to.rtcp), from.filter(|from| !from.rtcp));
-        let owner = to.map(|endpoint| (endpoint, true)).or(from.map(|endpoint| (endpoint, false)));
+        let owner = self.owner(to, from, way);
+        let found = found.filter(|at| !self.is_of_old_call(*at, owner));
         match (result, found, owner) {
             (ReadResult::Malformed, Some(at), _) => {
                 if let Some(stream) = self.streams.get_mut(at) {
@@ -100,6 +101,31 @@ impl Monitor {
             }
             _ => Class::Other,
         }
+    }
+
+    /// Whose media it is, and whether its destination says so. Calls may have named the same place, as when one process
+    /// answers them all: then it is the call that has named both ends.
+    fn owner(&self, to: Option<Endpoint>, from: Option<Endpoint>, way: &Way) -> Option<(Endpoint, bool)> {
+        match (to, from) {
+            (Some(to), Some(from)) if to.call != from.call => {
+                let named_both = self.calls.get(from.call).is_some_and(|call| call.places.contains(&way.to));
+                Some(if named_both { (from, false) } else { (to, true) })
+            }
+            (Some(to), _) => Some((to, true)),
+            (None, from) => from.map(|from| (from, false)),
+        }
+    }
+
+    /// Whether a stream is of a call that is over, between ends that are another's now: then that call is handed out.
+    fn is_of_old_call(&mut self, at: u32, owner: Option<(Endpoint, bool)>) -> bool {
+        let call = self.streams.get(at).and_then(|stream| stream.call);
+        let (Some(old), Some((endpoint, _))) = (call, owner) else { return false };
+        let over = self.calls.get(old).is_some_and(|call| call.state.is_over());
+        if old == endpoint.call || !over {
+            return false;
+        }
+        self.end_call(old, Ending::Ended);
+        true
     }
 
     fn insert(&mut self, key: StreamKey, mut stream: Stream, list: u8) -> u32 {

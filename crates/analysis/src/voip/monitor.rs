@@ -275,11 +275,10 @@ impl Monitor {
 
     fn fragment(&mut self, ip: &Ip, there: &[u8], end: usize, ts_ns: u64) -> Class {
         // Of one that was cut nothing can be made whole.
-        let begin = usize::from(ip.l4_off);
-        if ip.l4_off == NO_OFFSET || there.len() < end || begin > end {
+        let Some((begin, more)) = fragment_begin(ip, there).filter(|(begin, _)| there.len() == end && *begin <= end)
+        else {
             return Class::Fragment;
-        }
-        let more = more_fragments(ip, there);
+        };
         match self.fragments.add(ip, &there[begin..], more, ts_ns) {
             Joined::Waits | Joined::Refused => Class::Fragment,
             Joined::Whole(datagram) => {
@@ -388,12 +387,22 @@ impl Monitor {
     }
 }
 
-/// Whether other fragments follow this one: a bit of the IPv4 header, or of IPv6's fragment header, which stands right
-/// before what it carries.
-fn more_fragments(ip: &Ip, data: &[u8]) -> bool {
-    let (at, mask) = match ip.l3 {
-        l3::IPV4 => (usize::from(ip.l3_off) + 6, 0x20),
-        _ => ((usize::from(ip.l4_off)).saturating_sub(5), 0x01),
-    };
-    data.get(at).is_some_and(|byte| byte & mask != 0)
+/// Where the part of a datagram begins that a fragment carries, and whether others follow.
+fn fragment_begin(ip: &Ip, data: &[u8]) -> Option<(usize, bool)> {
+    let l3 = usize::from(ip.l3_off);
+    if ip.l3 == l3::IPV4 {
+        let header = data.get(l3..l3 + 20)?;
+        return Some((l3 + 4 * usize::from(header[0] & 0x0f), header[6] & 0x20 != 0));
+    }
+    // Extension headers up to the fragment's: hop-by-hop, routing, destination options.
+    let (mut next, mut at) = (*data.get(l3 + 6)?, l3 + 40);
+    for _ in 0..8 {
+        let header = data.get(at..at + 8)?;
+        match next {
+            44 => return Some((at + 8, header[3] & 0x01 != 0)),
+            0 | 43 | 60 => (next, at) = (header[0], at + 8 * (usize::from(header[1]) + 1)),
+            _ => return None,
+        }
+    }
+    None
 }

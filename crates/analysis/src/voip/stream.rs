@@ -217,10 +217,9 @@ impl Stream {
 
     /// A packet of this payload type comes: knows what it means, where its number is fixed (RFC 3551).
     pub fn meet(&mut self, pt: u8) {
-        if self.rtp.payload_of(pt).is_none() {
-            if let Some((name, clock)) = fixed(pt) {
-                self.learn(pt, name, clock);
-            }
+        let unknown = self.rtp.payload_of(pt).is_none();
+        if let Some((name, clock)) = fixed(pt).filter(|_| unknown) {
+            self.learn(pt, name, clock);
         }
     }
 

@@ -336,7 +336,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_costs_its_message_only() {
-        let all = [bye("one"), bye("two"), bye("three")].concat();
+        // Descriptions end with a line's end, which is where the next message is looked for.
+        let all = [bye("one"), bye("two\r\n"), bye("three")].concat();
         let one = bye("one").len();
         let mut streams = Streams::new(1 << 20);
         let mut parts: Vec<(u32, &[u8])> = vec![(0, &all[..one + 5])];

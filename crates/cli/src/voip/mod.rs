@@ -38,6 +38,10 @@ pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
+    /// Which worker gets a packet: there is one, which sees all.
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow, hide = true, help_heading = source::CAPTURE)]
+    steering: SteeringArg,
+
     /// Where packets become statistics
     #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = CALLS)]
     analysis: AnalysisArg,
@@ -176,6 +180,10 @@ const BACKLOG: usize = 16 << 20;
 pub fn run(args: &Args) -> Result<()> {
     if args.analysis == AnalysisArg::Kernel {
         return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
+    }
+    if args.steering != SteeringArg::Flow {
+        let reason = "there is one worker, as signalling and media have different addresses; leave the option out";
+        return Err(wrong("--steering", reason));
     }
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
