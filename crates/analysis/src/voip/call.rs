@@ -355,6 +355,14 @@ impl Call {
                 // The first of a call that has begun before is one of these.
                 self.reinvites += u64::from(!self.joined || self.messages > 1);
             }
+            b"INVITE" if self.joined && message.cseq == self.invite_cseq => {
+                // Its answer was faster: records of both directions of a device come side by side.
+                (self.joined, self.invite_ns) = (false, way.ts_ns);
+                (self.caller, self.callee) = (way.from, way.to);
+                if let Start::Request { uri, .. } = message.start {
+                    self.request_uri = text(uri);
+                }
+            }
             b"INVITE" if message.cseq > self.invite_cseq => {
                 self.invite_cseq = message.cseq;
                 if !matches!(self.state, State::Answered | State::Completed) {

@@ -1,5 +1,7 @@
 //! The monitor's side of signalling: messages to their calls, descriptions to the places of media.
 
+use std::collections::VecDeque;
+
 use super::call::{Call, CallRecord, Ending, State, Way};
 use super::media::Endpoint;
 use super::monitor::{Finished, Monitor, OVER, QUIET, Signal, TALKING, WAITING};
@@ -9,6 +11,21 @@ use super::stream::{Party, Place};
 
 /// Places of one call that are known.
 const MOST_PLACES: usize = 96;
+
+/// Messages that wait for their calls.
+const MOST_EARLY: usize = 256;
+
+/// A message of a call that is not known yet.
+#[derive(Debug)]
+pub(super) struct Early {
+    key: u128,
+    since_ns: u64,
+    bytes: Vec<u8>,
+    fault: Option<Fault>,
+    /// Bytes of its body.
+    body: usize,
+    way: Way,
+}
 
 /// How late a call may be put at the end of its list.
 const TOUCH_NS: u64 = 1_000_000_000;
@@ -61,10 +78,31 @@ impl Monitor {
             Some(length) => &body[..body.len().min(usize::try_from(length).unwrap_or(usize::MAX))],
             None => body,
         };
-        self.dispatch(&message, bytes, body, way);
+        self.dispatch(&message, bytes, body, way, self.settings.reorder_ns == 0);
     }
 
-    fn dispatch(&mut self, message: &Message<'_>, bytes: &[u8], body: &[u8], way: &Way) {
+    /// What has waited for its call for too long is what it seems to be. `all`: all of it.
+    pub(super) fn release(&mut self, all: bool) {
+        while self.early.front().is_some_and(|early| {
+            all || self.early.len() > MOST_EARLY || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
+        }) {
+            if let Some(early) = self.early.pop_front() {
+                self.again(&early, true);
+            }
+        }
+    }
+
+    /// A message that has waited comes again.
+    fn again(&mut self, early: &Early, late: bool) {
+        // It was read before.
+        if let Ok(message) = sip::parse(&early.bytes, true) {
+            let message = Message { fault: early.fault, ..message };
+            let body = &early.bytes[message.head_len..];
+            self.dispatch(&message, &early.bytes, &body[..early.body.min(body.len())], &early.way, late);
+        }
+    }
+
+    fn dispatch(&mut self, message: &Message<'_>, bytes: &[u8], body: &[u8], way: &Way, late: bool) {
         let key = u128::from(self.random.hash_one((message.call_id, 0u8))) << 64
             | u128::from(self.random.hash_one((message.call_id, 1u8)));
         let found = self.calls.find(&key);
@@ -77,8 +115,17 @@ impl Monitor {
             }
             Start::Response { .. } => false,
         };
+        let invites = matches!(message.start, Start::Request { method: b"INVITE", .. });
         let at = match (found, message.start) {
             (Some(at), _) => at,
+            // Its INVITE may be behind it: records of both directions of a device come side by side.
+            (None, _) if !late && !invites => {
+                let (since_ns, bytes) = (self.now_ns, bytes.to_vec());
+                let early = Early { key, since_ns, bytes, fault: message.fault, body: body.len(), way: *way };
+                self.early.push_back(early);
+                self.release(false);
+                return;
+            }
             (None, start) if joins(start) => {
                 let mut call = Call::new(message, way);
                 let settings = &self.settings;
@@ -122,6 +169,12 @@ impl Monitor {
             self.signal(message, bytes, way);
         }
         self.place(at, way.ts_ns);
+        if found.is_none() && !self.early.is_empty() {
+            let (its, others): (VecDeque<Early>, VecDeque<Early>) =
+                std::mem::take(&mut self.early).into_iter().partition(|early| early.key == key);
+            self.early = others;
+            its.iter().for_each(|early| self.again(early, true));
+        }
     }
 
     fn signal(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way) {

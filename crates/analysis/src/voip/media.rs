@@ -104,12 +104,17 @@ impl Monitor {
     }
 
     /// Whose media it is, and whether its destination says so. Calls may have named the same place, as when one process
-    /// answers them all: then it is the call that has named both ends.
+    /// answers them all: then it is the call that goes on, the call that has named both ends, or else that of the sender,
+    /// whose port is more often its own.
     fn owner(&self, to: Option<Endpoint>, from: Option<Endpoint>, way: &Way) -> Option<(Endpoint, bool)> {
         match (to, from) {
             (Some(to), Some(from)) if to.call != from.call => {
-                let named_both = self.calls.get(from.call).is_some_and(|call| call.places.contains(&way.to));
-                Some(if named_both { (from, false) } else { (to, true) })
+                let weight = |endpoint: Endpoint, other: &Place| {
+                    let call = self.calls.get(endpoint.call);
+                    call.map_or((false, false), |call| (!call.state.is_over(), call.places.contains(other)))
+                };
+                let by_sender = weight(from, &way.to) >= weight(to, &way.from);
+                Some(if by_sender { (from, false) } else { (to, true) })
             }
             (Some(to), _) => Some((to, true)),
             (None, from) => from.map(|from| (from, false)),

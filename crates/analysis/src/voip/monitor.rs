@@ -1,5 +1,6 @@
 //! Packets in, calls out.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ahash::RandomState;
@@ -9,6 +10,7 @@ use wirelane_datapath::layout::{NO_OFFSET, ip_flags};
 use wirelane_datapath::native;
 
 use super::call::{Call, CallRecord, Ending, Way};
+use super::calls::Early;
 use super::counts::Counts;
 use super::fragments::{Fragments, Joined};
 use super::media::{self, Endpoint, StreamKey};
@@ -36,6 +38,9 @@ pub struct Settings {
     pub inner: bool,
     /// Take for RTP what looks like it, and no call has announced.
     pub heuristic: bool,
+    /// A message of a call that is not known waits this long for that call's INVITE: where several rings bring packets, an
+    /// answer may be faster. 0, where packets come in order: not at all.
+    pub reorder_ns: u64,
     /// A call that is over waits this long for what is late.
     pub linger_ns: u64,
     /// A call that nobody answers is over after this silence.
@@ -68,6 +73,7 @@ impl Default for Settings {
             memory: 64 << 20,
             inner: false,
             heuristic: false,
+            reorder_ns: 0,
             linger_ns: 5 * SECOND,
             waiting_ns: 180 * SECOND,
             quiet_ns: 3600 * SECOND,
@@ -125,7 +131,8 @@ pub struct Monitor {
     pub(super) calls: Table<u128, Call>,
     pub(super) streams: Table<StreamKey, Stream>,
     pub(super) places: HashMap<Place, Endpoint, RandomState>,
-    /// The last SSRC between two ends.
+    /// Messages that wait for their calls, in the order in which they came.
+    pub(super) early: VecDeque<Early>,
     tcp: Streams,
     fragments: Fragments,
     pub(super) counts: Counts,
@@ -168,6 +175,7 @@ impl Monitor {
             calls: Table::new(),
             streams: Table::new(),
             places: HashMap::with_hasher(RandomState::new()),
+            early: VecDeque::new(),
             tcp: Streams::new(memory / 4),
             fragments: Fragments::new(),
             counts: Counts::default(),
@@ -329,6 +337,7 @@ impl Monitor {
     pub fn tick(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         self.looked_ns = self.now_ns;
+        self.release(false);
         let patience = [
             (OVER, self.settings.linger_ns),
             (WAITING, self.settings.waiting_ns),
@@ -374,6 +383,7 @@ impl Monitor {
     /// The capture is over: hands out all that is left.
     pub fn flush(&mut self) {
         self.fragments.finish();
+        self.release(true);
         for list in [OVER, WAITING, QUIET, TALKING] {
             while let Some(at) = self.calls.first(list) {
                 self.end_call(at, if list == OVER { Ending::Ended } else { Ending::Forced });

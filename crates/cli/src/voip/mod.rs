@@ -173,6 +173,9 @@ written, 2 wrong usage. A receiver that is away does not change it.";
 /// Batches on their way from the worker to the exports.
 const UNDER_WAY: usize = 16;
 
+/// How much later records of one ring may come than those of another.
+const REORDER_NS: u64 = 500_000_000;
+
 /// Bytes that wait for a receiver at most.
 const BACKLOG: usize = 16 << 20;
 
@@ -220,6 +223,8 @@ fn settings(args: &Args, signals: bool) -> Settings {
         memory: (args.memory as usize) << 20,
         inner: args.source.inner,
         heuristic: args.heuristic,
+        // A file has its packets in order.
+        reorder_ns: if args.source.read.is_none() { REORDER_NS } else { 0 },
         linger_ns: ns(args.linger),
         waiting_ns: ns(args.answer_timeout),
         quiet_ns: ns(args.silence_timeout).saturating_mul(12),
