@@ -1,14 +1,19 @@
-//! Calls that tests make up: SIP messages, RTP packets, and capture files of them.
+//! Calls that tests make up: SIP messages, RTP packets, and capture files of them; and what `wirelane voip` tells of a
+//! file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::frames::ethernet;
+use crate::numbers::column;
 use crate::recordings::{write_header, write_packet};
+use crate::wirelane_binary;
 
 /// Packets with their times.
 #[derive(Clone, Debug, Default)]
@@ -139,4 +144,82 @@ pub fn rtp(number: u64, ssrc: u32) -> Vec<u8> {
     packet.extend(ssrc.to_be_bytes());
     packet.resize(172, 0xff);
     packet
+}
+
+/// What `wirelane voip --json` has told.
+pub struct Results {
+    /// Calls, with their streams.
+    pub calls: Vec<Value>,
+    /// Streams of no call.
+    pub streams: Vec<Value>,
+    /// The last object.
+    pub last: Value,
+}
+
+/// Runs `wirelane voip` over a file: every packet is in one place of its counts, every RTP packet in one stream.
+///
+/// # Panics
+/// Where it fails, or the counts are not exact.
+pub fn voip(file: &Path, options: &[&str]) -> Results {
+    let binary = wirelane_binary().unwrap();
+    // With what it may take, should a bound not hold.
+    let limit = "ulimit -v 700000; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", limit, "sh", binary.to_str().unwrap(), "voip", "--json", "-r", file.to_str().unwrap()])
+        .args(options)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.bytes().any(|byte| byte < 0x20 && byte != b'\n' || byte == 0x7f));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().unwrap().clone();
+    assert_eq!(last["final"], true);
+    let with =
+        |field: &str| lines.iter().filter(|line| line.get(field).is_some()).cloned().collect::<Vec<_>>();
+    let results = Results { calls: with("call_id"), streams: with("stream"), last };
+    results.check();
+    results
+}
+
+impl Results {
+    /// Every packet is in one place, and every RTP packet in one stream.
+    fn check(&self) {
+        let last = &self.last;
+        let packets: u64 =
+            ["signalling_packets", "rtp_packets", "rtcp_packets", "fragment_packets", "other_packets"]
+                .iter()
+                .map(|name| column(last, name))
+                .sum();
+        assert_eq!(packets, column(last, "analysed"), "{last}");
+        let all = self.all_streams();
+        let streams: u64 = all.iter().map(|stream| column(stream, "packets")).sum();
+        assert_eq!(
+            streams + column(last, "rtp_left_out") + column(last, "rtp_malformed"),
+            column(last, "rtp_packets")
+        );
+        for stream in all {
+            let of = |name: &str| column(stream, name);
+            assert_eq!(
+                of("packets"),
+                of("expected") - of("lost") + of("duplicate") + of("stray"),
+                "{stream}"
+            );
+        }
+        assert_eq!(self.calls.len() as u64, column(last, "calls"));
+    }
+
+    /// Streams of calls, and the others.
+    pub fn all_streams(&self) -> Vec<&Value> {
+        let of_calls = self.calls.iter().flat_map(|call| call["streams"].as_array().unwrap());
+        of_calls.chain(&self.streams).collect()
+    }
+
+    /// The call with this Call-ID.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn call(&self, id: &str) -> &Value {
+        self.calls.iter().find(|call| call["call_id"] == id).unwrap_or_else(|| panic!("no {id}"))
+    }
 }

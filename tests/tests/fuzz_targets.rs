@@ -40,17 +40,20 @@ mod rules;
 mod second_opinion;
 #[path = "../../fuzz/targets/selector.rs"]
 mod selector;
+#[path = "../../fuzz/targets/voip.rs"]
+mod voip;
 
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 7] = [
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
     ("packet", packet::one_input, 1),
     ("rules", rules::one_input, 6),
     ("second_opinion", second_opinion::one_input, 1),
     ("selector", selector::one_input, 1),
+    ("voip", voip::one_input, 1),
 ];
 
 #[test]

@@ -19,7 +19,9 @@ fn are_there(programs: &[&str]) -> bool {
     programs.iter().all(|program| {
         let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
         if !there.status.success() {
-            println!("left out: many_calls_of_sipp_are_those_of_sipp_tshark_and_hep (no {program}: scripts/setup)");
+            println!(
+                "left out: many_calls_of_sipp_are_those_of_sipp_tshark_and_hep (no {program}: scripts/setup)"
+            );
         }
         there.status.success()
     })
@@ -42,12 +44,18 @@ fn counts(calls: &[Value]) -> Counts {
         (key, (number("packets"), number("lost") - number("duplicate") - number("stray")))
     };
     let counts: Vec<_> = streams.map(of).collect();
-    assert_eq!(counts.len(), counts.iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>().len());
+    assert_eq!(
+        counts.len(),
+        counts.iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>().len()
+    );
     counts.into_iter().collect()
 }
 
+/// What tshark tells of a stream: packets and lost, then delta and jitter.
+type Told = ((i64, i64), Vec<f64>);
+
 /// The same of tshark's table, with the jitter and delta that it prints.
-fn tshark(file: &Path) -> BTreeMap<(u64, String), ((i64, i64), Vec<f64>)> {
+fn tshark(file: &Path) -> BTreeMap<(u64, String), Told> {
     let output = Command::new("tshark")
         .args(["-n", "-q", "-z", "rtp,streams", "-r", file.to_str().unwrap()])
         .output()
@@ -87,7 +95,9 @@ fn hep(bytes: &[u8]) -> (u8, String) {
 
 #[test]
 fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
-    if !require_root("many_calls_of_sipp_are_those_of_sipp_tshark_and_hep") || !are_there(&["sipp", "tshark", "tcpdump"]) {
+    if !require_root("many_calls_of_sipp_are_those_of_sipp_tshark_and_hep")
+        || !are_there(&["sipp", "tshark", "tcpdump"])
+    {
         return;
     }
     let lab = Lab::new(1).unwrap();
@@ -100,7 +110,20 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     let hep_to = format!("hep://{}", receiver.local_addr().unwrap());
     let listener = capture(
         &lab,
-        &["voip", "-i", &uas.device, "--direction", "both", "--json", "--linger", "1", "--export", &hep_to, "--export-rate", "0"],
+        &[
+            "voip",
+            "-i",
+            &uas.device,
+            "--direction",
+            "both",
+            "--json",
+            "--linger",
+            "1",
+            "--export",
+            &hep_to,
+            "--export-rate",
+            "0",
+        ],
     )
     .unwrap();
     let file = folder.path().join("calls.pcap");
@@ -119,7 +142,18 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     let sipp = |end: &wirelane_tests::End, words: &[&str]| {
         lab.command(&end.namespace, "sipp")
             .args(words)
-            .args(["-i", &end.address.to_string(), "-m", &number, "-nostdin", "-timeout", "60", "-trace_stat", "-fd", "1"])
+            .args([
+                "-i",
+                &end.address.to_string(),
+                "-m",
+                &number,
+                "-nostdin",
+                "-timeout",
+                "60",
+                "-trace_stat",
+                "-fd",
+                "1",
+            ])
             .current_dir(folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -129,7 +163,13 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     let mut answers = sipp(&uas, &["-sn", "uas", "-p", "5060", "-stf", "uas.csv"]);
     std::thread::sleep(Duration::from_millis(500));
     let target = format!("{}:5060", uas.address);
-    let mut asks = sipp(&uac, &["-sn", "uac_pcap", &target, "-p", "5070", "-mp", "20000", "-r", &number, "-l", &number, "-stf", "uac.csv"]);
+    let mut asks = sipp(
+        &uac,
+        &[
+            "-sn", "uac_pcap", &target, "-p", "5070", "-mp", "20000", "-r", &number, "-l", &number, "-stf",
+            "uac.csv",
+        ],
+    );
     // What comes by HEP, until sipp has ended and it has been quiet.
     let (mut heps, mut buffer) = (Vec::new(), vec![0; 65_536]);
     let end = Instant::now() + 2 * LIMIT;
@@ -165,20 +205,41 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     let statistics = std::fs::read_to_string(folder.path().join("uac.csv")).unwrap();
     let names: Vec<&str> = statistics.lines().next().unwrap().split(';').collect();
     let values: Vec<&str> = statistics.lines().last().unwrap().split(';').collect();
-    let of = |name: &str| values[names.iter().position(|known| *known == name).unwrap()].parse::<u64>().unwrap();
+    let of =
+        |name: &str| values[names.iter().position(|known| *known == name).unwrap()].parse::<u64>().unwrap();
     assert_eq!((of("SuccessfulCall(C)"), of("FailedCall(C)")), (CALLS, 0));
     assert_eq!((live.len() as u64, column(&last["call_states"], "completed")), (CALLS, CALLS));
     for call in &live {
-        assert_eq!((&call["hung_up"], column(call, "status"), &call["end_reason"]), (&"caller".into(), 200, &"end".into()));
-        assert_eq!((call["caller"].as_str(), call["callee"].as_str()), (Some(&*format!("{}:5070", uac.address)), Some(&*target)));
+        assert_eq!(
+            (&call["hung_up"], column(call, "status"), &call["end_reason"]),
+            (&"caller".into(), 200, &"end".into())
+        );
+        assert_eq!(
+            (call["caller"].as_str(), call["callee"].as_str()),
+            (Some(&*format!("{}:5070", uac.address)), Some(&*target))
+        );
         assert!(call["talk_ms"].as_f64().unwrap() > 9_000.0, "{call}");
-        let media = call["streams"].as_array().unwrap().iter().find(|stream| stream["codec"] == "PCMA").unwrap_or_else(|| panic!("{call}"));
+        let media = call["streams"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|stream| stream["codec"] == "PCMA")
+            .unwrap_or_else(|| panic!("{call}"));
         // With the packets of the event, where that has the same SSRC.
-        assert!(column(media, "packets") >= 236 && column(media, "lost") == 0 && media["mos"].as_f64().unwrap() > 3.5, "{media}");
-        let events: u64 = call["streams"].as_array().unwrap().iter().map(|stream| column(stream, "dtmf_events")).sum();
+        assert!(
+            column(media, "packets") >= 236
+                && column(media, "lost") == 0
+                && media["mos"].as_f64().unwrap() > 3.5,
+            "{media}"
+        );
+        let events: u64 =
+            call["streams"].as_array().unwrap().iter().map(|stream| column(stream, "dtmf_events")).sum();
         assert_eq!(events, 1, "{call}");
     }
-    assert_eq!((column(&last, "lost"), column(&last, "sip_malformed"), column(&last, "rtp_left_out")), (0, 0, 0));
+    assert_eq!(
+        (column(&last, "lost"), column(&last, "sip_malformed"), column(&last, "rtp_left_out")),
+        (0, 0, 0)
+    );
 
     // tshark over what tcpdump has recorded; and we, over the same.
     let theirs = tshark(&file);
@@ -194,8 +255,15 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     let (mut near, mut all) = (0, 0);
     for stream in read.iter().flat_map(|call| call["streams"].as_array().unwrap()) {
         let (_, times) = &theirs[&(column(stream, "src_port"), stream["ssrc"].as_str().unwrap().to_owned())];
-        let ours = ["delta_min_ms", "delta_mean_ms", "delta_max_ms", "jitter_min_ms", "jitter_mean_ms", "jitter_max_ms"]
-            .map(|name| stream[name].as_f64().unwrap_or(if name.ends_with("min_ms") { -1.0 } else { 0.0 }));
+        let ours = [
+            "delta_min_ms",
+            "delta_mean_ms",
+            "delta_max_ms",
+            "jitter_min_ms",
+            "jitter_mean_ms",
+            "jitter_max_ms",
+        ]
+        .map(|name| stream[name].as_f64().unwrap_or(if name.ends_with("min_ms") { -1.0 } else { 0.0 }));
         all += 1;
         near += usize::from(ours.iter().zip(times).all(|(ours, theirs)| (ours - theirs).abs() <= 0.0021));
     }

@@ -1,74 +1,13 @@
-//! `wirelane voip` from files: calls that the test has made up, to the last packet; the corpus, against what tshark found
-//! in it; and what nobody should send.
+//! `wirelane voip` from files: calls that the test has made up, to the last packet, and what nobody should send.
 
-use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
-use wirelane_tests::calls::{Scene, description, message, rtp};
+use wirelane_tests::calls::{Scene, description, message, rtp, voip};
 use wirelane_tests::numbers::column;
-use wirelane_tests::{corpus, wirelane_binary};
+use wirelane_tests::wirelane_binary;
 
 const ALICE: &str = "192.0.2.1:5060";
 const BOB: &str = "192.0.2.2:5060";
-
-/// The objects of calls, those of streams without, and the last one.
-struct Results {
-    calls: Vec<Value>,
-    streams: Vec<Value>,
-    last: Value,
-}
-
-fn voip(file: &Path, options: &[&str]) -> Results {
-    let binary = wirelane_binary().unwrap();
-    // With what it may take, should a bound not hold.
-    let limit = "ulimit -v 700000; exec \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", limit, "sh", binary.to_str().unwrap(), "voip", "--json", "-r", file.to_str().unwrap()])
-        .args(options)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(!text.bytes().any(|byte| byte < 0x20 && byte != b'\n' || byte == 0x7f));
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let last = lines.last().unwrap().clone();
-    assert_eq!(last["final"], true);
-    let with = |field: &str| lines.iter().filter(|line| line.get(field).is_some()).cloned().collect::<Vec<_>>();
-    let results = Results { calls: with("call_id"), streams: with("stream"), last };
-    results.check();
-    results
-}
-
-impl Results {
-    /// Every packet is in one place, and every RTP packet in one stream.
-    fn check(&self) {
-        let last = &self.last;
-        let packets: u64 =
-            ["signalling_packets", "rtp_packets", "rtcp_packets", "fragment_packets", "other_packets"]
-                .iter()
-                .map(|name| column(last, name))
-                .sum();
-        assert_eq!(packets, column(last, "analysed"), "{last}");
-        let all = self.all_streams();
-        let streams: u64 = all.iter().map(|stream| column(stream, "packets")).sum();
-        assert_eq!(streams + column(last, "rtp_left_out") + column(last, "rtp_malformed"), column(last, "rtp_packets"));
-        for stream in all {
-            let of = |name: &str| column(stream, name);
-            assert_eq!(of("packets"), of("expected") - of("lost") + of("duplicate") + of("stray"), "{stream}");
-        }
-        assert_eq!(self.calls.len() as u64, column(last, "calls"));
-    }
-
-    fn all_streams(&self) -> Vec<&Value> {
-        let of_calls = self.calls.iter().flat_map(|call| call["streams"].as_array().unwrap());
-        of_calls.chain(&self.streams).collect()
-    }
-
-    fn call(&self, id: &str) -> &Value {
-        self.calls.iter().find(|call| call["call_id"] == id).unwrap_or_else(|| panic!("no {id}"))
-    }
-}
 
 /// The lines of a head.
 fn head<'a>(id: &'a str, from: &'a str, to: &'a str, cseq: &'a str) -> Vec<&'a str> {
@@ -120,17 +59,37 @@ fn long_call(scene: &mut Scene) {
     scene.udp(0, ALICE, BOB, &offer);
     scene.udp(500_000, ALICE, BOB, &offer);
     scene.udp(510_000, BOB, ALICE, &message("SIP/2.0 100 Trying", &head(id, FROM, TO, "CSeq: 1 INVITE"), ""));
-    scene.udp(600_000, BOB, ALICE, &message("SIP/2.0 180 Ringing", &head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), ""));
+    scene.udp(
+        600_000,
+        BOB,
+        ALICE,
+        &message("SIP/2.0 180 Ringing", &head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), ""),
+    );
     let fork = "To: <sip:bob@example.org>;tag=other";
-    scene.udp(700_000, BOB, ALICE, &message("SIP/2.0 180 Ringing", &head(id, FROM, fork, "CSeq: 1 INVITE"), ""));
+    scene.udp(
+        700_000,
+        BOB,
+        ALICE,
+        &message("SIP/2.0 180 Ringing", &head(id, FROM, fork, "CSeq: 1 INVITE"), ""),
+    );
     // Behind NAT: the address in its description is not where its media comes from.
     let answer = [head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), vec!["Server: \x1b[31mbox"]].concat();
     scene.udp(1_600_000, BOB, ALICE, &message("SIP/2.0 200 OK", &answer, &description("192.0.2.2", 7000)));
-    scene.udp(1_700_000, ALICE, BOB, &message("ACK sip:bob SIP/2.0", &head(id, FROM, ANSWERED, "CSeq: 1 ACK"), ""));
+    scene.udp(
+        1_700_000,
+        ALICE,
+        BOB,
+        &message("ACK sip:bob SIP/2.0", &head(id, FROM, ANSWERED, "CSeq: 1 ACK"), ""),
+    );
     media(scene, 1_800_000);
     scene.udp(5_000_000, "192.0.2.1:6001", "192.0.2.2:7001", &sender_report(1, 0x1234_5678));
     // 40 ms later, of which 30 ms were waited.
-    scene.udp(5_040_000, "192.0.2.2:7001", "192.0.2.1:6001", &receiver_report(1, 0x1234_5678, 65_536 * 30 / 1000));
+    scene.udp(
+        5_040_000,
+        "192.0.2.2:7001",
+        "192.0.2.1:6001",
+        &receiver_report(1, 0x1234_5678, 65_536 * 30 / 1000),
+    );
     let again = head(id, FROM, ANSWERED, "CSeq: 2 INVITE");
     scene.udp(6_000_000, ALICE, BOB, &message(INVITE, &again, &description("192.0.2.1", 6000)));
     scene.udp(6_010_000, BOB, ALICE, &message("SIP/2.0 200 OK", &again, &description("192.0.2.2", 7000)));
@@ -146,20 +105,34 @@ fn long_call(scene: &mut Scene) {
 /// Over TCP and IPv6, with compact headers, in segments of 7 bytes; refused.
 fn call_by_tcp(scene: &mut Scene) {
     let (from, to) = ("[2001:db8::1]:40000", "[2001:db8::2]:5060");
-    let lines = ["f: <sip:carol@example.com>;tag=c", "t: <sip:dan@example.org>", "i: tcp@example.com", "CSeq: 9 INVITE"];
+    let lines = [
+        "f: <sip:carol@example.com>;tag=c",
+        "t: <sip:dan@example.org>",
+        "i: tcp@example.com",
+        "CSeq: 9 INVITE",
+    ];
     let bytes = message("INVITE sip:dan@example.org SIP/2.0", &lines, &description("2001:db8::1", 6000));
     for (number, part) in bytes.chunks(7).enumerate() {
         scene.tcp(1_000_000 + number as u64, from, to, 1 + number as u32 * 7, part);
     }
     // Two answers in one segment.
-    let both = [message("SIP/2.0 183 Progress", &lines, &description("2001:db8::2", 7000)), message("SIP/2.0 486 Busy Here", &lines, "")].concat();
+    let both = [
+        message("SIP/2.0 183 Progress", &lines, &description("2001:db8::2", 7000)),
+        message("SIP/2.0 486 Busy Here", &lines, ""),
+    ]
+    .concat();
     scene.tcp(3_000_000, to, from, 77, &both);
 }
 
 fn other_calls(scene: &mut Scene) {
     let id = "Call-ID: canceled@example.com";
     scene.udp(2_000_000, ALICE, BOB, &message(INVITE, &head(id, FROM, TO, "CSeq: 1 INVITE"), ""));
-    scene.udp(2_500_000, ALICE, BOB, &message("CANCEL sip:bob SIP/2.0", &head(id, FROM, TO, "CSeq: 1 CANCEL"), ""));
+    scene.udp(
+        2_500_000,
+        ALICE,
+        BOB,
+        &message("CANCEL sip:bob SIP/2.0", &head(id, FROM, TO, "CSeq: 1 CANCEL"), ""),
+    );
     let ended = head(id, FROM, ANSWERED, "CSeq: 1 INVITE");
     scene.udp(2_600_000, BOB, ALICE, &message("SIP/2.0 487 Request Terminated", &ended, ""));
     // Asked for credentials, answered, in fragments.
@@ -240,7 +213,10 @@ fn made_up_calls_are_told_to_the_last_packet() {
     ] {
         assert_eq!(column(forth, name), number, "{name}");
     }
-    assert_eq!((&forth["toward"], &forth["codec"], &forth["learned"]), (&"callee".into(), &"PCMU".into(), &false.into()));
+    assert_eq!(
+        (&forth["toward"], &forth["codec"], &forth["learned"]),
+        (&"callee".into(), &"PCMU".into(), &false.into())
+    );
     assert_eq!(forth["burst_histogram"], serde_json::json!([1, 0, 1, 0, 0, 0, 0, 0]));
     // The wait is in 1/65536 s.
     assert!((forth["rtcp"]["round_trip_ms"].as_f64().unwrap() - 10.0).abs() < 0.02, "{}", forth["rtcp"]);
@@ -256,7 +232,10 @@ fn made_up_calls_are_told_to_the_last_packet() {
     assert_eq!((&back["jitter_max_ms"], &back["delta_mean_ms"]), (&0.0.into(), &20.0.into()));
 
     let call = results.call("tcp@example.com");
-    assert_eq!((&call["state"], column(call, "status"), &call["transport"]), (&"failed".into(), 486, &"tcp".into()));
+    assert_eq!(
+        (&call["state"], column(call, "status"), &call["transport"]),
+        (&"failed".into(), 486, &"tcp".into())
+    );
     assert_eq!((&call["caller"], &call["early_media"]), (&"[2001:db8::1]:40000".into(), &true.into()));
     let call = results.call("canceled@example.com");
     assert_eq!((&call["state"], &call["hung_up"]), (&"canceled".into(), &"caller".into()));
@@ -284,12 +263,18 @@ fn made_up_calls_are_told_to_the_last_packet() {
     assert_eq!(column(&last["sip_requests"], "INVITE"), 7);
     let lines = std::fs::read_to_string(folder.path().join("calls.csv")).unwrap();
     assert_eq!(lines.lines().count(), 5);
-    assert!(lines.contains("long@example.com,\"\"\"Alice; <x>\"\" <sip:alice@example.com>;tag=a\""), "{lines}");
+    assert!(
+        lines.contains("long@example.com,\"\"\"Alice; <x>\"\" <sip:alice@example.com>;tag=a\""),
+        "{lines}"
+    );
 
     // Some of them.
     let chosen = voip(&file, &["--from", "CAROL"]);
     assert_eq!((chosen.calls.len(), column(&chosen.last, "calls_left_out")), (1, 3));
-    assert_eq!((chosen.calls[0]["call_id"].as_str(), column(&chosen.last, "rtp_packets")), (Some("tcp@example.com"), 0));
+    assert_eq!(
+        (chosen.calls[0]["call_id"].as_str(), column(&chosen.last, "rtp_packets")),
+        (Some("tcp@example.com"), 0)
+    );
     assert_eq!(voip(&file, &["--to", "example.org", "--call-id", "long@example.com"]).calls.len(), 1);
     assert_eq!(voip(&file, &["--call-id", "long"]).calls.len(), 0);
     // Without the signalling, what looks like RTP.
@@ -311,8 +296,18 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     // A call whose port gets everything.
     let id = "Call-ID: target";
     let many = description("192.0.2.2", 7000) + &"m=audio 9 RTP/AVP 0\r\n".repeat(999);
-    scene.udp(40_000, ALICE, BOB, &message(INVITE, &head(id, FROM, TO, "CSeq: 1 INVITE"), &description("192.0.2.1", 6000)));
-    scene.udp(41_000, BOB, ALICE, &message("SIP/2.0 200 OK", &head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), &many));
+    scene.udp(
+        40_000,
+        ALICE,
+        BOB,
+        &message(INVITE, &head(id, FROM, TO, "CSeq: 1 INVITE"), &description("192.0.2.1", 6000)),
+    );
+    scene.udp(
+        41_000,
+        BOB,
+        ALICE,
+        &message("SIP/2.0 200 OK", &head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), &many),
+    );
     for number in 0..400u64 {
         let at = 50_000 + number * 20_000;
         scene.udp(at, "192.0.2.1:6000", "192.0.2.2:7000", &rtp(number, 7));
@@ -339,7 +334,13 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     }
     // A flood of connections that never end a message.
     for port in 10_000..14_000u64 {
-        scene.tcp(9_100_000 + port, &format!("192.0.2.9:{port}"), BOB, 1, b"INVITE sip:x SIP/2.0\r\nVia: x\r\n");
+        scene.tcp(
+            9_100_000 + port,
+            &format!("192.0.2.9:{port}"),
+            BOB,
+            1,
+            b"INVITE sip:x SIP/2.0\r\nVia: x\r\n",
+        );
     }
     let packets = scene.len() as u64;
     scene.write(&file).unwrap();
@@ -362,124 +363,18 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     assert_eq!(column(last, "rtp_packets"), 1600);
     let faults = &last["sip_faults"];
     // No Call-ID, twice; a length; no first line.
-    assert_eq!((column(faults, "header"), column(faults, "length"), column(faults, "start_line")), (2, 1, 1), "{faults}");
+    assert_eq!(
+        (column(faults, "header"), column(faults, "length"), column(faults, "start_line")),
+        (2, 1, 1),
+        "{faults}"
+    );
     assert_eq!((column(last, "sip_malformed"), column(last, "tcp_evicted")), (4, 0));
-}
-
-/// One row of tshark's table of streams.
-struct Row {
-    ssrc: String,
-    src: String,
-    port: u64,
-    /// Packets, lost, then min, mean and max of delta and jitter in ms.
-    numbers: [f64; 8],
-}
-
-fn row(text: &str) -> Row {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let ssrc = words.iter().position(|word| word.starts_with("0x")).unwrap();
-    let percent = words.iter().position(|word| word.starts_with('(')).unwrap();
-    let at = |place: usize| words[place].parse::<f64>().unwrap();
-    let mut numbers = [at(percent - 2), at(percent - 1), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-    (0..6).for_each(|place| numbers[place + 2] = at(percent + 1 + place));
-    Row { ssrc: words[ssrc].to_lowercase(), src: words[2].into(), port: words[3].parse().unwrap(), numbers }
-}
-
-/// Where tshark and we differ, and why.
-const EXCEPTIONS: [(&str, &str); 6] = [
-    ("asterisk--ssrc1", "one packet: without signalling, three in a row prove RTP"),
-    ("asterisk--ssrc2", "two packets, the same"),
-    ("asterisk--ulaw-2013785496", "jitter of the media behind key events, which RFC 3550 does not define: 6.333 ms, tshark 6.475"),
-    ("rtpdump--sample2_vowifi_ipv4_esp_ipv4", "tshark's running mean of deltas weighs in the packets that it leaves out"),
-    ("rtppcap--sip-rtp-l16", "tshark divides the clock by 1000 as a whole number: 11,025 Hz are 11 a ms"),
-    ("ipfixprobe--sip", "five messages are within ICMP errors, which are not messages that arrived"),
-];
-
-#[test]
-fn calls_and_streams_of_the_corpus_are_those_of_tshark() {
-    let Some(corpus) = corpus("calls_and_streams_of_the_corpus_are_those_of_tshark") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (mut streams, mut equal, mut calls, mut captures, mut differ) = (0, 0, 0, 0, Vec::new());
-    let mut truths: Vec<_> =
-        std::fs::read_dir(corpus.join("truth/voip")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    truths.sort();
-    for truth in truths {
-        let name = truth.file_name().unwrap().to_str().unwrap().split(".json").next().unwrap().to_owned();
-        let truth: Value = serde_json::from_slice(&unpacked(&truth)).unwrap();
-        let found = std::fs::read_dir(corpus.join("captures/voip")).unwrap().map(|entry| entry.unwrap().path());
-        let capture = found
-            .into_iter()
-            .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{name}.pcap")))
-            .unwrap();
-        let file = folder.path().join("capture");
-        std::fs::write(&file, unpacked(&capture)).unwrap();
-        let truth = if truth["voip_tshark"].is_null() { &truth } else { &truth["voip_tshark"] };
-        let results = voip(&file, &["--heuristic"]);
-        captures += 1;
-        let mut same = column(&results.last, "sip_messages") == truth["sip_messages"].as_array().unwrap().len() as u64;
-        for dialog in truth["sip_dialogs_by_call_id"].as_array().unwrap() {
-            if dialog["methods"].get("INVITE").is_none() {
-                continue;
-            }
-            calls += 1;
-            let call = results.call(dialog["call_id"].as_str().unwrap());
-            let status = call["status"].as_u64().map(|status| status.to_string()).unwrap_or_default();
-            same &= status == dialog["final_invite_status"].as_str().unwrap();
-        }
-        let table = truth["rtp_streams_heuristic"].as_array().unwrap();
-        for line in table.iter().skip(2).take(table.len().saturating_sub(3)) {
-            let row = row(line.as_str().unwrap());
-            streams += 1;
-            let all = results.all_streams();
-            let ours = all.iter().find(|stream| {
-                stream["ssrc"] == row.ssrc.as_str() && stream["src"] == row.src.as_str() && column(stream, "src_port") == row.port
-            });
-            let Some(ours) = ours else {
-                same = false;
-                continue;
-            };
-            let of = |name: &str| ours[name].as_f64();
-            let number = |name: &str| column(ours, name) as f64;
-            let numbers = [
-                number("packets"),
-                number("lost") - number("duplicate") - number("stray"),
-                of("delta_min_ms").unwrap_or(-1.0),
-                of("delta_mean_ms").unwrap_or(0.0),
-                of("delta_max_ms").unwrap_or(0.0),
-                of("jitter_min_ms").unwrap_or(-1.0),
-                of("jitter_mean_ms").unwrap_or(0.0),
-                of("jitter_max_ms").unwrap_or(0.0),
-            ];
-            assert_eq!(numbers[..2], row.numbers[..2], "{name}: packets and lost");
-            // To the last digit that is printed, and what integers round away.
-            let near = numbers.iter().zip(row.numbers).all(|(ours, theirs)| (ours - theirs).abs() <= 0.0021);
-            equal += u32::from(near);
-            same &= near;
-        }
-        if !same {
-            differ.push(name);
-        }
-    }
-    println!("{captures} captures, {calls} calls; of {streams} streams of tshark's, {equal} are equal; {differ:?} differ");
-    assert!(captures >= 40 && calls >= 40 && streams >= 38, "{captures} captures, {calls} calls, {streams} streams");
-    let mut named: Vec<&str> = EXCEPTIONS.iter().map(|(name, _)| *name).collect();
-    named.sort_unstable();
-    assert_eq!(differ, named, "those that differ are those with a reason");
-}
-
-fn unpacked(path: &Path) -> Vec<u8> {
-    let bytes = std::fs::read(path).unwrap();
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let mut plain = Vec::new();
-        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
-        return plain;
-    }
-    bytes
 }
 
 #[test]
 fn what_is_not_there_yet_fails_and_says_so() {
-    let run = |words: &[&str]| Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();
+    let run =
+        |words: &[&str]| Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();
     for (words, part) in [
         (&["-r", "x.pcap", "--analysis", "kernel"][..], "--analysis: 'kernel' is not there yet"),
         (&["-r", "x.pcap", "--export", "file:x.parquet"], "must end in .json or .csv"),

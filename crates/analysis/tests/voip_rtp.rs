@@ -18,7 +18,13 @@ fn stream() -> RtpStream {
 
 /// The packet with this number, of 20 ms.
 fn packet(number: u64) -> RtpPacket {
-    RtpPacket { seq: number as u16, ts: (number * 160) as u32, ssrc: 7, payload_len: 160, ..RtpPacket::default() }
+    RtpPacket {
+        seq: number as u16,
+        ts: (number * 160) as u32,
+        ssrc: 7,
+        payload_len: 160,
+        ..RtpPacket::default()
+    }
 }
 
 fn after(numbers: impl IntoIterator<Item = u64>) -> RtpStream {

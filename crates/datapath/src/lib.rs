@@ -18,7 +18,7 @@ pub mod judge;
 pub mod layout;
 pub mod members;
 pub mod native;
-pub mod rules;
 pub mod rtp;
+pub mod rules;
 pub mod search;
 pub mod skel;

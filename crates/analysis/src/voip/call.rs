@@ -299,9 +299,11 @@ impl Call {
             &self.hang_up_reason,
             &self.caller_tag,
         ];
-        let media = self.offers.iter().flatten().map(|media| {
-            size_of_val(media) + media.payloads.len() * 64 + media.candidates.len() * 24
-        });
+        let media = self
+            .offers
+            .iter()
+            .flatten()
+            .map(|media| size_of_val(media) + media.payloads.len() * 64 + media.candidates.len() * 24);
         // A place is here and in the table of places; so is the key of the call in its own.
         size_of::<Call>()
             + 64

@@ -84,7 +84,8 @@ impl Monitor {
     /// What has waited for its call for too long is what it seems to be. `all`: all of it.
     pub(super) fn release(&mut self, all: bool) {
         while self.early.front().is_some_and(|early| {
-            all || self.early.len() > MOST_EARLY || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
+            all || self.early.len() > MOST_EARLY
+                || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
         }) {
             if let Some(early) = self.early.pop_front() {
                 self.again(&early, true);

@@ -5,8 +5,20 @@ use super::sip::Fault;
 
 /// Methods that are counted by name; others are one more.
 pub const METHODS: [&str; 14] = [
-    "INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "REGISTER", "PRACK", "SUBSCRIBE", "NOTIFY", "PUBLISH", "INFO", "REFER",
-    "MESSAGE", "UPDATE",
+    "INVITE",
+    "ACK",
+    "BYE",
+    "CANCEL",
+    "OPTIONS",
+    "REGISTER",
+    "PRACK",
+    "SUBSCRIBE",
+    "NOTIFY",
+    "PUBLISH",
+    "INFO",
+    "REFER",
+    "MESSAGE",
+    "UPDATE",
 ];
 
 /// Names of faults, in the order of [`Counts::faults`].

@@ -152,7 +152,9 @@ impl Fragments {
     fn drop_oldest(&mut self) {
         let Some((number, key)) = self.order.pop_front() else { return };
         let hash = self.random.hash_one(key);
-        if let Ok(entry) = self.table.find_entry(hash, |waiting| waiting.key == key && waiting.number == number) {
+        if let Ok(entry) =
+            self.table.find_entry(hash, |waiting| waiting.key == key && waiting.number == number)
+        {
             entry.remove();
             self.given_up += 1;
         }
@@ -181,7 +183,10 @@ mod tests {
         assert_eq!(fragments.add(&ip(1, 16), b"c", false, 0), Joined::Waits);
         assert_eq!(fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0), Joined::Waits);
         assert_eq!(fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0), Joined::Waits);
-        assert_eq!(fragments.add(&ip(1, 8), b"bbbbbbbb", true, 0), Joined::Whole(b"aaaaaaaabbbbbbbbc".to_vec()));
+        assert_eq!(
+            fragments.add(&ip(1, 8), b"bbbbbbbb", true, 0),
+            Joined::Whole(b"aaaaaaaabbbbbbbbc".to_vec())
+        );
         assert_eq!(fragments.finish(), 0);
     }
 

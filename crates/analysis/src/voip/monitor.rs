@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ahash::RandomState;
 use hashbrown::HashMap;
-use wirelane::{Ip, Record, flags, l3};
+use wirelane::{Ip, LinkType, Record, flags, l3};
 use wirelane_datapath::layout::{NO_OFFSET, ip_flags};
 use wirelane_datapath::native;
 
@@ -199,7 +199,7 @@ impl Monitor {
         Counts { tcp_gaps: gaps, tcp_evicted: evicted, datagrams_given_up: given_up, ..self.counts }
     }
 
-    /// Bytes of the calls and streams that go on.
+    /// Bytes of the calls and streams that go on: after each packet, at most three quarters of what was given.
     pub fn memory(&self) -> usize {
         self.used
     }
@@ -209,16 +209,19 @@ impl Monitor {
         self.capture_lost = packets;
     }
 
-    /// Adds a packet, which came at this time in UTC.
+    /// Adds a record, which came at this time in UTC.
     pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
+        // Of a digest there are no bytes.
+        let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
+        self.packet(link, record.data(), ts_ns);
+    }
+
+    /// Adds a packet of this link type, the same way.
+    pub fn packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
         self.pass(ts_ns);
-        let class = if record.digest().is_some() {
-            Class::Other
-        } else {
-            let parsed = native::parse(record.link_type(), record.data(), self.settings.inner);
-            let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
-            self.network(if inside { &parsed.inner } else { &parsed.outer }, record.data(), ts_ns)
-        };
+        let parsed = native::parse(link, data, self.settings.inner);
+        let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
+        let class = self.network(if inside { &parsed.inner } else { &parsed.outer }, data, ts_ns);
         match class {
             Class::Signalling => self.counts.signalling_packets += 1,
             Class::Rtp => self.counts.rtp_packets += 1,
@@ -283,7 +286,8 @@ impl Monitor {
 
     fn fragment(&mut self, ip: &Ip, there: &[u8], end: usize, ts_ns: u64) -> Class {
         // Of one that was cut nothing can be made whole.
-        let Some((begin, more)) = fragment_begin(ip, there).filter(|(begin, _)| there.len() == end && *begin <= end)
+        let Some((begin, more)) =
+            fragment_begin(ip, there).filter(|(begin, _)| there.len() == end && *begin <= end)
         else {
             return Class::Fragment;
         };

@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn delay_takes_from_it() {
         let with = |round_trip_ms| {
-            let measured = Measured { expected: 1, round_trip_ms: Some(round_trip_ms), ..Measured::default() };
+            let measured =
+                Measured { expected: 1, round_trip_ms: Some(round_trip_ms), ..Measured::default() };
             judge(&impairment("PCMU").unwrap(), &measured).unwrap().r
         };
         assert!((with(200.0) - (93.2 - 2.4)).abs() < 1e-9);

@@ -121,7 +121,8 @@ mod tests {
         data.extend([0x81, 203, 0, 1, 0, 0, 0, 1]);
         let reports = parse(&data).unwrap();
         assert_eq!(reports.sent, [Sent { ssrc: 1, ntp_middle: 0x2345_6789, packets: 7 }]);
-        let received = Received { ssrc: 2, fraction: 0x80, lost: -2, jitter: 30, last_sr: 0x2345_6789, delay: 65_536 };
+        let received =
+            Received { ssrc: 2, fraction: 0x80, lost: -2, jitter: 30, last_sr: 0x2345_6789, delay: 65_536 };
         assert_eq!((reports.received, reports.bye), (vec![received], true));
         for length in 1..data.len() {
             if length != 52 {

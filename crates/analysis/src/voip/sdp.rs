@@ -109,7 +109,9 @@ fn media_line(value: &str, address: Option<IpAddr>) -> Media {
     // A number of ports may stand behind the port.
     let port = words.next().and_then(|port| port.split('/').next()?.parse().ok()).unwrap_or(0);
     let rtp = words.next().is_some_and(|transport| {
-        transport.split('/').any(|part| part.eq_ignore_ascii_case("RTP") || part.eq_ignore_ascii_case("SAVPF"))
+        transport
+            .split('/')
+            .any(|part| part.eq_ignore_ascii_case("RTP") || part.eq_ignore_ascii_case("SAVPF"))
     });
     let types = words.filter_map(|word| word.parse::<u8>().ok()).filter(|pt| *pt < 128).take(MOST_PAYLOADS);
     let payloads = types.map(|pt| Payload { pt, name: "".into(), clock: 0 }).collect();
@@ -207,7 +209,8 @@ mod tests {
     #[test]
     fn odd_clocks_and_held_media() {
         let described =
-            parse(b"c=IN IP4 0.0.0.0\nm=audio 6000 RTP/AVP 96\na=rtpmap:96 x/1\na=rtpmap:97 y/8000\n").unwrap();
+            parse(b"c=IN IP4 0.0.0.0\nm=audio 6000 RTP/AVP 96\na=rtpmap:96 x/1\na=rtpmap:97 y/8000\n")
+                .unwrap();
         assert_eq!((described.media[0].place(), described.media[0].payloads[0].clock), (None, 0));
     }
 }

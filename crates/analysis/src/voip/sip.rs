@@ -328,11 +328,23 @@ mod tests {
 
     #[test]
     fn first_lines() {
-        for good in ["SIP/2.0 200 OK", "SIP/2.0 486", "SIP/2.0 180 ", "ACK sip:x SIP/2.0\r\n", "X-1 tel:+1 SIP/2.0"] {
+        for good in
+            ["SIP/2.0 200 OK", "SIP/2.0 486", "SIP/2.0 180 ", "ACK sip:x SIP/2.0\r\n", "X-1 tel:+1 SIP/2.0"]
+        {
             assert!(begins(good.as_bytes()), "{good}");
         }
-        for bad in ["", "SIP/2.0 99 x", "SIP/2.0 700 x", "SIP/2.0 200OK", "GET / HTTP/1.1", "ACK  SIP/2.0", "invite x SIP/2.0",
-            "NOTIFY * HTTP/1.1", "SIP/3.0 200 OK", "ACK sip:x SIP/2.0 "] {
+        for bad in [
+            "",
+            "SIP/2.0 99 x",
+            "SIP/2.0 700 x",
+            "SIP/2.0 200OK",
+            "GET / HTTP/1.1",
+            "ACK  SIP/2.0",
+            "invite x SIP/2.0",
+            "NOTIFY * HTTP/1.1",
+            "SIP/3.0 200 OK",
+            "ACK sip:x SIP/2.0 ",
+        ] {
             assert!(!begins(bad.as_bytes()), "{bad}");
         }
     }

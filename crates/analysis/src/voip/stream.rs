@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use wirelane_datapath::rtp::{RtpPayload, RtpStream, kind};
+use wirelane_datapath::rtp::{NO_TYPE, RtpPayload, RtpStream, kind};
 
 use super::quality::{self, Measured, Quality};
 use super::rtcp::Received;
@@ -269,9 +269,9 @@ impl Stream {
         }
     }
 
-    /// The name of its media's codec; empty where nobody says.
+    /// The name of its media's codec, or of what there is where there is no media; empty where nobody says.
     pub fn codec(&self) -> &str {
-        self.codec_of(self.rtp.media_pt)
+        self.codec_of(if self.rtp.media_pt == NO_TYPE { self.rtp.pt } else { self.rtp.media_pt })
     }
 
     /// The name of a payload type; empty where nobody says.

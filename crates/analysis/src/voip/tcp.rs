@@ -222,7 +222,13 @@ impl Streams {
 
     /// Adds a segment. `sip`: one of its ports is SIP's, so that the connection is followed whatever it begins with. `None`:
     /// the connection is none of SIP.
-    pub fn segment(&mut self, path: Path, segment: Segment<'_>, sip: bool, now_ns: u64) -> Option<Vec<Framed>> {
+    pub fn segment(
+        &mut self,
+        path: Path,
+        segment: Segment<'_>,
+        sip: bool,
+        now_ns: u64,
+    ) -> Option<Vec<Framed>> {
         self.expire(now_ns);
         let first = segment.seq.wrapping_add(u32::from(segment.syn));
         let at = match self.table.find(&path) {
@@ -317,8 +323,11 @@ mod tests {
         let expected = [bye("one"), bye(""), bye("three")].map(Framed::Message);
         let mut streams = Streams::new(1 << 20);
         assert_eq!(feed(&mut streams, &[(u32::MAX - 20, &all)]), expected);
-        let bytes: Vec<(u32, &[u8])> =
-            all.chunks(1).enumerate().map(|(at, byte)| ((u32::MAX - 20).wrapping_add(at as u32), byte)).collect();
+        let bytes: Vec<(u32, &[u8])> = all
+            .chunks(1)
+            .enumerate()
+            .map(|(at, byte)| ((u32::MAX - 20).wrapping_add(at as u32), byte))
+            .collect();
         let mut streams = Streams::new(1 << 20);
         assert_eq!(feed(&mut streams, &bytes), expected);
         assert_eq!(streams.gaps, 0);
@@ -327,7 +336,8 @@ mod tests {
     #[test]
     fn segments_out_of_order_and_again() {
         let all = [bye("one"), bye("two")].concat();
-        let mut parts: Vec<(u32, &[u8])> = all.chunks(20).enumerate().map(|(at, part)| (at as u32 * 20, part)).collect();
+        let mut parts: Vec<(u32, &[u8])> =
+            all.chunks(20).enumerate().map(|(at, part)| (at as u32 * 20, part)).collect();
         parts[1..].reverse();
         let again = parts.clone();
         parts.extend(again);
@@ -341,8 +351,11 @@ mod tests {
         let one = bye("one").len();
         let mut streams = Streams::new(1 << 20);
         let mut parts: Vec<(u32, &[u8])> = vec![(0, &all[..one + 5])];
-        let rest: Vec<(u32, &[u8])> =
-            all[one + 10..].chunks(4).enumerate().map(|(at, part)| ((one + 10 + at * 4) as u32, part)).collect();
+        let rest: Vec<(u32, &[u8])> = all[one + 10..]
+            .chunks(4)
+            .enumerate()
+            .map(|(at, part)| ((one + 10 + at * 4) as u32, part))
+            .collect();
         parts.extend(rest);
         assert_eq!(feed(&mut streams, &parts), [bye("one"), bye("three")].map(Framed::Message));
         assert_eq!(streams.gaps, 1);

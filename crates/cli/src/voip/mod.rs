@@ -185,7 +185,8 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
     }
     if args.steering != SteeringArg::Flow {
-        let reason = "there is one worker, as signalling and media have different addresses; leave the option out";
+        let reason =
+            "there is one worker, as signalling and media have different addresses; leave the option out";
         return Err(wrong("--steering", reason));
     }
     let live = args.source.read.is_none();

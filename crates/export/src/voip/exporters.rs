@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use wirelane_analysis::voip::{Finished, Stream};
 
-use super::lines::{CSV_HEADER, call_csv, call_json, stream_json};
 use super::hep;
+use super::lines::{CSV_HEADER, call_csv, call_json, stream_json};
 use crate::flows::OutputCounts as SentCounts;
 use crate::flows::carrier::{Udp, Wait};
 use crate::flows::encode::Message;

@@ -22,7 +22,14 @@ fn chunk(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
 /// Bytes of a payload at most: a datagram's, less the other chunks.
 const MOST_PAYLOAD: usize = 64_000;
 
-fn message(way: &Way, protocol: u8, agent: u32, payload: &[u8], correlation: &str, mos: Option<f64>) -> Vec<u8> {
+fn message(
+    way: &Way,
+    protocol: u8,
+    agent: u32,
+    payload: &[u8],
+    correlation: &str,
+    mos: Option<f64>,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 160);
     out.extend(b"HEP3\0\0");
     let family = match way.from.0 {
@@ -78,7 +85,10 @@ mod tests {
             ts_ns: 1_700_000_000_123_456_789,
         };
         let bytes = signal(&Signal { way, bytes: b"BYE".to_vec(), call_id: "x".into() }, 7);
-        assert_eq!((&bytes[..4], usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))), (&b"HEP3"[..], bytes.len()));
+        assert_eq!(
+            (&bytes[..4], usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))),
+            (&b"HEP3"[..], bytes.len())
+        );
         let mut rest = &bytes[6..];
         let mut chunks = Vec::new();
         while let [_, _, high, low, length_high, length_low, ..] = *rest {
@@ -91,7 +101,10 @@ mod tests {
         assert_eq!(kinds, [1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 17, 15]);
         let of = |kind: u16| chunks.iter().find(|(known, _)| *known == kind).unwrap().1.clone();
         assert_eq!((of(1), of(2), of(11)), (vec![10], vec![6], vec![1]));
-        assert_eq!((of(9), of(10)), (1_700_000_000u32.to_be_bytes().to_vec(), 123_456u32.to_be_bytes().to_vec()));
+        assert_eq!(
+            (of(9), of(10)),
+            (1_700_000_000u32.to_be_bytes().to_vec(), 123_456u32.to_be_bytes().to_vec())
+        );
         assert_eq!((of(15), of(17)), (b"BYE".to_vec(), b"x".to_vec()));
     }
 }
