@@ -6,6 +6,9 @@
  * wl_rtp_finish() closes the account of what was lost. Integers only, no helper, no pointer in structs; loops
  * are bounded by WL_RTP_WINDOW and run beyond their first turn only behind a gap.
  *
+ * Natively so far. For a kernel program this is too much for one function: the verifier walks every way
+ *through it.
+ *
  * Sequence. The last WL_RTP_WINDOW numbers are remembered one by one, so that a packet that comes late is
  *late, and one that comes again is a duplicate. A number that leaves the window without its packet is lost;
  *runs of lost ones are bursts. What is further away than the window behind, or WL_RTP_DROPOUT ahead, is a

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One monitor sees all: signalling and media of one call have different addresses and ports, so that steering by flow
-//! would part them. Packets become statistics in `kernel/packet/rtp.h`, by functions that a kernel program can run too.
+//! would part them. Packets become statistics in `kernel/packet/rtp.h`.
 //!
 //! # What is counted
 //! Every packet is in exactly one of [`Counts::signalling_packets`], `rtp_packets`, `rtcp_packets`, `fragment_packets`
