@@ -11,7 +11,7 @@ use wirelane_export::recorder::RecordingCounts;
 use crate::flows::FlowsReport;
 use crate::out;
 use crate::session::Reporter;
-use crate::table::{Table, amount, printable, rate};
+use crate::table::{Table, amount, counted, printable, rate};
 use crate::voip::VoipReport;
 
 /// Where a report goes.
@@ -407,15 +407,15 @@ fn recorded_text(recorded: &Recorded, duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     let per_second = if seconds > 0.0 { counts.file_bytes as f64 / seconds } else { 0.0 };
     let mut text = format!(
-        "written {} packets, {} bytes ({}B/s), {} files ended; unwritten {}",
-        amount(counts.written),
-        amount(counts.file_bytes),
+        "written {}, {} ({}B/s), {} ended; unwritten {}",
+        counted(counts.written, "packet"),
+        counted(counts.file_bytes, "byte"),
         rate(per_second),
-        amount(counts.files),
+        counted(counts.files, "file"),
         amount(counts.unwritten),
     );
     if counts.files_removed > 0 {
-        text += &format!("; {} oldest files removed", amount(counts.files_removed));
+        text += &format!("; {} removed", counted(counts.files_removed, "oldest file"));
     }
     if let (Some(done), Some(failed)) = (recorded.post_rotate_done, recorded.post_rotate_failed) {
         text += &format!("; post-rotate commands: {} done, {} failed", amount(done), amount(failed));

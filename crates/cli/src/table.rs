@@ -95,6 +95,11 @@ pub fn amount(n: u64) -> String {
     text
 }
 
+/// That many of them: `1 file`, `1,000 files`. The noun takes an `s` for its plural.
+pub fn counted(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", amount(n), if n == 1 { "" } else { "s" })
+}
+
 /// A rate in three digits: `999`, `12.3k`, `1.49M`, `100G`.
 pub fn rate(per_second: f64) -> String {
     let (mut value, mut unit) = (per_second, "");
@@ -128,6 +133,11 @@ mod tests {
         ] {
             assert_eq!(amount(n), text);
         }
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 1_000].map(|n| counted(n, "file")), ["0 files", "1 file", "1,000 files"]);
     }
 
     #[test]

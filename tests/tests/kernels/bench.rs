@@ -70,6 +70,11 @@ impl Guest {
         }
     }
 
+    /// Whether this is a guest, with a device of its own.
+    pub(super) fn is_here() -> bool {
+        std::env::var_os("WIRELANE_PEER_DEVICE").is_some()
+    }
+
     /// Asks the host, and gives its answer.
     pub(super) fn ask(&self, question: &str) -> String {
         let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();

@@ -15,7 +15,7 @@ use crate::report::{Recorded, Report, Stream};
 use crate::rights::Output;
 use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::table::{amount, printable};
+use crate::table::{amount, counted, printable};
 
 mod options;
 pub mod post_rotate;
@@ -223,7 +223,7 @@ pub fn run(args: &Args) -> Result<()> {
             (None, files) => format!("{} files", amount(files)),
         };
         shown =
-            report.say(&format!("{} packets recorded to {}\n", amount(counts.written), printable(&place)));
+            report.say(&format!("{} recorded to {}\n", counted(counts.written, "packet"), printable(&place)));
     }
     failure.map_or(shown, Err)
 }

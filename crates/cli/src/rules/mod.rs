@@ -15,6 +15,7 @@ use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 use self::running::Which;
 pub use self::show::most_hit;
+use crate::table::{counted, printable};
 use crate::{out, values};
 
 /// Check rule files, explain what they do with a packet, and change the rules of a running capture
@@ -192,13 +193,13 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
     options.extend(checked.plugins.iter().map(|name| format!("--plugin {name}=FILE.bpf.o")));
     if !options.is_empty() {
         let options = options.join(" ");
-        more += &format!("for a capture that is started with {}\n", crate::table::printable(&options));
+        more += &format!("for a capture that is started with {}\n", printable(&options));
     }
     out::print(format!(
-        "{}: {} wildcard rules, {} precise rules; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
-        crate::table::printable(&file.display().to_string()),
-        checked.rules,
-        checked.precise,
+        "{}: {}, {}; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
+        printable(&file.display().to_string()),
+        counted(checked.rules as u64, "wildcard rule"),
+        counted(checked.precise as u64, "precise rule"),
         checked.nodes,
         checked.classes,
         checked.table_bytes.div_ceil(1024)
@@ -211,8 +212,10 @@ fn changed(changed: Changed, json: bool) -> Result<()> {
         return out::print(serde_json::to_string(&changed)? + "\n");
     }
     out::print(format!(
-        "{} wildcard rules in force; {} precise rules added, {} rules removed\n",
-        changed.rules, changed.added, changed.removed
+        "{} in force; {} added, {} removed\n",
+        counted(changed.rules as u64, "wildcard rule"),
+        counted(changed.added as u64, "precise rule"),
+        counted(changed.removed as u64, "rule"),
     ))
 }
 

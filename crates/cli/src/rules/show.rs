@@ -10,7 +10,7 @@ use wirelane::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
 
 use super::running::Which;
 use crate::out;
-use crate::table::{Table, amount, printable};
+use crate::table::{Table, amount, counted, printable};
 
 /// Show the rules in force, with the packets that hit each
 #[derive(clap::Args, Debug)]
@@ -193,20 +193,20 @@ fn summary(stats: &RuleStats) -> String {
         Policy::Drop => "drop",
     };
     let mut text = format!(
-        "default: {default}; {} wildcard rules; {} precise rules (room for {}), hit by {} packets\n",
-        stats.rules.len(),
-        amount(stats.precise),
+        "default: {default}; {}; {} (room for {}), hit by {}\n",
+        counted(stats.rules.len() as u64, "wildcard rule"),
+        counted(stats.precise, "precise rule"),
         amount(stats.precise_room),
-        amount(stats.precise_hits.packets),
+        counted(stats.precise_hits.packets, "packet"),
     );
     stats.sets.iter().for_each(|set| text += &(of_set(set) + "\n"));
     stats.patterns.iter().for_each(|patterns| text += &(of_patterns(patterns) + "\n"));
     let Searches { packets, bytes, found, half } = stats.searches;
     if packets > 0 {
         text += &format!(
-            "payloads searched: {} packets, {} bytes; patterns found in {}; not searched to the end: {}\n",
-            amount(packets),
-            amount(bytes),
+            "payloads searched: {}, {}; patterns found in {}; not searched to the end: {}\n",
+            counted(packets, "packet"),
+            counted(bytes, "byte"),
             amount(found),
             amount(half),
         );
@@ -214,7 +214,7 @@ fn summary(stats: &RuleStats) -> String {
     stats.plugins.iter().for_each(|plugin| text += &of_plugin(plugin));
     let gone = stats.rules_gone.and(stats.precise_gone);
     if gone.packets > 0 {
-        text += &format!("rules that are gone were hit by {} packets\n", amount(gone.packets));
+        text += &format!("rules that are gone were hit by {}\n", counted(gone.packets, "packet"));
     }
     let refused: u64 = stats.rules.iter().map(|line| line.refused).sum();
     if refused > 0 {
