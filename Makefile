@@ -39,7 +39,7 @@ soak: setup ## half an hour of paced load (MINUTES=30)
 	@cargo build --quiet -p wirelane-cli
 	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test loads paced -- --nocapture
 
-fuzz: setup ## fuzz packets, files, selectors, filters, rules (FUZZ_SECONDS=60; nightly Rust)
+fuzz: setup ## fuzz packets, files, selectors, filters, rules, calls (FUZZ_SECONDS=60; nightly Rust)
 	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)

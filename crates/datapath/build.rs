@@ -36,6 +36,7 @@ fn build_native(kernel: &Path) {
         .file(kernel.join("native.c"))
         .file(kernel.join("native_flow.c"))
         .file(kernel.join("native_http.c"))
+        .file(kernel.join("native_rtp.c"))
         .file(kernel.join("native_rules.c"))
         .include(kernel)
         .flag("-std=gnu11")

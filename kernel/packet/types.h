@@ -18,6 +18,7 @@ typedef uint8_t __u8;
 typedef uint16_t __u16;
 typedef uint32_t __u32;
 typedef uint64_t __u64;
+typedef int64_t __s64;
 #endif
 
 /* How a packet begins: the link types of captures that Wirelane reads. The numbers are ours. */

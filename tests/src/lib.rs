@@ -5,6 +5,7 @@
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
 //! frames     frames that tests make up, sent
+//! calls      SIP and RTP that tests make up, and what is told of it
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
@@ -20,6 +21,7 @@
 //! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so what arrives is what the test sent.
 
 mod bpf;
+pub mod calls;
 mod child;
 mod foreign;
 pub mod frames;

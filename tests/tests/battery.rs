@@ -6,7 +6,7 @@ use std::fs;
 use wirelane_tests::repository;
 
 /// The codes that concern the capture engine and the recorder.
-const CODES: &str = "L1 L2 L3 L4 L5 L6 L9 L11 L12 F1 F2 F3 F4 F5 F6 F7 F8 F9 F10 I1 I2 I3 I4 I5 I8 I9 I10 S1 S2 S3 S4 S5 S6 S8 S9 S10 S12";
+const CODES: &str = "L1 L2 L3 L4 L5 L6 L9 L11 L12 F1 F2 F3 F4 F5 F6 F7 F8 F9 F10 I1 I2 I3 I4 I5 I6 I8 I9 I10 S1 S2 S3 S4 S5 S6 S8 S9 S10 S12";
 
 /// Rows of its tables: code, claim, proof.
 fn rows(text: &str) -> Vec<[String; 3]> {

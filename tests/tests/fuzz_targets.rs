@@ -42,6 +42,8 @@ mod rules;
 mod second_opinion;
 #[path = "../../fuzz/targets/selector.rs"]
 mod selector;
+#[path = "../../fuzz/targets/voip.rs"]
+mod voip;
 
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
@@ -54,6 +56,7 @@ const TARGETS: [Target; 7] = [
     ("rules", rules::one_input, 6),
     ("second_opinion", second_opinion::one_input, 1),
     ("selector", selector::one_input, 1),
+    ("voip", voip::one_input, 1),
 ];
 
 #[test]

@@ -2,5 +2,7 @@
 //!
 //! * [`flows`]: who talked to whom, how much, from when to when.
 //! * [`http`]: HTTP requests and their responses.
+//! * [`voip`]: calls, their streams, and how they sound.
 pub mod flows;
 pub mod http;
+pub mod voip;

@@ -22,6 +22,7 @@ mod source;
 mod table;
 mod tune;
 mod values;
+mod voip;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ enum Command {
     Completions(completions::Args),
     Man(man::Args),
     Tune(tune::Args),
+    Voip(Box<voip::Args>),
 }
 
 const HELP: &str = "\
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),
+        Command::Voip(args) => voip::run(&args),
     };
     flows::restore_terminal();
     match result {
@@ -162,6 +165,7 @@ mod tests {
             completions::HELP,
             man::HELP,
             tune::HELP,
+            voip::HELP,
         ];
         for help in all {
             let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();

@@ -13,6 +13,7 @@ use crate::http::HttpReport;
 use crate::out;
 use crate::session::Reporter;
 use crate::table::{Table, amount, counted, printable, rate};
+use crate::voip::VoipReport;
 
 /// Where a report goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,12 @@ struct Object<'a> {
     /// What the packets came to, and what became of that.
     #[serde(flatten)]
     flows: Option<&'a FlowsReport>,
+    /// The same of HTTP.
     #[serde(flatten)]
     http: Option<&'a HttpReport>,
+    /// The same of calls.
+    #[serde(flatten)]
+    voip: Option<&'a VoipReport>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -94,6 +99,7 @@ pub struct Report {
     rules: Option<RuleStats>,
     flows: Option<FlowsReport>,
     http: Option<HttpReport>,
+    voip: Option<VoipReport>,
 }
 
 impl Report {
@@ -110,6 +116,7 @@ impl Report {
             rules: None,
             flows: None,
             http: None,
+            voip: None,
         }
     }
 
@@ -128,6 +135,11 @@ impl Report {
         self.http = Some(http);
     }
 
+    /// What calls came to in the end, the same way.
+    pub fn voip(&mut self, voip: VoipReport) {
+        self.voip = Some(voip);
+    }
+
     /// What the recording has come to by now, to be shown with the next ledger.
     pub fn recorded(&mut self, recorded: Recorded) {
         self.recorded = Some(recorded);
@@ -142,8 +154,9 @@ impl Report {
             let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
             let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
             let http = self.http.as_ref().map(HttpReport::text).unwrap_or_default();
+            let voip = self.voip.as_ref().map(VoipReport::text).unwrap_or_default();
             let ledger = ledger_text(ledger, elapsed, self.engine);
-            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http))
+            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http + &voip))
         }
     }
 
@@ -189,6 +202,7 @@ impl Report {
             rule_stats,
             flows: self.flows.as_ref().filter(|_| r#final),
             http: self.http.as_ref().filter(|_| r#final),
+            voip: self.voip.as_ref().filter(|_| r#final),
             file_bytes_per_s,
         })
     }

@@ -9,6 +9,7 @@
 //! * [`members`]: named sets, which rules ask.
 //! * [`native`]: the packet functions, compiled natively.
 //! * [`rules`]: compiled rules.
+//! * [`rtp`]: what packets of one RTP stream come to.
 //! * [`search`]: the automata that search payloads for patterns.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
@@ -19,6 +20,7 @@ pub mod judge;
 pub mod layout;
 pub mod members;
 pub mod native;
+pub mod rtp;
 pub mod rules;
 pub mod search;
 pub mod skel;

@@ -77,6 +77,8 @@ unsafe extern "C" {
     fn wl_native_flow_constants() -> *const RawConstant;
     fn wl_native_http_layout() -> *const RawField;
     fn wl_native_http_constants() -> *const RawConstant;
+    fn wl_native_rtp_layout() -> *const RawField;
+    fn wl_native_rtp_constants() -> *const RawConstant;
 }
 
 /// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,
@@ -185,6 +187,18 @@ pub fn http_layout() -> Vec<Field> {
 pub fn http_constants() -> Vec<(&'static str, u64)> {
     // SAFETY: as in `layout`.
     values(unsafe { wl_native_http_constants() })
+}
+
+/// The same as [`layout`] for the structs of RTP statistics.
+pub fn rtp_layout() -> Vec<Field> {
+    // SAFETY: as in `layout`.
+    fields(unsafe { wl_native_rtp_layout() })
+}
+
+/// The same as [`constants`] for those of RTP statistics.
+pub fn rtp_constants() -> Vec<(&'static str, u64)> {
+    // SAFETY: as in `layout`.
+    values(unsafe { wl_native_rtp_constants() })
 }
 
 fn fields(of: *const RawField) -> Vec<Field> {

@@ -6,6 +6,7 @@
 //!   worker's by a thread of its own, with an account of what was written and what was not.
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
+//! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -20,6 +21,7 @@ pub mod output;
 pub mod pcap;
 pub mod pcapng;
 pub mod recorder;
+pub mod voip;
 
 pub use calendar::clock;
 pub use error::{Error, Result};

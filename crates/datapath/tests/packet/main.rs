@@ -18,6 +18,7 @@ mod layout;
 mod opinion;
 mod probe;
 mod properties;
+mod rtp_layout;
 mod rules;
 mod second_opinion;
 mod tables;

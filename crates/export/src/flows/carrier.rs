@@ -18,7 +18,7 @@ const MOST_REFUSED: u32 = 8;
 
 /// Messages that wait.
 #[derive(Debug, Default)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     pub queue: VecDeque<Message>,
     pub bytes: usize,
 }
@@ -51,7 +51,7 @@ pub(super) enum Carrier {
 
 /// What a carrier waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     /// Nothing: there is nothing to be sent.
     Idle,
     /// This moment.
@@ -123,9 +123,9 @@ impl Carrier {
 }
 
 /// Datagrams to one collector, at a bounded rate.
-pub(super) struct Udp {
+pub(crate) struct Udp {
     socket: UdpSocket,
-    backlog: Backlog,
+    pub backlog: Backlog,
     /// Messages a second; 0: no bound.
     rate: u32,
     /// Messages that may be sent now.
@@ -149,7 +149,8 @@ impl Udp {
         self.tokens >= 1.0
     }
 
-    fn pump(&mut self, counts: &mut OutputCounts) -> Wait {
+    /// Sends what can be sent now.
+    pub fn pump(&mut self, counts: &mut OutputCounts) -> Wait {
         let mut refused = 0;
         while let Some(message) = self.backlog.queue.front() {
             let length = message.bytes.len();

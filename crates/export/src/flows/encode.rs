@@ -54,7 +54,7 @@ const REFRESH_MESSAGES: u32 = 20;
 
 /// A message, ready to be sent.
 #[derive(Debug, Default)]
-pub(super) struct Message {
+pub(crate) struct Message {
     /// All of it. Of IPFIX the sequence number is filled in again where it is sent by TCP.
     pub bytes: Vec<u8>,
     /// What the sequence counts: records of data, options included.

@@ -237,7 +237,7 @@ impl Exporters {
 }
 
 /// A socket towards the first of these addresses to which there is a way.
-fn udp(target: &Target, addresses: &[std::net::SocketAddr]) -> Result<UdpSocket> {
+pub(crate) fn udp(name: &str, addresses: &[std::net::SocketAddr]) -> Result<UdpSocket> {
     let mut last = None;
     for address in addresses {
         let any: std::net::SocketAddr =
@@ -253,7 +253,7 @@ fn udp(target: &Target, addresses: &[std::net::SocketAddr]) -> Result<UdpSocket>
         }
     }
     let reason = last.unwrap_or_else(|| "it has no address".into());
-    Err(Error::Target { target: target.name.clone(), reason })
+    Err(Error::Target { target: name.to_owned(), reason })
 }
 
 impl Outlet {
@@ -292,7 +292,7 @@ impl Outlet {
                 let carrier = match transport {
                     Transport::File(path) => Carrier::File(file(path)?),
                     Transport::Udp(addresses) => {
-                        Carrier::Udp(Udp::new(udp(target, addresses)?, settings.rate))
+                        Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
                     }
                     Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
                 };

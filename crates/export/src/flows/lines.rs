@@ -71,7 +71,7 @@ pub fn has_ports(record: &FlowRecord) -> bool {
 }
 
 /// Nanoseconds since 1970 as seconds with nine decimals, which no floating-point number holds.
-fn seconds(ns: u64) -> String {
+pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
@@ -316,7 +316,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
 }
 
 /// A name that came from elsewhere: a file may call an interface what it likes, and a spreadsheet must not run it.
-fn quoted(name: String) -> String {
+pub(crate) fn quoted(name: String) -> String {
     let name = match name.chars().next() {
         Some('=' | '+' | '-' | '@' | '\t' | '\r') => format!("'{name}"),
         _ => name,

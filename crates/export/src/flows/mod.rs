@@ -12,15 +12,15 @@
 //!
 //! Nothing here blocks for a collector, and nothing resolves names or opens sockets later on but TCP, which has to
 //! connect again: outputs are opened before rights are given up.
-mod carrier;
-mod encode;
-mod exporters;
+pub(crate) mod carrier;
+pub(crate) mod encode;
+pub(crate) mod exporters;
 mod fields;
 mod ipfix;
-mod lines;
+pub(crate) mod lines;
 mod netflow5;
 mod netflow9;
-mod target;
+pub(crate) mod target;
 mod tcp;
 #[cfg(test)]
 mod tests;

@@ -111,7 +111,7 @@ impl Target {
 }
 
 /// The addresses of `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`.
-fn resolve(place: &str, port: u16) -> std::result::Result<Vec<SocketAddr>, String> {
+pub(crate) fn resolve(place: &str, port: u16) -> std::result::Result<Vec<SocketAddr>, String> {
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
             let (host, behind) = rest.split_once(']').ok_or("a ']' is missing behind the IPv6 address")?;

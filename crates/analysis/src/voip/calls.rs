@@ -1,0 +1,309 @@
+//! The monitor's side of signalling: messages to their calls, descriptions to the places of media.
+
+use std::collections::VecDeque;
+
+use super::call::{Call, CallRecord, Ending, State, Way};
+use super::media::Endpoint;
+use super::monitor::{Finished, Monitor, OVER, QUIET, Signal, TALKING, WAITING};
+use super::sdp::{self, Media};
+use super::sip::{self, Fault, Message, Start, text};
+use super::stream::{Party, Place};
+
+/// Places of one call that are known.
+const MOST_PLACES: usize = 96;
+
+/// Messages that wait for their calls.
+const MOST_EARLY: usize = 256;
+
+/// A message of a call that is not known yet.
+#[derive(Debug)]
+pub(super) struct Early {
+    key: u128,
+    since_ns: u64,
+    bytes: Vec<u8>,
+    fault: Option<Fault>,
+    /// Bytes of its body.
+    body: usize,
+    way: Way,
+}
+
+/// How late a call may be put at the end of its list.
+const TOUCH_NS: u64 = 1_000_000_000;
+
+/// Whether one of these is in a text, whatever the case.
+fn has_one(text: &str, wanted: &[String]) -> bool {
+    let text = text.to_ascii_lowercase();
+    wanted.is_empty() || wanted.iter().any(|one| text.contains(&one.to_ascii_lowercase()))
+}
+
+/// The part of a body that is a description.
+fn description<'b>(message: &Message<'_>, body: &'b [u8]) -> Option<&'b [u8]> {
+    let kind = message.content_type.to_ascii_lowercase();
+    if kind.starts_with(b"multipart/") {
+        let begin = body.windows(4).position(|part| part == b"v=0\r" || part == b"v=0\n")?;
+        let rest = &body[begin..];
+        let end = rest.windows(3).position(|part| part == b"\n--").unwrap_or(rest.len());
+        return Some(&rest[..end]);
+    }
+    kind.starts_with(b"application/sdp").then_some(body)
+}
+
+impl Monitor {
+    /// A message, of which these bytes are there of `len`.
+    pub(super) fn message(&mut self, bytes: &[u8], len: usize, way: &Way) {
+        self.counts.messages += 1;
+        let mut message = match sip::parse(bytes, true) {
+            Ok(message) => message,
+            Err(_) if bytes.len() < len => {
+                self.counts.cut_messages += 1;
+                return;
+            }
+            Err(fault) => {
+                self.counts.fault(fault);
+                return;
+            }
+        };
+        match message.start {
+            Start::Request { method, .. } => self.counts.request(method),
+            Start::Response { code, .. } => self.counts.responses[usize::from(code / 100)] += 1,
+        }
+        let body = &bytes[message.head_len..];
+        if message.content_length.is_some_and(|length| length > (len - message.head_len) as u64) {
+            message.fault = message.fault.or(Some(Fault::Length));
+        }
+        if let Some(fault) = message.fault {
+            self.counts.fault(fault);
+        }
+        let body = match message.content_length {
+            Some(length) => &body[..body.len().min(usize::try_from(length).unwrap_or(usize::MAX))],
+            None => body,
+        };
+        self.dispatch(&message, bytes, body, way, self.settings.reorder_ns == 0);
+    }
+
+    /// What has waited for its call for too long is what it seems to be. `all`: all of it.
+    pub(super) fn release(&mut self, all: bool) {
+        while self.early.front().is_some_and(|early| {
+            all || self.early.len() > MOST_EARLY
+                || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
+        }) {
+            if let Some(early) = self.early.pop_front() {
+                self.again(&early, true);
+            }
+        }
+    }
+
+    /// A message that has waited comes again.
+    fn again(&mut self, early: &Early, late: bool) {
+        // It was read before.
+        if let Ok(message) = sip::parse(&early.bytes, true) {
+            let message = Message { fault: early.fault, ..message };
+            let body = &early.bytes[message.head_len..];
+            self.dispatch(&message, &early.bytes, &body[..early.body.min(body.len())], &early.way, late);
+        }
+    }
+
+    fn dispatch(&mut self, message: &Message<'_>, bytes: &[u8], body: &[u8], way: &Way, late: bool) {
+        let key = u128::from(self.random.hash_one((message.call_id, 0u8))) << 64
+            | u128::from(self.random.hash_one((message.call_id, 1u8)));
+        let found = self.calls.find(&key);
+        // A call that had begun before the capture is known by its next description.
+        let joins = |start: Start<'_>| match start {
+            Start::Request { method: b"INVITE", .. } => true,
+            Start::Request { .. } | Start::Response { code: 101..=299, .. } => {
+                matches!(message.method, b"INVITE" | b"UPDATE" | b"PRACK" | b"ACK")
+                    && description(message, body).is_some()
+            }
+            Start::Response { .. } => false,
+        };
+        let invites = matches!(message.start, Start::Request { method: b"INVITE", .. });
+        let at = match (found, message.start) {
+            (Some(at), _) => at,
+            // Its INVITE may be behind it: records of both directions of a device come side by side.
+            (None, _) if !late && !invites => {
+                let (since_ns, bytes) = (self.now_ns, bytes.to_vec());
+                let early = Early { key, since_ns, bytes, fault: message.fault, body: body.len(), way: *way };
+                self.early.push_back(early);
+                self.release(false);
+                return;
+            }
+            (None, start) if joins(start) => {
+                let mut call = Call::new(message, way);
+                let settings = &self.settings;
+                let is_wanted = settings.call_ids.is_empty()
+                    || settings.call_ids.iter().any(|wanted| wanted.as_bytes() == message.call_id);
+                call.chosen =
+                    is_wanted && has_one(&call.from, &settings.from) && has_one(&call.to, &settings.to);
+                self.calls.insert(key, call, WAITING)
+            }
+            (None, start) => {
+                // Its method says what it is of; an answer has that of its request.
+                let method = match start {
+                    Start::Request { method, .. } => method,
+                    Start::Response { .. } => message.method,
+                };
+                let in_call = matches!(
+                    method,
+                    b"INVITE" | b"ACK" | b"BYE" | b"CANCEL" | b"PRACK" | b"UPDATE" | b"INFO" | b"REFER"
+                );
+                if in_call {
+                    self.counts.unknown_call_messages += 1;
+                } else {
+                    self.counts.no_call_messages += 1;
+                }
+                if self.settings.all_signals {
+                    self.signal(message, bytes, way);
+                }
+                return;
+            }
+        };
+        let random = self.random.clone();
+        let Some(call) = self.calls.get_mut(at) else { return };
+        let chosen = call.chosen;
+        let fresh = call.message(message, bytes, way, &random);
+        if !fresh {
+            self.counts.retransmitted += 1;
+        } else if let Some(described) = description(message, body).filter(|_| chosen).and_then(sdp::parse) {
+            self.described(at, message, described);
+        }
+        if chosen && self.settings.signals {
+            self.signal(message, bytes, way);
+        }
+        self.place(at, way.ts_ns);
+        if found.is_none() && !self.early.is_empty() {
+            let (its, others): (VecDeque<Early>, VecDeque<Early>) =
+                std::mem::take(&mut self.early).into_iter().partition(|early| early.key == key);
+            self.early = others;
+            its.iter().for_each(|early| self.again(early, true));
+        }
+    }
+
+    fn signal(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way) {
+        let call_id = text(message.call_id);
+        self.finished.push(Finished::Signal(Signal { way: *way, bytes: bytes.to_vec(), call_id }));
+    }
+
+    /// Puts a call where it belongs, and counts what it takes.
+    fn place(&mut self, at: u32, now_ns: u64) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.touched_ns = call.touched_ns.max(now_ns);
+        let cost = call.cost();
+        self.used = self.used - call.cost + cost;
+        call.cost = cost;
+        let list = match call.state {
+            state if state.is_over() => OVER,
+            State::Answered if call.has_media => TALKING,
+            State::Answered => QUIET,
+            _ if call.joined => QUIET,
+            _ => WAITING,
+        };
+        self.calls.touch(at, list);
+    }
+
+    /// Media of a call has come.
+    pub(super) fn heard(&mut self, at: u32, now_ns: u64) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        let first = !std::mem::replace(&mut call.has_media, true);
+        // What comes late does not keep a call that is over.
+        if !call.state.is_over() {
+            call.last_ns = call.last_ns.max(now_ns);
+            if first || now_ns.saturating_sub(call.touched_ns) >= TOUCH_NS {
+                self.place(at, now_ns);
+            }
+        }
+    }
+
+    /// One side says where its media is to be sent.
+    fn described(&mut self, at: u32, message: &Message<'_>, described: sdp::Description) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        let party = call.sender(message);
+        call.media_left_out += described.more;
+        self.counts.media_left_out += described.more;
+        // The answer that carries it has been looked at already.
+        let is_final = matches!(message.start, Start::Response { code: 200.., .. });
+        if party == Party::Callee && call.answer_ns.is_none() && !is_final {
+            call.early_media = true;
+        }
+        let mut announced = Vec::new();
+        for (media, description) in described.media.iter().enumerate() {
+            announced.extend(places(description).map(|(place, rtcp)| (place, media, rtcp)));
+        }
+        call.offers[party as usize] = described.media;
+        for (place, media, rtcp) in announced {
+            self.announce(at, place, Endpoint { call: at, party, media, rtcp });
+        }
+        self.know_types(at);
+    }
+
+    /// A place is one of a call's, whosever it was.
+    pub(super) fn announce(&mut self, at: u32, place: Place, endpoint: Endpoint) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        if !call.places.contains(&place) {
+            if call.places.len() == MOST_PLACES {
+                return;
+            }
+            call.places.push(place);
+        }
+        self.places.insert(place, endpoint);
+    }
+
+    /// Streams of a call know what their payload types mean now.
+    fn know_types(&mut self, at: u32) {
+        let Some(call) = self.calls.get(at) else { return };
+        for stream in &call.streams {
+            if let Some(stream) = self.streams.get_mut(*stream) {
+                know(stream, call);
+            }
+        }
+    }
+
+    /// Hands a call out, with its streams.
+    pub(super) fn end_call(&mut self, at: u32, ending: Ending) {
+        let Some(mut call) = self.calls.remove(at) else { return };
+        self.used -= call.cost;
+        for place in &call.places {
+            if self.places.get(place).is_some_and(|endpoint| endpoint.call == at) {
+                self.places.remove(place);
+            }
+        }
+        let streams: Vec<_> =
+            std::mem::take(&mut call.streams).into_iter().filter_map(|at| self.take_stream(at)).collect();
+        if !call.chosen {
+            self.counts.calls_left_out += 1;
+            self.counts.rtp_left_out += streams.iter().map(|stream| stream.rtp.packets).sum::<u64>();
+            return;
+        }
+        if ending == Ending::Ended && !call.state.is_over() && call.state != State::Challenged {
+            call.state = State::TimedOut;
+        }
+        let counts = &mut self.counts;
+        counts.calls += 1;
+        counts.states[call.state as usize] += 1;
+        counts.self_calls += u64::from(call.to_self);
+        counts.calls_evicted += u64::from(ending == Ending::Resources);
+        counts.streams += streams.len() as u64;
+        counts.streams_evicted += if ending == Ending::Resources { streams.len() as u64 } else { 0 };
+        self.finished.push(Finished::Call(Box::new(CallRecord { call, streams, ending })));
+    }
+}
+
+/// Where a media may go, and whether that is for RTCP alone.
+fn places(media: &Media) -> impl Iterator<Item = (Place, bool)> + '_ {
+    let rtcp = media.rtcp_place().filter(|_| !media.rtcp_mux).map(|place| (place, true));
+    let candidates = media.candidates.iter().filter(|_| media.rtp);
+    let candidates = candidates
+        .map(|(component, address, port)| ((*address, *port), *component == 2))
+        .filter(|((_, port), _)| *port != 0);
+    // The last that names a place says what it is for.
+    rtcp.into_iter().chain(candidates).chain(media.place().map(|place| (place, false)))
+}
+
+/// A stream of a call knows its payload types: as the receiver has named them, and else as the sender has.
+pub(super) fn know(stream: &mut super::stream::Stream, call: &Call) {
+    let Some(toward) = stream.toward else { return };
+    for party in [toward.other(), toward] {
+        if let Some(media) = call.offers[party as usize].get(stream.media) {
+            stream.know(&media.payloads);
+        }
+    }
+}

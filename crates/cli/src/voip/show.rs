@@ -1,0 +1,201 @@
+//! The thread that shows and exports calls.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Result;
+use wirelane_analysis::voip::{CallRecord, Ending, Finished, Stream};
+use wirelane_export::voip::{CSV_HEADER, Exporters, OutputCounts, call_csv, call_json, stream_json};
+
+use crate::out;
+use crate::table::amount;
+
+/// How calls are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A row for each, and one for each of its streams.
+    Table,
+    /// A JSON object for each.
+    Json,
+    /// A line of CSV for each.
+    Csv,
+    /// Not at all.
+    Nothing,
+}
+
+/// Prints calls.
+pub struct Shown {
+    show: Show,
+    digits: bool,
+    calls: u64,
+    streams: u64,
+    /// Whether the header of a table or of CSV has been printed.
+    headed: bool,
+}
+
+/// What has become of the calls.
+pub struct Exported {
+    /// At each output.
+    pub counts: Vec<OutputCounts>,
+    /// The first file that could not be written.
+    pub failure: Option<wirelane_export::Error>,
+    /// Whether printing went well.
+    pub result: Result<()>,
+}
+
+impl Shown {
+    /// Nothing printed yet. `digits`: with the keys that were pressed.
+    pub fn new(show: Show, digits: bool) -> Shown {
+        Shown { show, digits, calls: 0, streams: 0, headed: false }
+    }
+
+    fn show(&mut self, finished: &[Finished]) -> Result<()> {
+        let mut text = Vec::new();
+        if !std::mem::replace(&mut self.headed, true) {
+            match self.show {
+                Show::Table => text.extend_from_slice(header().as_bytes()),
+                Show::Csv => text.extend_from_slice(CSV_HEADER.as_bytes()),
+                Show::Json | Show::Nothing => {}
+            }
+        }
+        for one in finished {
+            match one {
+                Finished::Call(record) => {
+                    self.calls += 1;
+                    match self.show {
+                        Show::Table => text.extend_from_slice(row(record).as_bytes()),
+                        Show::Json => call_json(&mut text, self.calls, record, self.digits),
+                        Show::Csv => call_csv(&mut text, record),
+                        Show::Nothing => {}
+                    }
+                }
+                Finished::Stream(stream, ending) => {
+                    self.streams += 1;
+                    match self.show {
+                        Show::Table => text.extend_from_slice(alone(stream, *ending).as_bytes()),
+                        Show::Json => stream_json(&mut text, self.streams, stream, *ending, self.digits),
+                        Show::Csv | Show::Nothing => {}
+                    }
+                }
+                Finished::Signal(_) => {}
+            }
+        }
+        if text.is_empty() { Ok(()) } else { out::print(text) }
+    }
+}
+
+/// How long the thread waits for calls, where nothing else is to be done.
+const REST: Duration = Duration::from_millis(100);
+
+/// Shows and exports what comes, until no more does.
+pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<Finished>>) -> Exported {
+    let mut result = Ok(());
+    loop {
+        if exporters.is_full() {
+            std::thread::sleep(exporters.rest(REST).max(Duration::from_micros(100)));
+            exporters.pump();
+            continue;
+        }
+        match inbox.recv_timeout(exporters.rest(REST)) {
+            Ok(finished) => {
+                exporters.take(&finished);
+                result = shown.show(&finished);
+                // Nobody reads any more, or cannot: with this end of the channel the worker ends.
+                if result.is_err() {
+                    break;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => exporters.pump(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if result.is_ok() && shown.show == Show::Csv {
+        // The header, also of no calls.
+        result = shown.show(&[]);
+    }
+    exporters.finish();
+    Exported { counts: exporters.counts(), failure: exporters.failure(), result }
+}
+
+/// Width of a party: a longer one pushes what is behind it to the right.
+const PARTY: usize = 30;
+
+fn header() -> String {
+    format!(
+        "{:<12} {:>8} {:<PARTY$}    {:<PARTY$} {:<9} {:>6} {:>8} {:>5} reason\n",
+        "start (UTC)", "seconds", "from", "to", "state", "status", "delay ms", "MOS"
+    )
+}
+
+/// The time of day, in UTC.
+fn clock(ns: u64) -> String {
+    let (seconds, ms) = (ns / 1_000_000_000 % 86_400, ns / 1_000_000 % 1000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".into(), |value| format!("{value:.decimals$}"))
+}
+
+/// A call as a row, with its streams below. Its texts have no controls in them.
+fn row(record: &CallRecord) -> String {
+    let call = &record.call;
+    let end = call.end_ns.unwrap_or(call.last_ns);
+    let mut text = format!(
+        "{:<12} {:>8.3} {:<PARTY$} -> {:<PARTY$} {:<9} {:>6} {:>8} {:>5} {}\n",
+        clock(call.invite_ns),
+        end.saturating_sub(call.invite_ns) as f64 / 1e9,
+        call.from_uri,
+        call.to_uri,
+        call.state.name(),
+        if call.status == 0 { "-".into() } else { call.status.to_string() },
+        number(call.post_dial_delay_ns().map(|ns| ns as f64 / 1e6), 1),
+        number(record.mos(), 2),
+        record.ending.name(),
+    );
+    for stream in &record.streams {
+        let toward = stream.toward.map_or("", |party| party.name());
+        text += &format!("{:>21} {}\n", format!("to {toward}"), told(stream));
+    }
+    text
+}
+
+/// A stream of no call.
+fn alone(stream: &Stream, ending: Ending) -> String {
+    let seconds = stream.rtp.last_ns.saturating_sub(stream.rtp.first_ns) as f64 / 1e9;
+    format!("{:<12} {seconds:>8.3} {} {}\n", clock(stream.rtp.first_ns), told(stream), ending.name())
+}
+
+fn told(stream: &Stream) -> String {
+    let rtp = &stream.rtp;
+    let end = |place| std::net::SocketAddr::from(place).to_string();
+    let mut text = format!(
+        "{} -> {} {}: {} packets, {} lost",
+        end(stream.from),
+        end(stream.to),
+        if stream.codec().is_empty() { "codec unknown" } else { stream.codec() },
+        amount(rtp.packets),
+        amount(rtp.lost),
+    );
+    for (what, number) in [
+        ("duplicate", rtp.duplicate),
+        ("out of order", rtp.out_of_order),
+        ("stray", rtp.stray),
+        ("malformed", rtp.malformed),
+    ] {
+        if number > 0 {
+            text += &format!(", {} {what}", amount(number));
+        }
+    }
+    if rtp.jitters > 0 {
+        let mean = rtp.jitter_sum_ns as f64 / rtp.jitters as f64 / 1e6;
+        text += &format!(", jitter {mean:.3} ms (at most {:.3})", rtp.max_jitter_ns as f64 / 1e6);
+    }
+    if let Some(quality) = stream.quality() {
+        text += &format!(", R {:.1}, MOS {:.2}", quality.r, quality.mos);
+    }
+    if stream.capture_lost > 0 {
+        text += &format!("; THE CAPTURE lost {} packets meanwhile", amount(stream.capture_lost));
+    }
+    text
+}

@@ -1,0 +1,329 @@
+//! All outputs of calls of one command.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use wirelane_analysis::voip::{Finished, Stream};
+
+use super::hep;
+use super::lines::{CSV_HEADER, call_csv, call_json, stream_json};
+use crate::flows::OutputCounts as SentCounts;
+use crate::flows::carrier::{Udp, Wait};
+use crate::flows::encode::Message;
+use crate::flows::exporters::udp;
+use crate::flows::target::resolve;
+use crate::{Error, Output, OutputOptions, Result};
+
+/// The port of HEP receivers.
+const HEP_PORT: u16 = 9060;
+
+/// How calls are exported.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The number by which receivers tell capturing agents apart.
+    pub agent: u32,
+    /// Messages a second to each receiver; 0: as they come.
+    pub rate: u32,
+    /// Bytes that wait for a receiver at most.
+    pub backlog: usize,
+    /// Whether to wait for room rather than give up what finds none: nobody loses packets for it, as in reading a file.
+    pub patient: bool,
+    /// How long receivers are waited for at the end.
+    pub wait: Duration,
+    /// Whether files have the keys that were pressed.
+    pub digits: bool,
+}
+
+/// Where calls go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A receiver of HEP v3 by UDP, at the first of these that there is a way to.
+    Hep(String, Vec<SocketAddr>),
+    /// A file of JSON lines.
+    Json(String, PathBuf),
+    /// A file of CSV.
+    Csv(String, PathBuf),
+}
+
+impl Target {
+    /// Reads a target: `hep://HOST[:PORT]`, `file:PATH.json`, `file:PATH.csv`. Looks names up.
+    ///
+    /// # Errors
+    /// [`Error::Target`] with what is wrong and what would be right.
+    pub fn parse(text: &str) -> Result<Target> {
+        let wrong = |reason: String| Error::Target { target: text.to_owned(), reason };
+        if let Some(path) = text.strip_prefix("file:") {
+            let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+            return match extension {
+                "json" | "jsonl" | "ndjson" => Ok(Target::Json(text.to_owned(), path.into())),
+                "csv" => Ok(Target::Csv(text.to_owned(), path.into())),
+                _ => Err(wrong("the file's name must end in .json or .csv".into())),
+            };
+        }
+        let Some(place) = text.strip_prefix("hep://") else {
+            return Err(wrong("write hep://HOST:PORT, or file:PATH with .json or .csv at its end".into()));
+        };
+        let addresses = resolve(place.trim_end_matches('/'), HEP_PORT).map_err(wrong)?;
+        Ok(Target::Hep(text.to_owned(), addresses))
+    }
+
+    /// Whether it takes messages as they are.
+    pub fn takes_signals(&self) -> bool {
+        matches!(self, Target::Hep(..))
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Target::Hep(name, _) | Target::Json(name, _) | Target::Csv(name, _) => name,
+        }
+    }
+}
+
+/// What has become of what was to be exported, at one output.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OutputCounts {
+    /// The output, as it was asked for.
+    pub target: String,
+    /// Lines, or HEP messages: those of SIP, and one for each stream of a call. By UDP: that the network took.
+    pub messages: u64,
+    /// Those that were given up.
+    pub unsent: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// How often the receiver's host said that nobody listens there.
+    pub refused: u64,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+enum Kind {
+    Hep { udp: Udp, counts: SentCounts, wait: Wait },
+    Lines { output: Output, csv: bool, counts: OutputCounts },
+}
+
+/// All outputs of calls of one command.
+pub struct Exporters {
+    settings: Settings,
+    outlets: Vec<Kind>,
+    calls: u64,
+    streams: u64,
+}
+
+impl std::fmt::Debug for Exporters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporters").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Exporters {
+    /// Opens all outputs. `owner`: whom files are given to.
+    ///
+    /// # Errors
+    /// Those of [`Output::open`]; [`Error::Target`] where there is no way to a receiver.
+    pub fn open(
+        targets: &[Target],
+        settings: Settings,
+        options: OutputOptions,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Exporters> {
+        let open = |target: &Target| -> Result<Kind> {
+            let name = target.name();
+            let (path, csv) = match target {
+                Target::Hep(_, addresses) => {
+                    let mut counts = SentCounts::default();
+                    counts.target = name.to_owned();
+                    let udp = Udp::new(udp(name, addresses)?, settings.rate);
+                    return Ok(Kind::Hep { udp, counts, wait: Wait::Idle });
+                }
+                Target::Json(_, path) => (path, false),
+                Target::Csv(_, path) => (path, true),
+            };
+            let mut output = Output::open(path, options)?;
+            if let Some((uid, gid)) = owner {
+                output.give_to(uid, gid)?;
+            }
+            let mut counts = OutputCounts { target: name.to_owned(), ..OutputCounts::default() };
+            if csv {
+                output.write_all(CSV_HEADER.as_bytes())?;
+                counts.bytes = CSV_HEADER.len() as u64;
+            }
+            Ok(Kind::Lines { output, csv, counts })
+        };
+        let outlets = targets.iter().map(open).collect::<Result<Vec<_>>>()?;
+        Ok(Exporters { settings, outlets, calls: 0, streams: 0 })
+    }
+
+    /// Takes on what is over. What cannot be exported is counted, and ends nothing else.
+    pub fn take(&mut self, finished: &[Finished]) {
+        for one in finished {
+            match one {
+                Finished::Call(_) => self.calls += 1,
+                Finished::Stream(..) => self.streams += 1,
+                Finished::Signal(_) => {}
+            }
+            for outlet in 0..self.outlets.len() {
+                self.export(outlet, one);
+            }
+        }
+        self.pump();
+    }
+
+    fn export(&mut self, outlet: usize, one: &Finished) {
+        let (settings, calls, streams) = (self.settings, self.calls, self.streams);
+        match &mut self.outlets[outlet] {
+            Kind::Hep { udp, counts, .. } => {
+                let mut push = |bytes: Vec<u8>| {
+                    let message = Message { bytes, records: 1, flows: 1, ..Message::default() };
+                    udp.backlog.push(message, settings.backlog, counts);
+                };
+                match one {
+                    Finished::Signal(signal) => push(hep::signal(signal, settings.agent)),
+                    Finished::Call(record) => {
+                        let mut report =
+                            |stream: &Stream| push(hep::stream(stream, &record.call.call_id, settings.agent));
+                        record.streams.iter().for_each(&mut report);
+                    }
+                    Finished::Stream(stream, _) => push(hep::stream(stream, "", settings.agent)),
+                }
+            }
+            Kind::Lines { output, csv, counts } => {
+                let mut text = Vec::new();
+                match one {
+                    Finished::Call(record) if *csv => call_csv(&mut text, record),
+                    Finished::Call(record) => call_json(&mut text, calls, record, settings.digits),
+                    Finished::Stream(stream, ending) if !*csv => {
+                        stream_json(&mut text, streams, stream, *ending, settings.digits);
+                    }
+                    // A table of calls has no place for it.
+                    Finished::Stream(..) | Finished::Signal(_) => return,
+                }
+                match counts.error.is_none().then(|| output.write_all(&text)) {
+                    Some(Ok(())) => {
+                        counts.messages += 1;
+                        counts.bytes += text.len() as u64;
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!("{}: {error}", counts.target);
+                        counts.error = Some(error.to_string());
+                        counts.unsent += 1;
+                    }
+                    None => counts.unsent += 1,
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent now.
+    pub fn pump(&mut self) {
+        for outlet in &mut self.outlets {
+            if let Kind::Hep { udp, counts, wait } = outlet {
+                *wait = udp.pump(counts);
+            }
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let waiting = |outlet: &Kind| match outlet {
+            Kind::Hep { udp, .. } => udp.backlog.bytes,
+            Kind::Lines { .. } => 0,
+        };
+        self.outlets.iter().map(waiting).max().unwrap_or(0)
+    }
+
+    /// Whether to bring no more before some has gone: see [`Settings::patient`].
+    pub fn is_full(&self) -> bool {
+        self.settings.patient && self.waiting() > self.settings.backlog / 2
+    }
+
+    /// How long nothing has to be sent, at most this long.
+    pub fn rest(&self, most: Duration) -> Duration {
+        let now = Instant::now();
+        let until = |outlet: &Kind| match outlet {
+            Kind::Lines { .. } | Kind::Hep { wait: Wait::Idle, .. } => most,
+            Kind::Hep { wait: Wait::Until(moment), .. } => moment.saturating_duration_since(now),
+            Kind::Hep { wait: Wait::Room, .. } => Duration::from_millis(1),
+        };
+        self.outlets.iter().map(until).min().unwrap_or(most).min(most)
+    }
+
+    /// There is no more: sends what waits, for as long as [`Settings::wait`] says, and gives up the rest.
+    pub fn finish(&mut self) {
+        let end = Instant::now() + self.settings.wait;
+        self.pump();
+        while self.waiting() > 0 && Instant::now() < end {
+            std::thread::sleep(self.rest(Duration::from_millis(50)).max(Duration::from_micros(100)));
+            self.pump();
+        }
+        for outlet in &mut self.outlets {
+            match outlet {
+                Kind::Hep { udp, counts, .. } => {
+                    while let Some(message) = udp.backlog.pop() {
+                        counts.unsent_flows += message.flows;
+                    }
+                }
+                Kind::Lines { output, counts, .. } => {
+                    if let (Err(error), None) = (output.flush(), &counts.error) {
+                        tracing::warn!("{}: {error}", counts.target);
+                        // How much of it reached the disk is not known.
+                        counts.unsent += std::mem::take(&mut counts.messages);
+                        counts.error = Some(error.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// What has become of it all, for each output.
+    pub fn counts(&self) -> Vec<OutputCounts> {
+        let counts = |outlet: &Kind| match outlet {
+            Kind::Lines { counts, .. } => counts.clone(),
+            Kind::Hep { counts, .. } => OutputCounts {
+                target: counts.target.clone(),
+                messages: counts.messages,
+                unsent: counts.unsent_flows,
+                bytes: counts.bytes,
+                refused: counts.refused,
+                error: counts.error.clone(),
+            },
+        };
+        self.outlets.iter().map(counts).collect()
+    }
+
+    /// The first file that could not be written, and why. Receivers that are away are no failure.
+    pub fn failure(&self) -> Option<Error> {
+        self.outlets.iter().find_map(|outlet| match outlet {
+            Kind::Lines { counts: OutputCounts { target, error: Some(error), unsent, .. }, .. } => {
+                Some(Error::Target {
+                    target: target.clone(),
+                    reason: format!("{error}; {unsent} lines may be missing from it"),
+                })
+            }
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_or_say_what_could_be() {
+        let receiver = Target::parse("hep://127.0.0.1").unwrap();
+        assert_eq!(receiver, Target::Hep("hep://127.0.0.1".into(), vec!["127.0.0.1:9060".parse().unwrap()]));
+        assert_eq!(Target::parse("file:x.csv").unwrap(), Target::Csv("file:x.csv".into(), "x.csv".into()));
+        for (text, part) in [
+            ("ipfix://127.0.0.1", "write hep://HOST:PORT"),
+            ("file:x.parquet", ".json or .csv"),
+            ("hep://", "a host"),
+            ("hep://127.0.0.1:x", "'x' is no port"),
+        ] {
+            let error = Target::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
