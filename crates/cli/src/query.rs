@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
-use wirelane::Error;
-
 use crate::record::options::time;
+use anyhow::Result;
 
 /// Heading of the help.
 const RANGE: &str = "Which flows (otherwise all of them)";
@@ -166,8 +164,9 @@ Columns of flows (DESCRIBE flows lists all, with their types):
   are in UTC. network(src, 24, 48) is the network of an address, by bits of
   IPv4 and of IPv6; in_network(src, '10.0.0.0/8') is whether it is in one.
 
-SQL is that of Apache DataFusion, much as in PostgreSQL; it asks only: what would
-change the store is refused. A file that cannot be read is left out and named.
+SQL is that of Apache DataFusion, much as in PostgreSQL. It asks only: what
+would change the store is refused. A file that cannot be read is left out and
+named.
 
 Examples:
   wirelane query top talkers --store flows.db
@@ -180,8 +179,9 @@ Examples:
 
 Exit status: 0 answered, 1 failed, 2 wrong usage or SQL that is not understood.";
 
+#[cfg(feature = "store")]
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
+    wirelane::Error::BadOption { option, reason: reason.into() }.into()
 }
 
 /// What a program without the store says.
