@@ -118,7 +118,10 @@ impl Runner<'_> {
         }
         if self.options.parts.contains(&Part::Libpcap) {
             let (check, say) = (|| self.check_stop(), |text: &str| self.say(text));
-            self.measured.compared = libpcap::measure(self.options, self.tools, &check, &say)?;
+            let mut compared = Compared::default();
+            let done = libpcap::measure(self.options, self.tools, &check, &say, &mut compared);
+            self.measured.compared = compared;
+            done?;
         }
         study::run(self.options, self.tools, &self.stop, self.start, &mut self.measured.studied)
     }

@@ -9,13 +9,17 @@
 //! Each is the same program, started as it is and by `wirelane run`. Traffic is live frames of 256 flows: a driver's own,
 //! before there is an sk_buff. What a device has to make of an sk_buff before XDP sees it is the other parts' matter.
 //!
+//! First all of them take what they can while the generator runs as fast as it can, both libraries in each round. Then
+//! their highest rates are searched for.
+//!
 //! Each search is one of `search`, for a loss of 0.5 % and for none. Afterwards both run at one rate, four fifths of what
-//! the slower one takes, for their CPU time: the program's, and NAPI's where that is a thread of its own.
+//! the slower one takes, for the program's CPU time. (NAPI's thread is woken for each handful of packets at such rates, and that
+//! is what its time is then.)
 
 pub mod report;
 mod trial;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::bed::{Bed, Cores, Setup};
@@ -84,13 +88,14 @@ pub struct Cell {
     pub work: Work,
     /// Bytes of a frame.
     pub size: u32,
-    /// What the searches found with the system's libpcap: for a loss of 0.5 %, and for none.
+    /// Packets a second that were judged at full speed, with the system's libpcap and with ours, and the ratio of ours to
+    /// the system's within each round.
+    pub full: [Option<Spread>; 3],
+    /// What the searches found with the system's libpcap: for a loss of 0.5 %, and for none; empty where they were not run.
     pub system: Vec<Found>,
     /// The same with ours.
     pub ours: Vec<Found>,
-    /// The rate at which CPU time was taken, in packets per second.
-    pub rate: f64,
-    /// Nanoseconds of CPU per packet offered with the system's: the program's and NAPI's thread's.
+    /// Nanoseconds of the program's CPU time per packet that was not lost, with the system's.
     pub system_ns: Option<Spread>,
     /// The same with ours.
     pub ours_ns: Option<Spread>,
@@ -121,44 +126,53 @@ const COST_RATE: f64 = 0.8;
 /// Largest frames that are measured where no sizes were chosen: the smallest, and those of an average.
 const SIZES: usize = 2;
 
-/// Measures everything; `stop` ends it with an error.
+/// Measures everything; what there is when `check` ends it stays in `compared`.
 ///
 /// # Errors
-/// Where a bed cannot be made.
+/// Where a bed cannot be made, and that of `check`.
 pub fn measure(
     options: &Options,
     tools: &Tools,
     check: &dyn Fn() -> Result<()>,
     say: &dyn Fn(&str),
-) -> Result<Compared> {
-    let mut compared = Compared::default();
+    compared: &mut Compared,
+) -> Result<()> {
     let [generator, receiver] = options.cores[..] else { anyhow::bail!("--cores: give two") };
     let cores = Cores { generator, receiver, nice: options.nice };
+    for work in Work::ALL.iter().filter(|work| !is_installed(work.program())) {
+        compared.failed.push(format!("{}: {} is not installed", work.label(), work.program()));
+    }
     for setup in &options.setups {
         for size in options.sizes.iter().take(SIZES) {
-            for work in Work::ALL {
-                if !is_installed(work.program()) {
-                    compared.failed.push(format!("{} is not installed", work.program()));
-                    continue;
-                }
-                say(&format!("libpcap: setup {}, {size} bytes, {}", setup.name(), work.label()));
-                let mut bed = Bed::new(*setup, USUAL_MTU, cores)?;
-                let mut runner =
-                    Runner { bed: &mut bed, tools, options, check, points: &mut compared.points };
-                match runner.cell(*setup, work, *size) {
-                    Ok(cell) => compared.cells.push(cell),
-                    Err(error) => {
-                        check()?;
-                        let what =
-                            format!("{}, setup {}, {size} bytes: {error:#}", work.label(), setup.name());
-                        say(&format!("failed: {what}"));
-                        compared.failed.push(what);
-                    }
-                }
+            for work in Work::ALL.into_iter().filter(|work| is_installed(work.program())) {
+                compared.cells.push(Cell {
+                    setup: *setup,
+                    work,
+                    size: *size,
+                    full: [None; 3],
+                    system: Vec::new(),
+                    ours: Vec::new(),
+                    system_ns: None,
+                    ours_ns: None,
+                });
             }
         }
     }
-    Ok(compared)
+    for searches in [false, true] {
+        for cell in &mut compared.cells {
+            let what = format!("{}, setup {}, {} bytes", cell.work.label(), cell.setup.name(), cell.size);
+            say(&format!("libpcap: {}{what}", if searches { "loss-free rate: " } else { "" }));
+            let mut bed = Bed::new(cell.setup, USUAL_MTU, cores)?;
+            let mut runner = Runner { bed: &mut bed, tools, options, check, points: &mut compared.points };
+            let done = if searches { runner.searches(cell) } else { runner.full_speed(cell) };
+            if let Err(error) = done {
+                check()?;
+                say(&format!("failed: {what}: {error:#}"));
+                compared.failed.push(format!("{what}: {error:#}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 struct Runner<'a> {
@@ -170,38 +184,56 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn cell(&mut self, setup: Setup, work: Work, size: u32) -> Result<Cell> {
-        let mut found = Vec::new();
-        for whose in Whose::ALL {
-            found.push(self.search(setup, work, whose, size)?);
+    fn full_speed(&mut self, cell: &mut Cell) -> Result<()> {
+        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..self.options.rounds {
+            let mut both = Vec::new();
+            for whose in Whose::ALL {
+                let point = self.trial(cell, whose, None, self.options.seconds)?;
+                if point.invalid.is_none() || self.options.disturbed {
+                    both.push(point.judged_pps());
+                }
+            }
+            if let [system, ours] = both[..] {
+                rates[0].push(system);
+                rates[1].push(ours);
+                rates[2].push(ours / system);
+            }
         }
+        cell.full = rates.map(Spread::of);
+        Ok(())
+    }
+
+    fn searches(&mut self, cell: &mut Cell) -> Result<()> {
+        cell.system = self.search(cell, Whose::System)?;
+        cell.ours = self.search(cell, Whose::Ours)?;
         let best = |found: &[Found]| found.iter().filter_map(|one| one.rate).fold(0.0, f64::max);
-        let lower = found.iter().map(|found| best(found)).fold(f64::INFINITY, f64::min);
+        let lower = best(&cell.system).min(best(&cell.ours));
         ensure!(lower > 0.0, "no rate was found at which nothing is lost");
-        let rate = COST_RATE * lower;
         let mut costs = [Vec::new(), Vec::new()];
         for _ in 0..COST_TRIALS {
             for (whose, costs) in Whose::ALL.into_iter().zip(&mut costs) {
-                let point = self.trial(setup, work, whose, size, Some(rate), LONG)?;
+                let point = self.trial(cell, whose, Some(COST_RATE * lower), LONG)?;
                 if point.invalid.is_none() || self.options.disturbed {
-                    costs.push(point.cpu_ns());
+                    costs.push(point.receiver_ns());
                 }
             }
         }
-        let [system_ns, ours_ns] = costs.map(Spread::of);
-        let ours = found.pop().context("of ours")?;
-        let system = found.pop().context("of the system's")?;
-        Ok(Cell { setup, work, size, system, ours, rate, system_ns, ours_ns })
+        [cell.system_ns, cell.ours_ns] = costs.map(Spread::of);
+        Ok(())
     }
 
-    fn search(&mut self, setup: Setup, work: Work, whose: Whose, size: u32) -> Result<Vec<Found>> {
+    fn search(&mut self, cell: &Cell, whose: Whose) -> Result<Vec<Found>> {
         // What it took at full speed is near.
-        let start = self.trial(setup, work, whose, size, None, self.options.seconds.min(0.5))?.judged_pps();
+        let start = match (whose, cell.full[0], cell.full[1]) {
+            (Whose::System, Some(full), _) | (Whose::Ours, _, Some(full)) => full.median,
+            _ => self.trial(cell, whose, None, self.options.seconds)?.judged_pps(),
+        };
         let most = if self.options.quick { QUICK_TRIALS } else { MOST_TRIALS };
         let disturbed = self.options.disturbed;
         search(start, &GOALS, most, &mut |rate, length| {
             let seconds = if length == Length::Long { LONG } else { SHORT };
-            let point = self.trial(setup, work, whose, size, Some(rate), seconds)?;
+            let point = self.trial(cell, whose, Some(rate), seconds)?;
             let loss = point.loss();
             Ok(match point.invalid {
                 Some(NOT_REACHED) => Outcome::Invalid,
@@ -211,16 +243,9 @@ impl Runner<'_> {
         })
     }
 
-    fn trial(
-        &mut self,
-        setup: Setup,
-        work: Work,
-        whose: Whose,
-        size: u32,
-        rate: Option<f64>,
-        seconds: f64,
-    ) -> Result<Point> {
+    fn trial(&mut self, cell: &Cell, whose: Whose, rate: Option<f64>, seconds: f64) -> Result<Point> {
         (self.check)()?;
+        let Cell { setup, work, size, .. } = *cell;
         let point = trial::Trial { setup, work, whose, size, rate, seconds }.run(self.bed, self.tools)?;
         self.points.push(point.clone());
         Ok(point)
