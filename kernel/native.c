@@ -16,6 +16,7 @@ __u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 see
 void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, int inner, __u32 seed);
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
+int wl_native_is_in_share(__u32 hash, __u32 share, __u32 shares);
 __u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *data, size_t length,
 		       __u32 wire_len, __u32 direction);
 
@@ -58,6 +59,11 @@ __u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, in
 __u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers)
 {
 	return wl_steer(steering, buckets, hash, queue, workers);
+}
+
+int wl_native_is_in_share(__u32 hash, __u32 share, __u32 shares)
+{
+	return wl_is_in_share(hash, share, shares);
 }
 
 /* The packet that a filter judges, natively. */

@@ -121,6 +121,14 @@ impl Bed {
         Ok(bed)
     }
 
+    /// Who captures there by us.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell.
+    pub fn groups(&self) -> Result<Vec<wirelane::groups::Group>> {
+        Ok(self.lab.enter(&self.lab.receiver().namespace, wirelane::groups::list)??)
+    }
+
     /// The device to receive on.
     pub fn device(&self) -> &str {
         &self.lab.receiver().device

@@ -7,6 +7,7 @@
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
 //!              patterns   payloads searched, beside the crate that makes the automata
+//!              libpcap    programs of libpcap's, on ours and the system's
 //!              study      RX queues, workers, congestion, skew, sharing, rules
 //!         -> summary -> report, csv, chart    in bench/results/DATE-KERNEL-PROCESSOR/
 //! ```
@@ -20,6 +21,7 @@ mod cost;
 mod csv;
 mod flows;
 mod generate;
+mod libpcap;
 mod machine;
 mod options;
 mod overload;
@@ -151,6 +153,7 @@ fn write(
         ("summary.csv", csv::summary(lines)),
         ("loss-free.csv", csv::loss_free(&measured.loss_free)),
         ("patterns.csv", patterns::csv(&measured.searched)),
+        ("libpcap.csv", libpcap::report::csv(&measured.compared)),
     ];
     for (file, text) in files {
         let path = folder.join(file);

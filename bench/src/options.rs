@@ -116,6 +116,8 @@ pub enum Part {
     Cost,
     /// Payloads searched for patterns
     Patterns,
+    /// tcpdump and softflowd on our libpcap and on the system's: the highest rates without loss
+    Libpcap,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
@@ -132,11 +134,12 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 10] = [
+    pub const ALL: [Part; 11] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
         Part::Patterns,
+        Part::Libpcap,
         Part::Queues,
         Part::Workers,
         Part::Congestion,
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
         let known =
-            "throughput, loss-free, cost, patterns, queues, workers, congestion, skew, sharing, rules"
+            "throughput, loss-free, cost, patterns, libpcap, queues, workers, congestion, skew, sharing, rules"
                 .split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }

@@ -271,7 +271,7 @@ fn number_before(text: &str, words: &str) -> Option<u64> {
 }
 
 /// libpcap's `received by filter` includes what was dropped.
-fn tcpdump(text: &str) -> Option<Counts> {
+pub(crate) fn tcpdump(text: &str) -> Option<Counts> {
     Some(Counts {
         seen: Some(number_before(text, "packets received by filter")?),
         received: number_before(text, "packets captured")?,

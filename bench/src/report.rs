@@ -68,6 +68,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
         page += &table(&["part", "median", "spread"], rows);
     }
     page += &crate::patterns::page(&measured.searched);
+    page += &crate::libpcap::report::page(&measured.compared);
     page += &faults(measured, lines);
     page
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
+use crate::libpcap::{self, Compared};
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
 use crate::patterns::{self, Searched};
@@ -51,6 +52,8 @@ pub struct Measured {
     pub costs: Vec<Cost>,
     /// Payloads searched for patterns.
     pub searched: Vec<Searched>,
+    /// Programs on the system's libpcap and on ours.
+    pub compared: Compared,
     /// What the studies of parallelism measured.
     pub studied: Studied,
     /// Receivers that were left out, and why.
@@ -112,6 +115,13 @@ impl Runner<'_> {
         }
         if self.options.parts.contains(&Part::LossFree) {
             self.loss_free()?;
+        }
+        if self.options.parts.contains(&Part::Libpcap) {
+            let (check, say) = (|| self.check_stop(), |text: &str| self.say(text));
+            let mut compared = Compared::default();
+            let done = libpcap::measure(self.options, self.tools, &check, &say, &mut compared);
+            self.measured.compared = compared;
+            done?;
         }
         study::run(self.options, self.tools, &self.stop, self.start, &mut self.measured.studied)
     }

@@ -71,4 +71,14 @@ static __always_inline __u32 wl_steer(__u32 steering, const __u16 *buckets, __u3
 	return wl_worker(steering == WL_STEER_QUEUE ? queue : buckets[wl_bucket(hash)], workers);
 }
 
+/*
+ * Whether a hash is in part `share` of `shares` equal ones. It is wl_packet_hash() by a seed that all who
+ * divide flows among them have in common, and not by the instance's: a device has an instance for each hook,
+ * and the two directions of a conversation come by two hooks.
+ */
+static __always_inline int wl_is_in_share(__u32 hash, __u32 share, __u32 shares)
+{
+	return (__u32)(((__u64)hash * shares) >> 32) == share;
+}
+
 #endif

@@ -43,7 +43,7 @@
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 11
+#define WL_INTERFACE_VERSION 12
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -97,8 +97,12 @@ struct wl_group {
 	__u64 joined_ns;     /* CLOCK_MONOTONIC */
 	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
 	__u32 shed_high;
-	__u32 plugins;		   /* bit per place of a plug-in that is its own (plugin.h) */
-	__u32 plugin_budget;	   /* nanoseconds that one may take on the average */
+	__u32 plugins;	     /* bit per place of a plug-in that is its own (plugin.h) */
+	__u32 plugin_budget; /* nanoseconds that one may take on the average */
+	__u32 shares;	     /* equal parts of all flows, of which it wants one; 0: it wants all */
+	__u32 share;	     /* this one, below `shares` */
+	__u32 share_seed;    /* of the hash that they go by: the same at all groups that divide flows */
+	__u32 pad;
 	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
 };
 

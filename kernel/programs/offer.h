@@ -151,6 +151,15 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	tally = wl_tally_of(packet, g);
 	if (!tally)
 		return 0;
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	/* Its share first: of many groups that divide flows among them, one asks its filter and rules. */
+	if (group->shares &&
+	    !wl_is_in_share(wl_packet_hash(parsed, chosen, group->share_seed), group->share, group->shares)) {
+		tally->seen++;
+		tally->seen_bytes += packet->wire_len;
+		tally->filtered++;
+		return 0;
+	}
 	/* Once: its owner may change it meanwhile. */
 	filter = *(volatile __u32 *)&group->filter;
 	if (filter) {
@@ -165,7 +174,6 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	}
 	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
 		return goes;
-	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	switch (group->steering) {
 	case WL_STEER_QUEUE:

@@ -220,6 +220,60 @@ static void broken(const char *device, int packets)
 	pcap_close(handle);
 }
 
+/* Filters and questions from other threads while one reads; what is read at the end is what the last filter
+ * says. */
+static void *changer(void *unused)
+{
+	static const char *const rules[] = {"udp src port 5002", "ip protochain 17 and udp src port 5003",
+					    "udp"};
+	int i;
+
+	(void)unused;
+	for (i = 0; i < 30; i++) {
+		struct pcap_stat stats;
+
+		filtered(rules[i % 3]);
+		if (pcap_stats(handle, &stats) || pcap_setdirection(handle, i % 2 ? PCAP_D_INOUT : PCAP_D_IN))
+			fail("from another thread");
+	}
+	return NULL;
+}
+
+static void on_any(u_char *user, const struct pcap_pkthdr *header, const u_char *bytes)
+{
+	(void)user, (void)header, (void)bytes;
+}
+
+static void *endless(void *unused)
+{
+	(void)unused;
+	if (pcap_loop(handle, -1, on_any, NULL) != PCAP_ERROR_BREAK)
+		fail("endless");
+	return NULL;
+}
+
+static void threads(const char *device, int packets)
+{
+	pthread_t threads[3];
+	int i;
+
+	activated(device, 65535, 50, 1);
+	printf("changing\n");
+	fflush(stdout);
+	pthread_create(&threads[0], NULL, endless, NULL);
+	pthread_create(&threads[1], NULL, changer, NULL);
+	pthread_create(&threads[2], NULL, changer, NULL);
+	for (i = 1; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	filtered("udp src port 1002 or udp src port 1003");
+	pcap_breakloop(handle);
+	pthread_join(threads[0], NULL);
+	pcap_setdirection(handle, PCAP_D_INOUT);
+	ready();
+	tell("in the end", pcap_loop(handle, packets, on_packet, NULL));
+	pcap_close(handle);
+}
+
 /* A program that becomes a daemon, and nobody, after it has opened the device. */
 static void forked(const char *device, int packets)
 {
@@ -287,6 +341,29 @@ static void directions(const char *device, int packets)
 		       i % 2 ? pcap_inject(handle, frame, 100) : pcap_sendpacket(handle, frame, 100));
 	ready();
 	tell("in", pcap_loop(handle, packets, on_packet, NULL));
+	counts();
+	pcap_close(handle);
+}
+
+static void on_conversation(u_char *user, const struct pcap_pkthdr *header, const u_char *bytes)
+{
+	int source = bytes[34] << 8 | bytes[35], destination = bytes[36] << 8 | bytes[37];
+
+	(void)user, (void)header;
+	printf("%d\n", source > destination ? source : destination);
+	fflush(stdout);
+}
+
+/* The higher port of each packet of UDP's, until a signal comes. */
+static void conversations(const char *device)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+
+	activated(device, 65535, 50, 1);
+	filtered("udp port 9");
+	sigaction(SIGTERM, &action, NULL);
+	ready();
+	printf("loop %d\n", pcap_loop(handle, -1, on_conversation, NULL));
 	counts();
 	pcap_close(handle);
 }
@@ -359,10 +436,14 @@ int main(int count, char **words)
 		broken(device, packets);
 	else if (!strcmp(mode, "forked"))
 		forked(device, packets);
+	else if (!strcmp(mode, "threads"))
+		threads(device, packets);
 	else if (!strcmp(mode, "dumped"))
 		dumped(device, packets, words[4]);
 	else if (!strcmp(mode, "directions"))
 		directions(device, packets);
+	else if (!strcmp(mode, "conversations"))
+		conversations(device);
 	else if (!strcmp(mode, "cycles"))
 		cycles(device, packets);
 	else

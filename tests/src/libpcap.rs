@@ -61,6 +61,11 @@ pub fn systems() -> PathBuf {
 /// # Errors
 /// What the compiler says.
 pub fn compile(name: &str, folder: &Path, options: &[&str]) -> Result<PathBuf> {
+    // The guests of 'make test-kernels' have no compiler.
+    let compiled = wirelane_binary()?.with_file_name(name);
+    if options.is_empty() && compiled.exists() {
+        return Ok(compiled);
+    }
     // Without "=", which env(1) takes for a variable.
     let program = folder.join(format!("{name}{}", options.join("").replace('=', "-")));
     let output = Command::new("cc")

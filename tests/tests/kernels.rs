@@ -16,6 +16,8 @@ mod clock_steps;
 mod judged;
 #[path = "kernels/jumbo.rs"]
 mod jumbo;
+#[path = "kernels/libpcap.rs"]
+mod libpcap;
 #[path = "kernels/rss_table.rs"]
 mod rss_table;
 #[path = "kernels/rules.rs"]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use object::{Object as _, ObjectSymbol as _};
 use wirelane_tests::libpcap::{Library, built, compile, start, systems};
-use wirelane_tests::numbers::{LIMIT, capture, finish, send};
+use wirelane_tests::numbers::{LIMIT, capture, finish, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, require_root};
 
 /// Packets from source ports 1000 to 1015, in turn, each of 100 bytes.
@@ -92,15 +92,36 @@ fn behave(lab: &Lab, library: Library, folder: &Path, program: &Path, mode: (&st
     let words = [leaks, program.to_str().unwrap(), mode.0, &lab.receiver().device, mode.1, mode.2];
     let child = start(lab, library, folder, &words).unwrap();
     let mut said = Vec::new();
+    let mut beside = None;
     loop {
         match child.next_line(LIMIT).unwrap() {
             Some(line) if line == "ready" => break,
+            // Others' packets, while it changes what it wants.
+            Some(line) if line == "changing" => {
+                let sender = lab.sender();
+                let words = [
+                    "send",
+                    "-i",
+                    &sender.device,
+                    "--packets",
+                    "30000",
+                    "--rate",
+                    "30k",
+                    "--method",
+                    "socket",
+                ];
+                let words = [&words[..], &PACKETS[..5], &["5000", "--json"]].concat();
+                beside = Some(wirelane(lab, &sender.namespace, &words).unwrap());
+            }
             Some(line) => said.push(line),
             None => panic!("{mode:?} of {library:?}: {said:?}{}", rest(child)),
         }
     }
     send(lab, 64, &PACKETS).unwrap();
     said.push(rest(child));
+    if let Some(beside) = beside {
+        last_of(&beside.finish(LIMIT).unwrap()).unwrap();
+    }
     said.join("\n")
 }
 
@@ -129,6 +150,14 @@ fn programs_see_the_same_of_the_same_traffic() {
     let directions = ("directions", "64", "");
     let expected = behave(&lab, Library::System, folder, &plain, directions);
     assert_eq!(behave(&lab, Library::DropIn, folder, &plain, directions), expected);
+    // libpcap's manual allows none of this, so it is compared with what one thread sees.
+    let filter = "udp src port 1002 or udp src port 1003";
+    let expected = behave(&lab, Library::System, folder, &plain, ("loop", "8", filter));
+    let expected = expected.lines().next().unwrap().strip_prefix("loop: ").unwrap().to_owned();
+    for program in [&plain, &checked] {
+        let said = behave(&lab, Library::DropIn, folder, program, ("threads", "8", ""));
+        assert_eq!(said.trim_end(), format!("in the end: {expected}"));
+    }
     drop(holder);
 }
 

@@ -1,5 +1,8 @@
 //! Programs as they are packaged, on our libpcap: each sees exactly what was sent.
 
+#[path = "libpcap_clients/more.rs"]
+mod more;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -237,7 +240,7 @@ fn processes_share_a_group_by_flow() {
         return;
     }
     let beside = Beside::new();
-    let device = format!("{}:ids/4", beside.lab.receiver().device);
+    let device = format!("{}:ids/6", beside.lab.receiver().device);
     let begin = |number: usize| {
         let file = beside.path(&format!("share-{number}.pcap"));
         let binary = wirelane_binary().unwrap();
@@ -248,12 +251,12 @@ fn processes_share_a_group_by_flow() {
         wait_for_groups(&beside.lab, &mut child, |group| group.pid == pid).unwrap();
         child
     };
-    let mut children: Vec<Child> = (0..4).map(begin).collect();
+    let mut children: Vec<Child> = (0..6).map(begin).collect();
     let binary = wirelane_binary().unwrap();
     let one_more = [binary.to_str().unwrap(), "run", "--", "tcpdump", "-n", "-i", &device];
     let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
     let refused = refused.finish(LIMIT).unwrap();
-    assert!(refused.stderr.contains("all 4 shares of group 'ids'"), "{refused:?}");
+    assert!(refused.stderr.contains("all 6 shares of group 'ids'"), "{refused:?}");
     // A share whose process was killed is the next one's.
     let killed = children.remove(2);
     killed.signal(Signal::Kill).unwrap();

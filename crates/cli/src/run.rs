@@ -25,9 +25,10 @@ pub const HELP: &str = "\
 Devices:
   eth1         all of eth1, received and sent, as tcpdump shows it
   eth1@2       RX queue 2 of eth1; eth1@0-3 are four queues: received packets
-  eth1:ids/4   a share of eth1: up to 4 processes that name the same group get
-               a quarter of all flows each, both directions of a conversation
-               at one of them. Each process takes the first share that is free
+  eth1:ids/4   a share of eth1: 4 processes (or up to 16) that name the same
+               group get a quarter of all flows each, both directions of a
+               conversation at one of them. Each process takes the first share
+               that is free
 
 Environment:
   WIRELANE_PCAP=named         only eth1@2, eth1:ids/4 and the like are captured

@@ -6,7 +6,7 @@
 use crate::rules::{MAX_EXITS, MAX_PLUGINS};
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 11;
+pub const INTERFACE_VERSION: u32 = 12;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -148,6 +148,14 @@ pub struct Group {
     pub plugins: u32,
     /// Nanoseconds that one may take on the average.
     pub plugin_budget: u32,
+    /// Equal parts of all flows, of which it wants one; 0: it wants all.
+    pub shares: u32,
+    /// This one, below `shares`.
+    pub share: u32,
+    /// Seed of the hash that they go by: the same at all groups that divide flows among them.
+    pub share_seed: u32,
+    #[doc(hidden)]
+    pub pad: u32,
     /// Worker of each bucket of the flow hash.
     pub buckets: [u16; BUCKETS],
 }

@@ -63,6 +63,7 @@ unsafe extern "C" {
     fn wl_native_fill_record(record: *mut RecordHeader, parsed: *const Parsed, inner: c_int, seed: u32);
     fn wl_native_steering_hash(steering: u32, parsed: *const Parsed, inner: c_int, seed: u32) -> u32;
     fn wl_native_steer(steering: u32, buckets: *const u16, hash: u32, queue: u32, workers: u32) -> u32;
+    fn wl_native_is_in_share(hash: u32, share: u32, shares: u32) -> c_int;
     fn wl_native_filter(
         steps: *const Step,
         count: u32,
@@ -137,6 +138,13 @@ pub fn steering_hash(steering: Steering, parsed: &Parsed, inner: bool, seed: u32
 pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32, workers: u32) -> u32 {
     // SAFETY: C reads one of the BUCKETS entries, at an index that it masks to below BUCKETS.
     unsafe { wl_native_steer(steering as u32, buckets.as_ptr(), hash, queue, workers) }
+}
+
+/// Whether a flow with this [`packet_hash`] is in part `share` of `shares` equal ones.
+/// (`wl_is_in_share()`, `kernel/packet/steer.h`)
+pub fn is_in_share(hash: u32, share: u32, shares: u32) -> bool {
+    // SAFETY: takes numbers.
+    unsafe { wl_native_is_in_share(hash, share, shares) != 0 }
 }
 
 /// Whether a filter accepts a packet, of which `data` is there: it was `wire_len` bytes long, and was on its way out

@@ -9,7 +9,7 @@ use crate::abi;
 use crate::handle::{Handle, Options};
 use crate::inject::Sender;
 use crate::names::Wanted;
-use crate::read::Live;
+use crate::read::{Live, Opened};
 use crate::share::Share;
 use crate::system::system;
 
@@ -36,10 +36,11 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
     }
     match open(&options, wanted) {
         Ok((live, warning)) => {
-            let (link, precision) = (live.dlt.get(), options.precision as u32);
+            let (opened, precision) = (live.opened(), options.precision as u32);
             // SAFETY: takes numbers.
-            let twin =
-                unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision) };
+            let twin = unsafe {
+                (system().pcap_open_dead_with_tstamp_precision)(opened.dlt, opened.snap_len, precision)
+            };
             if twin.is_null() {
                 live.close();
                 return handle.fail(abi::ERROR, "the system's libpcap has made no handle for filters");
@@ -125,7 +126,7 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         builder = builder.ring_size((options.buffer as usize).clamp(*RING.start(), *RING.end()));
     }
     if let Some(share) = &share {
-        builder = share.steer(builder);
+        builder = share.of(builder);
     }
     let capture: Capture = builder.open()?;
     // What follows is about the command.
@@ -133,7 +134,9 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     let warning = warning.map(|reason| format!("captured by packet sockets: {reason}"));
     let sender = Sender::open(device.ifindex)?;
     let dlt = if device.link_type == LinkType::Raw { abi::DLT_RAW } else { abi::DLT_ETHERNET };
-    let live = Live::new(capture, sender, share, dlt, snap_len, is_loopback(&device))?;
+    let nano = options.precision == abi::PRECISION_NANO;
+    let opened = Opened { dlt, snap_len, nano, is_loopback: is_loopback(&device) };
+    let live = Live::new(capture, sender, share, opened)?;
     Ok((live, warning))
 }
 

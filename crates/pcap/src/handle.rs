@@ -51,7 +51,8 @@ pub(crate) struct Handle {
     /// Set by [`Handle::break_loop`]: from signal handlers, and by other threads.
     broken: AtomicBool,
     pub(crate) options: RefCell<Options>,
-    pub(crate) nonblock: Cell<bool>,
+    /// See [`Handle::is_nonblocking`]; other threads may look at it.
+    nonblocking: AtomicBool,
     /// Once it is activated.
     pub(crate) live: OnceCell<Live>,
     error: UnsafeCell<[c_char; ERRBUF]>,
@@ -104,7 +105,7 @@ impl Handle {
                 precision: abi::PRECISION_MICRO,
                 protocol: 0,
             }),
-            nonblock: Cell::new(false),
+            nonblocking: AtomicBool::new(false),
             live: OnceCell::new(),
             error: UnsafeCell::new([0; ERRBUF]),
             header: UnsafeCell::new(Header { seconds: 0, fraction: 0, captured: 0, length: 0 }),
@@ -138,6 +139,16 @@ impl Handle {
     pub(crate) fn break_loop(&self) {
         // Relaxed: it orders nothing.
         self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether reading waits for nothing.
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        // Relaxed, as below: it stands for itself.
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
     /// Whether reading is to end; asked once.

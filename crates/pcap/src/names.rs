@@ -7,8 +7,8 @@ use crate::system;
 /// The variable that says which devices we take: `all` that our engines can capture, or only `named` ones, whose names
 /// say that they are ours. Default: all where this is libpcap itself, and named where it was preloaded.
 const VARIABLE: &str = "WIRELANE_PCAP";
-/// Most processes that share a group.
-pub(crate) const MOST_SHARES: u32 = 4;
+/// Most processes that share a group: each is a group for the kernel, of which a device has room for so many.
+const MOST_SHARES: u32 = wirelane::groups::MOST;
 
 /// A shared group: its name, and how many share it.
 pub(crate) type Group = (String, u32);
@@ -154,9 +154,9 @@ mod tests {
         for (name, says) in [
             ("eth1@x", "queue number"),
             ("eth1@1-0", "ends before"),
-            ("eth1:ids/0", "1 to 4 processes"),
-            ("eth1:ids/5", "1 to 4 processes"),
-            ("eth1:ids/many", "1 to 4 processes"),
+            ("eth1:ids/0", "1 to 16 processes"),
+            ("eth1:ids/17", "1 to 16 processes"),
+            ("eth1:ids/many", "1 to 16 processes"),
             ("eth1:/2", "a group has a name"),
             ("eth1:a b/2", "a group has a name"),
             ("eth1@0,eth1@1", "several devices"),

@@ -1,11 +1,14 @@
 //! An activated handle: reading packets, filters, statistics.
+//!
+//! libpcap's manual lets other threads only break a loop. Here they may also set a filter or a direction and ask for
+//! statistics while one reads: what the reader looks at for each packet is atomic, and no lock is held while the program's
+//! function runs, which may do all of that too. Two threads that read at once are refused.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uchar};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Once, RwLock};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use wirelane::filter::{Classic, Filter};
@@ -39,26 +42,40 @@ enum Sieve {
     Always(Vec<Classic>),
 }
 
+/// What a handle was opened as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// Its link type.
+    pub(crate) dlt: c_int,
+    pub(crate) snap_len: c_int,
+    /// Whether times have nanoseconds, and not microseconds.
+    pub(crate) nano: bool,
+    pub(crate) is_loopback: bool,
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Live {
     /// Not dropped in a process that was forked: the capture belongs to the one that started it.
     capture: ManuallyDrop<RwLock<Capture>>,
-    reader: RefCell<ManuallyDrop<Reader>>,
+    reader: Mutex<ManuallyDrop<Reader>>,
     pub(crate) sender: Sender,
     _share: Option<Share>,
-    pub(crate) dlt: Cell<c_int>,
-    pub(crate) is_loopback: bool,
-    pub(crate) snap_len: c_int,
-    direction: Cell<c_int>,
-    sieve: RefCell<Sieve>,
-    /// Packets that were captured and left out.
-    left_out: Cell<u64>,
+    opened: Opened,
+    dlt: AtomicI32,
+    direction: AtomicI32,
+    sieve: Mutex<Arc<Sieve>>,
+    /// Held while a filter is set.
+    setting: Mutex<()>,
+    /// How often the sieve was changed: raised when it has been.
+    sieves: AtomicU32,
+    /// Packets that were captured and left out. Written by whoever reads.
+    left_out: AtomicU64,
     /// How often the process had been forked when it was opened, and when it was used last.
-    opened: u32,
-    used: Cell<u32>,
-    /// What `pcap_get_selectable_fd()` has given.
-    descriptor: Cell<Option<RawFd>>,
+    forks: u32,
+    used: AtomicU32,
+    /// What `pcap_get_selectable_fd()` has given; below 0 before.
+    descriptor: AtomicI32,
     /// Whether records are stamped by CLOCK_MONOTONIC, and not by UTC.
     monotonic: bool,
 }
@@ -67,6 +84,14 @@ pub(crate) struct Live {
 struct Reader {
     worker: Worker,
     time: Timebase,
+    /// The handle's sieve, as it was when `sieves` was this.
+    sieve: Arc<Sieve>,
+    sieves: u32,
+}
+
+/// Locks what no panic leaves half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many forks lie between this process and the one that the library was loaded in: what tells processes apart
@@ -103,9 +128,7 @@ impl Live {
         mut capture: Capture,
         sender: Sender,
         share: Option<Share>,
-        dlt: c_int,
-        snap_len: c_int,
-        is_loopback: bool,
+        opened: Opened,
     ) -> Result<Live, Error> {
         let monotonic = capture.engine() == "ring";
         let worker = capture.workers().into_iter().next().ok_or_else(|| Error::Kernel {
@@ -116,31 +139,45 @@ impl Live {
         let forks = forks();
         Ok(Live {
             capture: ManuallyDrop::new(RwLock::new(capture)),
-            reader: RefCell::new(ManuallyDrop::new(Reader { worker, time })),
+            reader: Mutex::new(ManuallyDrop::new(Reader { worker, time, sieve: Arc::default(), sieves: 0 })),
             sender,
             _share: share,
-            dlt: Cell::new(dlt),
-            is_loopback,
-            snap_len,
-            direction: Cell::new(abi::BOTH),
-            sieve: RefCell::default(),
-            left_out: Cell::new(0),
-            opened: forks,
-            used: Cell::new(forks),
-            descriptor: Cell::new(None),
+            opened,
+            dlt: AtomicI32::new(opened.dlt),
+            direction: AtomicI32::new(abi::BOTH),
+            sieve: Mutex::default(),
+            setting: Mutex::default(),
+            sieves: AtomicU32::new(0),
+            left_out: AtomicU64::new(0),
+            forks,
+            used: AtomicU32::new(forks),
+            descriptor: AtomicI32::new(-1),
             monotonic,
         })
     }
 
     /// Ends it. In a process that was forked from the opener, only this process's part.
     pub(crate) fn close(mut self) {
-        if forks() == self.opened {
+        if forks() == self.forks {
             // SAFETY: `self` is not used after this; the reader goes before the capture that it reads.
             unsafe {
-                ManuallyDrop::drop(self.reader.get_mut());
+                ManuallyDrop::drop(self.reader.get_mut().unwrap_or_else(PoisonError::into_inner));
                 ManuallyDrop::drop(&mut self.capture);
             }
         }
+    }
+
+    pub(crate) fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    // Relaxed, here and below: each of these stands for itself.
+    pub(crate) fn dlt(&self) -> c_int {
+        self.dlt.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_dlt(&self, dlt: c_int) {
+        self.dlt.store(dlt, Ordering::Relaxed);
     }
 
     fn capture(&self) -> std::sync::RwLockReadGuard<'_, Capture> {
@@ -150,7 +187,7 @@ impl Live {
     /// Goes on in a process that was forked from the one that used it before.
     fn follow_fork(&self) -> Result<(), Error> {
         let forks = forks();
-        if self.used.replace(forks) == forks {
+        if self.used.swap(forks, Ordering::Relaxed) == forks {
             return Ok(());
         }
         self.capture.write().unwrap_or_else(std::sync::PoisonError::into_inner).adopt()
@@ -162,16 +199,19 @@ impl Live {
         if handle.take_break() {
             return abi::ERROR_BREAK;
         }
-        let Ok(mut reader) = self.reader.try_borrow_mut() else {
-            return handle.fail(abi::ERROR, "the handle is being read already");
+        let mut reader = match self.reader.try_lock() {
+            Ok(reader) => reader,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return handle.fail(abi::ERROR, "the handle is being read already");
+            }
         };
         if let Err(error) = self.follow_fork() {
             return handle.fail(abi::ERROR, &error.to_string());
         }
-        let Reader { worker, time } = &mut **reader;
-        let nano = handle.options.borrow().precision == abi::PRECISION_NANO;
+        let Reader { worker, time, sieve, sieves } = &mut **reader;
         let wait = match wait {
-            Wait::Forever if self.descriptor.get().is_some() => Wait::For(POLLED),
+            Wait::Forever if self.descriptor.load(Ordering::Relaxed) >= 0 => Wait::For(POLLED),
             wait => wait,
         };
         let mut end = None;
@@ -193,7 +233,7 @@ impl Live {
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             };
             let nothing = batch.is_empty();
-            match self.pass(handle, batch, time, nano, most, sink) {
+            match self.pass(handle, batch, (time, sieve, sieves), most, sink) {
                 Ok(0) => {}
                 Ok(count) => return count,
                 Err(status) => return status,
@@ -217,22 +257,27 @@ impl Live {
         &self,
         handle: &Handle,
         batch: Batch<'_>,
-        time: &Timebase,
-        nano: bool,
+        (time, sieve, sieves): (&Timebase, &mut Arc<Sieve>, &mut u32),
         most: u64,
         sink: Sink<'_>,
     ) -> Result<c_int, c_int> {
         let mut count = 0;
         for record in batch {
-            if !self.is_wanted(&record) {
-                self.left_out.set(self.left_out.get() + 1);
+            // Acquire: pairs with the Release of `put_sieve`.
+            let changed = self.sieves.load(Ordering::Acquire);
+            if changed != *sieves {
+                (*sieve, *sieves) = (Arc::clone(&lock(&self.sieve)), changed);
+            }
+            if !self.is_wanted(sieve, &record) {
+                // Relaxed: a count, that one thread at a time adds to.
+                self.left_out.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             let utc = time.utc_ns(&record);
             let fraction = utc % 1_000_000_000;
             let header = Header {
                 seconds: (utc / 1_000_000_000) as libc::time_t,
-                fraction: (if nano { fraction } else { fraction / 1000 }) as libc::suseconds_t,
+                fraction: (if self.opened.nano { fraction } else { fraction / 1000 }) as libc::suseconds_t,
                 captured: record.data().len() as u32,
                 length: record.wire_len(),
             };
@@ -249,13 +294,13 @@ impl Live {
     }
 
     /// Whether the program gets a packet that was captured.
-    fn is_wanted(&self, record: &Record<'_>) -> bool {
-        match self.direction.get() {
+    fn is_wanted(&self, sieve: &Sieve, record: &Record<'_>) -> bool {
+        match self.direction.load(Ordering::Relaxed) {
             abi::IN if record.is_egress() => return false,
             abi::OUT if !record.is_egress() => return false,
             _ => {}
         }
-        match &*self.sieve.borrow() {
+        match sieve {
             Sieve::Open => true,
             Sieve::Until(filter, stamp) => {
                 record.header().ts_ns > *stamp
@@ -280,6 +325,8 @@ impl Live {
         if !valid {
             return handle.fail(abi::ERROR, "BPF program is not valid");
         }
+        // One after the other, where several threads set one.
+        let _setting = lock(&self.setting);
         // Of everything nothing need be asked.
         let everything = matches!(program, [Classic { code: RETURN, k: 1.., .. }]);
         let sieve = match Filter::of_program(program) {
@@ -294,15 +341,25 @@ impl Live {
             },
             Err(refusal) => {
                 tracing::info!("filtering outside of the kernel: {refusal}");
-                // Everything comes here from now on.
+                // Everything comes here from now on, where whoever reads must judge it already.
+                let before = self.put_sieve(Arc::new(Sieve::Always(program.to_vec())));
                 if let Err(error) = self.capture().set_filter("") {
+                    self.put_sieve(before);
                     return handle.fail(abi::ERROR, &error.to_string());
                 }
-                Sieve::Always(program.to_vec())
+                return 0;
             }
         };
-        *self.sieve.borrow_mut() = sieve;
+        self.put_sieve(Arc::new(sieve));
         0
+    }
+
+    /// From its next packet on, whoever reads goes by this; the one before.
+    fn put_sieve(&self, sieve: Arc<Sieve>) -> Arc<Sieve> {
+        let before = std::mem::replace(&mut *lock(&self.sieve), sieve);
+        // Release: pairs with the Acquire in `pass`, which finds the sieve then.
+        self.sieves.fetch_add(1, Ordering::Release);
+        before
     }
 
     /// The time that records are stamped with.
@@ -315,21 +372,22 @@ impl Live {
 
     /// Only packets of this direction from now on.
     pub(crate) fn set_direction(&self, direction: c_int) {
-        self.direction.set(direction);
+        self.direction.store(direction, Ordering::Relaxed);
     }
 
     /// A descriptor that is readable while there may be something to read.
     pub(crate) fn descriptor(&self, handle: &Handle) -> c_int {
-        if let Some(fd) = self.descriptor.get() {
-            return fd;
+        let known = self.descriptor.load(Ordering::Relaxed);
+        if known >= 0 {
+            return known;
         }
-        let Ok(mut reader) = self.reader.try_borrow_mut() else {
+        let Ok(mut reader) = self.reader.try_lock() else {
             return handle.fail(abi::ERROR, "the handle is being read");
         };
         match reader.worker.readiness() {
             Ok(fd) => {
                 let fd = fd.as_raw_fd();
-                self.descriptor.set(Some(fd));
+                self.descriptor.store(fd, Ordering::Relaxed);
                 fd
             }
             Err(error) => handle.fail(abi::ERROR, &error.to_string()),
@@ -342,7 +400,7 @@ impl Live {
         let total = self.capture().ledger()?.total;
         let passed = total.shed + total.lost + total.delivered;
         Ok(Stats {
-            received: passed.wrapping_sub(self.left_out.get()) as u32,
+            received: passed.wrapping_sub(self.left_out.load(Ordering::Relaxed)) as u32,
             dropped: (total.lost + total.shed) as u32,
             dropped_by_device: total.nic_missed.unwrap_or(0) as u32,
         })

@@ -1,23 +1,23 @@
 //! Groups that several processes join, each with a share of all flows: `eth1:ids/4`.
 //!
-//! Each process has a group of its own in the kernel, with a steering program that refuses what is not its share before
-//! anything is copied (`share.bpf.c`). Which share is whose is agreed on by names of sockets in the network namespace: each
-//! process takes the first that is free, and the kernel gives it back when the process ends, however it ends.
+//! Each process has a group of its own in the kernel, which is asked for one share of several and refuses the others before
+//! anything is copied. Which share is whose is agreed on by names of sockets in the network namespace: each process takes
+//! the first that is free, and the kernel gives it back when the process ends, however it ends.
+//!
+//! What must be the same in all of them is the seed that flows are divided by. It is made of the machine's boot id, which
+//! is another one after each start and unknown to those who send packets, and of the group's name.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use wirelane::{Builder, Device, Error};
 
-/// A share, and of how many, and the program that has this share.
-type Object = (u32, u32, &'static [u8]);
-
-const OBJECTS: &[Object] = include!(concat!(env!("OUT_DIR"), "/shares.rs"));
-
 /// A share of a group, held until drop.
 #[derive(Debug)]
 pub(crate) struct Share {
-    object: Option<&'static Object>,
+    number: u32,
+    of: u32,
+    seed: u32,
     _name: UnixDatagram,
 }
 
@@ -27,19 +27,18 @@ impl Share {
     /// # Errors
     /// [`Error::BadOption`] where all are taken; [`Error::Kernel`].
     pub(crate) fn take(device: &Device, group: &str, of: u32) -> Result<Share, Error> {
-        for share in 0..of {
-            let name = format!("wirelane/group/{}/{group}/{of}/{share}", device.ifindex);
+        let failed = |source| Error::Kernel {
+            action: format!("joining the group '{group}' on {}", device.name),
+            source,
+        };
+        let seed = seed(&std::fs::read(BOOT_ID).map_err(failed)?, group);
+        for number in 0..of {
+            let name = format!("wirelane/group/{}/{group}/{of}/{number}", device.ifindex);
             let bound = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
             match bound {
-                Ok(name) => {
-                    let object = OBJECTS.iter().find(|object| (object.0, object.1) == (share, of));
-                    return Ok(Share { object, _name: name });
-                }
+                Ok(name) => return Ok(Share { number, of, seed, _name: name }),
                 Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
-                Err(source) => {
-                    let action = format!("joining the group '{group}' on {}", device.name);
-                    return Err(Error::Kernel { action, source });
-                }
+                Err(source) => return Err(failed(source)),
             }
         }
         let reason =
@@ -48,25 +47,32 @@ impl Share {
     }
 
     /// Has the capture get this share only; of a group of one that is everything.
-    pub(crate) fn steer(&self, builder: Builder) -> Builder {
-        match self.object {
-            Some((share, of, object)) => builder.steering_object(&format!("share {share} of {of}"), object),
-            None => builder,
-        }
+    pub(crate) fn of(&self, builder: Builder) -> Builder {
+        if self.of > 1 { builder.share(self.number, self.of, self.seed) } else { builder }
     }
+}
+
+/// Another one after each start of the machine (random(4)).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The seed of a group: the same in all processes, also where another compiler has made their library (FNV-1a, whose upper
+/// half all bytes reach).
+fn seed(boot: &[u8], group: &str) -> u32 {
+    let bytes = boot.iter().chain(group.as_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32) as u32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::MOST_SHARES;
 
     #[test]
-    fn there_is_a_program_for_each_share_of_each_size() {
-        let sizes: Vec<(u32, u32)> = OBJECTS.iter().map(|object| (object.0, object.1)).collect();
-        let expected: Vec<(u32, u32)> =
-            (2..=MOST_SHARES).flat_map(|of| (0..of).map(move |share| (share, of))).collect();
-        assert_eq!(sizes, expected);
-        assert!(OBJECTS.iter().all(|object| object.2.starts_with(b"\x7fELF")));
+    fn the_seed_is_the_groups_and_the_machines() {
+        assert_eq!(seed(b"one", "ids"), seed(b"one", "ids"));
+        assert_ne!(seed(b"one", "ids"), seed(b"one", "log"));
+        assert_ne!(seed(b"one", "ids"), seed(b"two", "ids"));
     }
 }

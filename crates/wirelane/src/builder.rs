@@ -10,7 +10,7 @@ use crate::device::Selector;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
 use crate::settings::{
-    Balance, Clock, Direction, Engine, HookChoice, Settings, Steering, SteeringObject, Watermarks, ZeroCopy,
+    Balance, Clock, Direction, Engine, HookChoice, Settings, Share, Steering, Watermarks, ZeroCopy,
 };
 use crate::tune::Polling;
 use crate::{Capture, Result};
@@ -88,14 +88,17 @@ impl Builder {
     /// Up to four different programs can steer one device at a time; groups with the same one share it.
     #[must_use]
     pub fn steering_program(mut self, object: impl Into<PathBuf>) -> Builder {
-        self.0.steering_program = Some(SteeringObject::File(object.into()));
+        self.0.steering_program = Some(object.into());
         self
     }
 
-    /// The same with the contents of an object file; `name` is what messages call it.
+    /// Captures one of `of` equal parts of all flows, the one with this number, which begin at 0: several captures that each
+    /// have another number, and the same seed, divide a device's flows among them. Both directions of a conversation, and
+    /// all fragments of a datagram, are in one part. What is in another is `filtered` in the ledger, before filter and
+    /// rules are asked. Engine `ring` only. Default: all flows.
     #[must_use]
-    pub fn steering_object(mut self, name: &str, object: &[u8]) -> Builder {
-        self.0.steering_program = Some(SteeringObject::Bytes(name.into(), object.into()));
+    pub fn share(mut self, number: u32, of: u32, seed: u32) -> Builder {
+        self.0.share = Some(Share { number, of, seed });
         self
     }
 

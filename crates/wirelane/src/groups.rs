@@ -19,6 +19,9 @@ use crate::ledger::Counters;
 use crate::privilege::{self, Capability};
 use crate::{Error, Result};
 
+/// Most groups of a device and direction.
+pub const MOST: u32 = MAX_GROUPS as u32;
+
 /// One group of an instance, as its memory describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {

@@ -15,7 +15,7 @@ use crate::engine::ring::bell::Bell;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::plugins::Watches;
-use crate::engine::ring::program::Plugin;
+use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
@@ -27,7 +27,7 @@ use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::ruled::{self, Ready};
-use crate::settings::{Settings, SteeringObject};
+use crate::settings::Settings;
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
@@ -82,7 +82,11 @@ impl LiveCapture {
         guardian: &Arc<Guardian>,
     ) -> Result<LiveCapture> {
         device::kernel::require_bpf()?;
-        let program = settings.steering_program.as_ref().map(SteeringObject::read).transpose()?;
+        let program = settings
+            .steering_program
+            .as_deref()
+            .map(|path| UserProgram::read(Kind::Steering, path))
+            .transpose()?;
         let plugins: Vec<Plugin> = settings.read_plugins()?;
         let room = ruled::room(settings)?;
         let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));

@@ -101,6 +101,16 @@ impl Watermarks {
     }
 }
 
+/// One of several equal parts of all flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Below `of`.
+    pub(crate) number: u32,
+    pub(crate) of: u32,
+    /// Of the hash that flows are divided by.
+    pub(crate) seed: u32,
+}
+
 /// Where packets are taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
@@ -189,24 +199,6 @@ const PUBLISH_EVERY: u32 = 2048;
 /// Nanoseconds that a plug-in may take on the average: what some thousand instructions take.
 const PLUGIN_BUDGET: u32 = 5000;
 
-/// Where a steering program's object file is.
-#[derive(Clone, Debug)]
-pub(crate) enum SteeringObject {
-    File(PathBuf),
-    /// In memory, with a name for people.
-    Bytes(Arc<str>, Arc<[u8]>),
-}
-
-impl SteeringObject {
-    /// The program, looked at whether it is one.
-    pub(crate) fn read(&self) -> Result<UserProgram> {
-        match self {
-            SteeringObject::File(path) => UserProgram::read(Kind::Steering, path),
-            SteeringObject::Bytes(name, bytes) => UserProgram::of_bytes(Kind::Steering, name, bytes),
-        }
-    }
-}
-
 /// See [`crate::Builder`], which documents each setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -220,7 +212,9 @@ pub(crate) struct Settings {
     pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
     /// The object file that steers instead.
-    pub(crate) steering_program: Option<SteeringObject>,
+    pub(crate) steering_program: Option<PathBuf>,
+    /// Which part of all flows; `None`: all of them.
+    pub(crate) share: Option<Share>,
     pub(crate) take: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
@@ -266,6 +260,7 @@ impl Settings {
             polling: None,
             steering: Steering::Flow,
             steering_program: None,
+            share: None,
             take: false,
             inner: false,
             immediate: false,
@@ -333,6 +328,11 @@ impl Settings {
                         .into(),
                 );
             }
+        }
+        if let Some(Share { number, of, .. }) = self.share
+            && number >= of
+        {
+            return bad("share", format!("{of} parts of all flows have no number {number}: they begin at 0"));
         }
         self.rules_room.check()?;
         if self.device_wide && self.rules.is_none() {
@@ -410,6 +410,7 @@ impl Settings {
                 Some(_) => steering::PROGRAM,
                 None => self.steering.code(),
             },
+            share: self.share,
             flags: if self.take { group_flags::TAKE } else { 0 }
                 | if self.inner { group_flags::INNER } else { 0 }
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }

@@ -181,6 +181,25 @@ fn a_record_says_what_the_parser_found() {
 }
 
 #[test]
+fn every_hash_is_in_one_of_equal_shares() {
+    for shares in [1u32, 2, 3, 4, 7, 16, 64] {
+        let mut sizes = vec![0u32; shares as usize];
+        for n in 0..64_000u32 {
+            // Knuth's step: spread evenly over all values, the last one among them.
+            let hash = if n == 0 { u32::MAX } else { n.wrapping_mul(0x9e37_79b9) };
+            let of: Vec<u32> =
+                (0..shares).filter(|share| native::is_in_share(hash, *share, shares)).collect();
+            assert_eq!(of.len(), 1, "{hash:#x} of {shares}: {of:?}");
+            sizes[of[0] as usize] += 1;
+        }
+        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(most - least <= 8, "{shares}: {sizes:?}");
+        // A share that is not there has nothing.
+        assert!(!native::is_in_share(u32::MAX, shares, shares) && !native::is_in_share(0, shares, shares));
+    }
+}
+
+#[test]
 fn steering_picks_a_worker_that_exists() {
     let mut buckets = [0u16; BUCKETS];
     for (n, bucket) in buckets.iter_mut().enumerate() {

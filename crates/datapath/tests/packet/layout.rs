@@ -138,6 +138,10 @@ fn rust_and_c_agree_on_every_field() {
             shed_high,
             plugins,
             plugin_budget,
+            shares,
+            share,
+            share_seed,
+            pad,
             buckets
         }
     );

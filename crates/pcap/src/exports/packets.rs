@@ -11,7 +11,7 @@ use crate::system::system;
 /// How long a handle's reading waits.
 fn wait(handle: &Handle) -> Wait {
     match handle.options.borrow().timeout {
-        _ if handle.nonblock.get() => Wait::Never,
+        _ if handle.is_nonblocking() => Wait::Never,
         1.. => Wait::For(Duration::from_millis(handle.options.borrow().timeout as u64)),
         _ => Wait::Forever,
     }
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn pcap_loop(
     let mut sink = to_handler(handler, user);
     let mut left = most(count);
     loop {
-        let wait = if handle.nonblock.get() { Wait::Never } else { Wait::Forever };
+        let wait = if handle.is_nonblocking() { Wait::Never } else { Wait::Forever };
         let status = live.read(handle, left, wait, &mut sink);
         if status < 0 {
             return status;

@@ -31,10 +31,10 @@ macro_rules! numbers {
 }
 
 numbers! {
-    pcap_datalink |live| live.dlt.get();
+    pcap_datalink |live| live.dlt();
     pcap_datalink_ext |_| 0;
-    pcap_snapshot |live| live.snap_len;
-    pcap_bufsize |live| live.snap_len;
+    pcap_snapshot |live| live.opened().snap_len;
+    pcap_bufsize |live| live.opened().snap_len;
     pcap_is_swapped |_| 0;
     pcap_major_version |_| 0;
     pcap_minor_version |_| 0;
@@ -122,9 +122,9 @@ unsafe fn give(handle: &Handle, numbers: &[c_int], list: *mut *mut c_int) -> c_i
 
 /// The link types that a handle can have: libpcap lets Ethernet pass for DOCSIS.
 fn link_types(live: &Live) -> &'static [c_int] {
-    match live.dlt.get() {
+    match live.dlt() {
         abi::DLT_RAW => &[abi::DLT_RAW],
-        _ if live.is_loopback => &[abi::DLT_ETHERNET],
+        _ if live.opened().is_loopback => &[abi::DLT_ETHERNET],
         _ => &[abi::DLT_ETHERNET, abi::DLT_DOCSIS],
     }
 }
@@ -185,12 +185,13 @@ pub unsafe extern "C" fn pcap_set_datalink(pcap: *mut Pcap, link: c_int) -> c_in
     };
     let precision = handle.options.borrow().precision as u32;
     // SAFETY: takes numbers.
-    let twin = unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.snap_len, precision) };
+    let twin =
+        unsafe { (system().pcap_open_dead_with_tstamp_precision)(link, live.opened().snap_len, precision) };
     if twin.is_null() {
         return handle.fail(abi::ERROR, "the system's libpcap has made no handle for filters");
     }
     handle.set_twin(twin);
-    live.dlt.set(link);
+    live.set_dlt(link);
     0
 }
 
@@ -277,7 +278,7 @@ dumps! {
 pub unsafe extern "C" fn pcap_getnonblock(pcap: *mut Pcap, error: *mut c_char) -> c_int {
     // SAFETY: the caller's part.
     match unsafe { ours(pcap) } {
-        Some(handle) if handle.live.get().is_some() => handle.nonblock.get().into(),
+        Some(handle) if handle.live.get().is_some() => handle.is_nonblocking().into(),
         Some(handle) => {
             let status = handle.not_activated();
             // SAFETY: a buffer of libpcap's size (the caller's part).
@@ -298,7 +299,7 @@ pub unsafe extern "C" fn pcap_setnonblock(pcap: *mut Pcap, nonblock: c_int, erro
     // SAFETY: the caller's part.
     match unsafe { ours(pcap) } {
         Some(handle) => {
-            handle.nonblock.set(nonblock != 0);
+            handle.set_nonblocking(nonblock != 0);
             0
         }
         // SAFETY: the caller's part.

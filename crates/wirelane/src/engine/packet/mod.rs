@@ -79,6 +79,9 @@ pub(crate) fn check(settings: &Settings) -> Result<()> {
             return cannot("--clock", "engine packet does not know the card's time: use --engine ring");
         }
     }
+    if settings.share.is_some() {
+        return cannot("share", "engine packet has no shares of flows: use engine ring");
+    }
     if settings.steering_program.is_some() {
         return cannot("--steering-program", "engine packet cannot run one: use --engine ring");
     }

@@ -58,6 +58,10 @@ pub(super) fn write_group(
         shed_high: wish.shed.map_or(0, |(_, high)| high),
         plugins,
         plugin_budget: wish.plugin_budget,
+        shares: wish.share.map_or(0, |share| share.of),
+        share: wish.share.map_or(0, |share| share.number),
+        share_seed: wish.share.map_or(0, |share| share.seed),
+        pad: 0,
         buckets: first_table(wish.workers),
     };
     let words = size_of::<Group>() / 8;

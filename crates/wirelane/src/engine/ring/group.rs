@@ -34,7 +34,7 @@ use crate::device::Device;
 use crate::exits::Exit;
 use crate::filter::Filter;
 use crate::in_force::RulesRoom;
-use crate::settings::Clock;
+use crate::settings::{Clock, Share};
 use crate::{Error, Result};
 
 /// What a group asks of an instance.
@@ -47,6 +47,8 @@ pub(crate) struct Wish {
     /// Bytes of each ring; rounded up to a power of two of segments.
     pub(crate) ring_size: usize,
     pub(crate) steering: u32,
+    /// Which part of all flows; `None`: all of them.
+    pub(crate) share: Option<Share>,
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
     pub(crate) clock: Clock,

@@ -73,6 +73,9 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
     if settings.clock == Clock::Card {
         return cannot("--clock", "engine xsk does not ask the card for its time: use --engine ring");
     }
+    if settings.share.is_some() {
+        return cannot("share", "engine xsk has no shares of flows: use engine ring");
+    }
     if settings.steering_program.is_some() {
         return cannot("--steering-program", "engine xsk cannot run one: use --engine ring");
     }

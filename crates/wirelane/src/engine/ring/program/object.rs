@@ -140,16 +140,6 @@ impl UserProgram {
         &self.counters
     }
 
-    /// The same with an object file that is in memory; `name` is for people.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`] with what is wrong.
-    pub(crate) fn of_bytes(kind: Kind, name: &str, bytes: &[u8]) -> Result<UserProgram> {
-        let name: Arc<str> = printable(name).into();
-        let counters = check(kind, bytes).map_err(|reason| refusal(kind, &name, &reason))?;
-        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into() })
-    }
-
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

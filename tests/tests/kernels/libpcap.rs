@@ -1,0 +1,92 @@
+//! A program of libpcap's on our libpcap: two processes divide a device's conversations among them, of which both
+//! directions come by hooks of their own, and the share of one that is killed is the next one's.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+
+use wirelane_tests::libpcap::{Library, compile, start};
+use wirelane_tests::{Child, Lab, Signal, require_root};
+
+use super::LIMIT;
+
+/// Ports that datagrams come from, and the one that they go to and are answered from.
+const FIRST: u16 = 2000;
+const PORTS: u16 = 12;
+const ANSWERS: u16 = 9;
+
+#[test]
+fn programs_of_libpcap_divide_conversations_among_them() {
+    if !require_root("programs_of_libpcap_divide_conversations_among_them") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let program = compile("behave", folder.path(), &[]).unwrap();
+    let device = format!("{}:ids/2", lab.receiver().device);
+    let words = [program.to_str().unwrap(), "conversations", &device, "0"];
+    let begin = || {
+        let child = start(&lab, Library::DropIn, folder.path(), &words).unwrap();
+        // It loads a program for each direction.
+        let first = child.next_line(4 * LIMIT).unwrap();
+        (child, first)
+    };
+    let ready = |(child, first): (Child, Option<String>)| {
+        assert_eq!(first.as_deref(), Some("ready"));
+        child
+    };
+    let killed = ready(begin());
+    let other = ready(begin());
+    let (refused, first) = begin();
+    let first = first.unwrap();
+    assert!(first.contains("all 2 shares of group 'ids'") && first.contains("are taken"), "{first}");
+    refused.finish(LIMIT).unwrap();
+    killed.signal(Signal::Kill).unwrap();
+    killed.finish(LIMIT).unwrap();
+    let next = ready(begin());
+    converse(&lab);
+    let (one, two) = (conversations(&lab, next), conversations(&lab, other));
+    let mut all = one.clone();
+    all.extend(two.iter().map(|(port, packets)| (*port, *packets)));
+    // Nobody has half of one, and none is both processes'.
+    assert_eq!(one.len() + two.len(), all.len(), "{one:?} {two:?}");
+    let expected: BTreeMap<u16, u64> = (FIRST..FIRST + PORTS).map(|port| (port, 4)).collect();
+    assert_eq!(all, expected);
+}
+
+/// From each port two datagrams, and as many answers.
+fn converse(lab: &Lab) {
+    let to = (lab.receiver().address, ANSWERS);
+    let server = lab.enter(&lab.receiver().namespace, || UdpSocket::bind(to).unwrap()).unwrap();
+    let mut bytes = [0; 8];
+    for port in FIRST..FIRST + PORTS {
+        let from = (lab.sender().address, port);
+        let client = lab.enter(&lab.sender().namespace, || UdpSocket::bind(from).unwrap()).unwrap();
+        for socket in [&client, &server] {
+            socket.set_read_timeout(Some(LIMIT)).unwrap();
+        }
+        for number in 0..2u64 {
+            client.send_to(&number.to_be_bytes(), to).unwrap();
+            let (_, whom) = server.recv_from(&mut bytes).unwrap();
+            server.send_to(&bytes, whom).unwrap();
+            assert_eq!(client.recv(&mut bytes).unwrap(), 8);
+            assert_eq!(u64::from_be_bytes(bytes), number);
+        }
+    }
+}
+
+/// Ends a process, and gives the conversations that it has seen, each with the number of its packets.
+fn conversations(lab: &Lab, child: Child) -> BTreeMap<u16, u64> {
+    // Both hooks' groups of the process: what was copied for it.
+    let groups = lab.enter(&lab.receiver().namespace, wirelane::groups::list).unwrap().unwrap();
+    let its = groups.iter().filter(|group| group.pid == child.pid());
+    let count: u64 = its.map(|group| group.counters.delivered).sum();
+    let mut packets = BTreeMap::new();
+    for _ in 0..count {
+        let line = child.next_line(LIMIT).unwrap().unwrap();
+        *packets.entry(line.parse().unwrap()).or_default() += 1;
+    }
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
+    let said = ["loop -2".to_owned(), format!("stats: {count} received, 0 dropped, 0 by the device")];
+    assert_eq!(finished.lines, said);
+    packets
+}
