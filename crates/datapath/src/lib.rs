@@ -2,6 +2,7 @@
 //!
 //! * [`filter`]: compiled filter expressions.
 //! * [`flow`]: what packets of one flow come to.
+//! * [`flow_cache`]: the first-level flow cache.
 //! * [`instance`]: what a capture program and its users share.
 //! * [`judge`]: rules, judged natively.
 //! * [`layout`]: the structs that kernel and user space share.
@@ -12,6 +13,7 @@
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod flow;
+pub mod flow_cache;
 pub mod instance;
 pub mod judge;
 pub mod layout;
