@@ -3,8 +3,10 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
+use wirelane_datapath::flow_cache::Splits;
 use wirelane_datapath::instance::{self as layout, BUCKETS, Balance, Group};
 
+use super::flows::FIRST_EPOCH;
 use super::group::Wish;
 use super::instance::Instance;
 
@@ -58,6 +60,11 @@ pub(super) fn write_group(
         shed_high: wish.shed.map_or(0, |(_, high)| high),
         plugins,
         plugin_budget: wish.plugin_budget,
+        flow_sets: wish.flows.map_or(0, |flows| flows.sets(wish.workers) as u32),
+        flow_epoch: FIRST_EPOCH,
+        flow_sampling: wish.flows.map_or(0, |flows| flows.sampling),
+        pad: 0,
+        flow_splits: wish.flows.map_or_else(Splits::default, |flows| Splits::of(&flows.timeouts)),
         buckets: first_table(wish.workers),
     };
     let words = size_of::<Group>() / 8;
