@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use wirelane::FlowCacheLine;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
@@ -26,6 +27,9 @@ pub struct FlowsReport {
     end_reasons: BTreeMap<&'static str, u64>,
     /// What became of them at each output.
     exports: Vec<OutputCounts>,
+    /// What the caches in the kernel have done; the ledger has it for programs.
+    #[serde(skip)]
+    cache: Option<FlowCacheLine>,
 }
 
 const REASONS: [EndReason; 5] =
@@ -33,7 +37,11 @@ const REASONS: [EndReason; 5] =
 
 impl FlowsReport {
     /// Of all workers, and all outputs.
-    pub fn new(totals: &WorkersTotals, exports: Vec<OutputCounts>) -> FlowsReport {
+    pub fn new(
+        totals: &WorkersTotals,
+        cache: Option<FlowCacheLine>,
+        exports: Vec<OutputCounts>,
+    ) -> FlowsReport {
         let flows = &totals.flows;
         FlowsReport {
             flows: flows.flows,
@@ -46,6 +54,7 @@ impl FlowsReport {
                 .map(|reason| (wirelane_export::flows::reason(*reason), flows.by_reason[*reason as usize]))
                 .collect(),
             exports,
+            cache,
         }
     }
 
@@ -67,6 +76,15 @@ impl FlowsReport {
         );
         if self.unsampled > 0 {
             text += &format!("{} packets were left out by sampling\n", amount(self.unsampled));
+        }
+        if let Some(cache) = &self.cache {
+            text += &format!(
+                "kernel cache: {} packets in {} parts of flows, {} of them through rings; {} MiB\n",
+                amount(cache.packets - cache.unsampled),
+                amount(cache.parts),
+                amount(cache.written),
+                amount(cache.memory_bytes.div_ceil(1 << 20)),
+            );
         }
         for output in &self.exports {
             text += &format!(
