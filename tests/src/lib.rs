@@ -21,6 +21,7 @@
 
 mod bpf;
 mod child;
+pub mod flows;
 mod foreign;
 pub mod frames;
 mod kernel;
