@@ -116,6 +116,8 @@ pub enum Part {
     Cost,
     /// Payloads searched for patterns
     Patterns,
+    /// Flows made in the kernel: what a packet costs, and how many parts come up
+    Flows,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
@@ -132,11 +134,12 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 10] = [
+    pub const ALL: [Part; 11] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
         Part::Patterns,
+        Part::Flows,
         Part::Queues,
         Part::Workers,
         Part::Congestion,

@@ -68,6 +68,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
         page += &table(&["part", "median", "spread"], rows);
     }
     page += &crate::patterns::page(&measured.searched);
+    page += &crate::flow_caches::page(&measured.flow_caches);
     page += &faults(measured, lines);
     page
 }

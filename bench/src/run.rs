@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
+use crate::flow_caches;
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
 use crate::patterns::{self, Searched};
@@ -49,6 +50,8 @@ pub struct Measured {
     pub loss_free: Vec<LossFree>,
     /// What the parts of a kernel program cost.
     pub costs: Vec<Cost>,
+    /// Flows made in the kernel.
+    pub flow_caches: flow_caches::Measured,
     /// Payloads searched for patterns.
     pub searched: Vec<Searched>,
     /// What the studies of parallelism measured.
@@ -106,6 +109,9 @@ impl Runner<'_> {
         }
         if self.options.parts.contains(&Part::Patterns) {
             self.patterns()?;
+        }
+        if self.options.parts.contains(&Part::Flows) {
+            self.measured.flow_caches = flow_caches::measure(self.options.cores[1], self.options.quick)?;
         }
         if self.options.parts.contains(&Part::Throughput) {
             self.throughput()?;
