@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "packet/application.h"
-#include "packet/flow.h"
-#include "packet/hash.h"
+#include "packet/flow_cache.h"
 
 /* As in native_layout.h. */
 struct wl_native_field {
@@ -28,6 +27,12 @@ __u32 wl_native_flow_expired(const struct wl_flow *flow, __u64 now_ns,
 __u32 wl_native_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u64 ts_ns,
 			 const struct wl_flow_timeouts *timeouts);
 __u32 wl_native_application(const __u8 *payload, size_t captured, __u32 length, const struct wl_ip *ip);
+__u32 wl_native_flow_cut_by_part(const struct wl_flow *flow, const struct wl_flow *part,
+				 const struct wl_flow_timeouts *timeouts);
+void wl_native_flow_splits(struct wl_flow_splits *splits, const struct wl_flow_timeouts *timeouts);
+__u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __u32 seed,
+			  const struct wl_flow_splits *splits, const struct wl_ip *ip,
+			  const struct wl_flow_packet *packet, struct wl_flow_part *out);
 const struct wl_native_field *wl_native_flow_layout(void);
 const struct wl_native_constant *wl_native_flow_constants(void);
 
@@ -64,6 +69,39 @@ __u32 wl_native_application(const __u8 *payload, size_t captured, __u32 length, 
 
 	memcpy(window, payload, captured < sizeof(window) ? captured : sizeof(window));
 	return wl_application(window, length, ip);
+}
+
+__u32 wl_native_flow_cut_by_part(const struct wl_flow *flow, const struct wl_flow *part,
+				 const struct wl_flow_timeouts *timeouts)
+{
+	return wl_flow_cut_by_part(flow, part, timeouts);
+}
+
+void wl_native_flow_splits(struct wl_flow_splits *splits, const struct wl_flow_timeouts *timeouts)
+{
+	splits->gap_ns = timeouts->idle_ns < timeouts->ended_ns ? timeouts->idle_ns : timeouts->ended_ns;
+	splits->grid_shift = wl_flow_grid_shift(timeouts->active_ns);
+	splits->pad = 0;
+}
+
+/* What programs/flows.h does with a packet, over `count` sets, a power of two. 1: *out has to be handed on.
+ */
+__u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __u32 seed,
+			  const struct wl_flow_splits *splits, const struct wl_ip *ip,
+			  const struct wl_flow_packet *packet, struct wl_flow_part *out)
+{
+	struct wl_flow_key key;
+	struct wl_flow_set *set;
+	__u32 hash, chosen;
+
+	wl_flow_key_of(&key, ip, packet);
+	hash = wl_flow_key_hash(&key, seed);
+	set = &sets[hash & (count - 1)];
+	chosen = wl_flow_choose(set, epoch, hash, &key, ip, packet->ts_ns, splits);
+	if (chosen & WL_FLOW_OUT)
+		*out = set->parts[chosen & WL_FLOW_WAY];
+	wl_flow_put(set, chosen, epoch, hash, &key, ip, packet);
+	return !!(chosen & WL_FLOW_OUT);
 }
 
 #define WHOLE(type)	   {#type, 0, sizeof(struct type)}
@@ -132,6 +170,19 @@ const struct wl_native_field *wl_native_flow_layout(void)
 	    FIELD(wl_flow_timeouts, active_ns),
 	    FIELD(wl_flow_timeouts, idle_ns),
 	    FIELD(wl_flow_timeouts, ended_ns),
+	    WHOLE(wl_flow_splits),
+	    FIELD(wl_flow_splits, gap_ns),
+	    FIELD(wl_flow_splits, grid_shift),
+	    FIELD(wl_flow_splits, pad),
+	    WHOLE(wl_flow_part),
+	    FIELD(wl_flow_part, key),
+	    FIELD(wl_flow_part, flow),
+	    WHOLE(wl_flow_tag),
+	    FIELD(wl_flow_tag, epoch),
+	    FIELD(wl_flow_tag, hash),
+	    WHOLE(wl_flow_set),
+	    FIELD(wl_flow_set, tags),
+	    FIELD(wl_flow_set, parts),
 	    {NULL, 0, 0},
 	};
 
@@ -151,6 +202,7 @@ const struct wl_native_constant *wl_native_flow_constants(void)
 	    CONSTANT(WL_FLOW_MPLS),
 	    CONSTANT(WL_FLOW_TTL),
 	    CONSTANT(WL_FLOW_REORDER_NS),
+	    CONSTANT(WL_FLOW_WAYS),
 	    CONSTANT(WL_FLOW_GOES_ON),
 	    CONSTANT(WL_FLOW_IDLE),
 	    CONSTANT(WL_FLOW_ACTIVE),

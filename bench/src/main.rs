@@ -6,6 +6,7 @@
 //!              trial      a receiver's process, the generator's process, and the account of every packet
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
+//!              flow_caches  flows made in the kernel: cost, and parts that come up
 //!              patterns   payloads searched, beside the crate that makes the automata
 //!              libpcap    programs of libpcap's, on ours and the system's
 //!              study      RX queues, workers, congestion, skew, sharing, rules
@@ -19,6 +20,7 @@ mod bed;
 mod chart;
 mod cost;
 mod csv;
+mod flow_caches;
 mod flows;
 mod generate;
 mod libpcap;
@@ -154,6 +156,7 @@ fn write(
         ("loss-free.csv", csv::loss_free(&measured.loss_free)),
         ("patterns.csv", patterns::csv(&measured.searched)),
         ("libpcap.csv", libpcap::report::csv(&measured.compared)),
+        ("flow-caches.csv", flow_caches::csv(&measured.flow_caches)),
     ];
     for (file, text) in files {
         let path = folder.join(file);
@@ -165,6 +168,7 @@ fn write(
             format!("{}-byte frames, {}, full speed, {}", load.size, load.method.label(), machine.date);
         chart::write(&folder.join(file), lines, load, &caption)?;
     }
+    flow_caches::chart(&folder.join("flow-caches.svg"), &measured.flow_caches, &machine.date)?;
     if !measured.studied.points.is_empty() {
         for (file, text) in [
             ("studies.csv", study::csv::points(&measured.studied.points)),

@@ -118,6 +118,8 @@ pub enum Part {
     Patterns,
     /// tcpdump and softflowd on our libpcap and on the system's: the highest rates without loss
     Libpcap,
+    /// Flows made in the kernel: what a packet costs, and how many parts come up
+    Flows,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
@@ -140,6 +142,7 @@ impl Part {
         Part::Cost,
         Part::Patterns,
         Part::Libpcap,
+        Part::Flows,
         Part::Queues,
         Part::Workers,
         Part::Congestion,

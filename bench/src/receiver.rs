@@ -47,6 +47,10 @@ pub enum Receiver {
     RecordFile,
     /// tcpdump -w to a file in memory
     TcpdumpFile,
+    /// wirelane flows --cache kernel, native XDP, packets taken
+    FlowsKernel,
+    /// wirelane flows --cache user, native XDP, packets taken
+    FlowsUser,
 }
 
 use Receiver::*;
@@ -121,12 +125,24 @@ impl Receiver {
             NetsniffNg => "netsniff-ng",
             RecordFile => "Wirelane record, to tmpfs",
             TcpdumpFile => "tcpdump -w, to tmpfs",
+            FlowsKernel => "Wirelane flows, in the kernel",
+            FlowsUser => "Wirelane flows, in the worker",
         }
     }
 
     /// Whether it is ours.
     pub fn is_ours(self) -> bool {
-        matches!(self, RingNative | RingBatch | RingNativePass | RingGeneric | RingTc | RecordFile)
+        matches!(
+            self,
+            RingNative
+                | RingBatch
+                | RingNativePass
+                | RingGeneric
+                | RingTc
+                | RecordFile
+                | FlowsKernel
+                | FlowsUser
+        )
     }
 
     /// The system's program that it needs, and Debian's package of it.
@@ -182,6 +198,8 @@ impl Receiver {
             RingNativePass => ours("count", "--hook native"),
             RingGeneric => ours("count", "--hook generic --take"),
             RingTc => ours("count", "--hook tc"),
+            FlowsKernel => ours("flows", "--hook native --take --quiet --cache kernel"),
+            FlowsUser => ours("flows", "--hook native --take --quiet --cache user"),
             RecordFile => ours("record", &format!("--hook native --take -w {}", file.display())),
             XskPoll => peer("xsk-poll"),
             XskBusy => peer("xsk-busy"),
@@ -255,11 +273,13 @@ fn ledger(last: &Value) -> Result<Counts> {
     let elsewhere = field("filtered")? + field("absorbed")? + field("shed")?;
     ensure!(seen == elsewhere + lost + delivered, "the ledger does not balance: {last}");
     ensure!(delivered == analysed, "delivered but not analysed: {last}");
+    // What became flows in the kernel.
+    let kept = |name: &str| last["flow_cache"][name].as_u64().unwrap_or(0);
     Ok(Counts {
         seen: Some(seen),
-        received: analysed,
+        received: analysed + kept("packets"),
         lost,
-        bytes: Some(field("bytes")?),
+        bytes: Some(field("bytes")? + kept("bytes")),
         ..Counts::default()
     })
 }

@@ -69,6 +69,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
     }
     page += &crate::patterns::page(&measured.searched);
     page += &crate::libpcap::report::page(&measured.compared);
+    page += &crate::flow_caches::page(&measured.flow_caches);
     page += &faults(measured, lines);
     page
 }

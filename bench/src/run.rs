@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
+use crate::flow_caches;
 use crate::libpcap::{self, Compared};
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
@@ -50,6 +51,8 @@ pub struct Measured {
     pub loss_free: Vec<LossFree>,
     /// What the parts of a kernel program cost.
     pub costs: Vec<Cost>,
+    /// Flows made in the kernel.
+    pub flow_caches: flow_caches::Measured,
     /// Payloads searched for patterns.
     pub searched: Vec<Searched>,
     /// Programs on the system's libpcap and on ours.
@@ -109,6 +112,9 @@ impl Runner<'_> {
         }
         if self.options.parts.contains(&Part::Patterns) {
             self.patterns()?;
+        }
+        if self.options.parts.contains(&Part::Flows) {
+            self.measured.flow_caches = flow_caches::measure(self.options.cores[1], self.options.quick)?;
         }
         if self.options.parts.contains(&Part::Throughput) {
             self.throughput()?;

@@ -13,6 +13,11 @@
  * can, with the first and the last segment of each part. So steps back are counted: wl_flow.retransmitted and
  * wl_flow.reordered.
  *
+ * So are ends: a part ends wherever its flow might (wl_flow_splits()), and whether the flow does is decided
+ * by wl_flow_cut() or, of a part, by wl_flow_cut_by_part(): with what is known of the whole flow, and at the
+ * same packets. A part does not know how old its flow is. Therefore age is counted in steps of a grid of time
+ * that is the same for all flows, and no part crosses a line of it.
+ *
  * No loops, no look-ups, no pointers in structs: what the verifier has to walk is short, and the same code
  * serves natively.
  */
@@ -372,6 +377,34 @@ static __always_inline __u64 wl_flow_later(__u64 ns, __u64 by)
 	return ns + by < ns ? ~0ULL : ns + by;
 }
 
+/* The active timeout has as many steps of the grid at least, and fewer than twice as many. */
+#define WL_FLOW_GRID 32
+
+/* A step of the grid is 1 << this nanoseconds. */
+static __always_inline __u32 wl_flow_grid_shift(__u64 active_ns)
+{
+	__u64 step = active_ns / WL_FLOW_GRID;
+
+	return step ? 63 - __builtin_clzll(step) : 0;
+}
+
+/*
+ * The last nanosecond of a flow that began at `first_ns`: the one before the line of the grid at which it is
+ * as old as the active timeout, give or take less than a step.
+ */
+static __always_inline __u64 wl_flow_old(__u64 first_ns, __u64 active_ns)
+{
+	__u32 shift = wl_flow_grid_shift(active_ns);
+	__u64 steps = (active_ns >> shift) + !!(active_ns & ((1ULL << shift) - 1));
+	__u64 line = first_ns >> shift;
+
+	if (!steps)
+		steps = 1;
+	if (line + steps < line || line + steps > ~0ULL >> shift)
+		return ~0ULL;
+	return ((line + steps) << shift) - 1;
+}
+
 /*
  * Why the flow is over at `now_ns`, or WL_FLOW_GOES_ON. It is the first of its timeouts that counts, so that
  * it does not matter when somebody looks.
@@ -381,7 +414,7 @@ static __always_inline __u32 wl_flow_expired(const struct wl_flow *flow, __u64 n
 {
 	__u32 ended = wl_flow_has_ended(flow);
 	__u64 quiet = wl_flow_later(flow->last_ns, ended ? timeouts->ended_ns : timeouts->idle_ns);
-	__u64 old = wl_flow_later(flow->first_ns, timeouts->active_ns);
+	__u64 old = wl_flow_old(flow->first_ns, timeouts->active_ns);
 
 	if (now_ns <= quiet && now_ns <= old)
 		return WL_FLOW_GOES_ON;
@@ -403,6 +436,43 @@ static __always_inline __u32 wl_flow_cut(const struct wl_flow *flow, const struc
 	    wl_flow_has_ended(flow))
 		return WL_FLOW_ENDED;
 	return reason;
+}
+
+/* The same before a part of it, which wl_flow_splits() has begun. */
+static __always_inline __u32 wl_flow_cut_by_part(const struct wl_flow *flow, const struct wl_flow *part,
+						 const struct wl_flow_timeouts *timeouts)
+{
+	__u32 reason = wl_flow_expired(flow, part->first_ns, timeouts);
+
+	if (reason == WL_FLOW_GOES_ON && part->flags & WL_FLOW_TCP && part->first_tcp_flags & WL_TCP_SYN &&
+	    wl_flow_has_ended(flow))
+		return WL_FLOW_ENDED;
+	return reason;
+}
+
+/* Where parts end: by the timeouts of their flows. */
+struct wl_flow_splits {
+	__u64 gap_ns;	  /* the shorter one of idle_ns and ended_ns */
+	__u32 grid_shift; /* wl_flow_grid_shift() */
+	__u32 pad;
+};
+
+/*
+ * Whether the part must end before this packet of its key, as wl_flow_cut() might end the flow there, with
+ * whatever was before the part:
+ *   - after a silence as long as the shorter timeout, since the flow may have been ended before the part;
+ *   - at a line of the grid;
+ *   - before a SYN, the same way;
+ *   - where time goes back behind the part's beginning, which is what the flow's end is decided by.
+ */
+static __always_inline int wl_flow_splits(const struct wl_flow *part, const struct wl_ip *ip, __u64 ts_ns,
+					  const struct wl_flow_splits *splits)
+{
+	if (ts_ns < part->first_ns || (ts_ns ^ part->first_ns) >> (splits->grid_shift & 63))
+		return 1;
+	if (ts_ns > part->last_ns && ts_ns - part->last_ns > splits->gap_ns)
+		return 1;
+	return ip->flags & WL_IP_TCP && ip->tcp_flags & WL_TCP_SYN;
 }
 
 #endif

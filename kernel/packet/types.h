@@ -134,6 +134,11 @@ enum wl_record_kind {
 	/* A packet, of which the chosen headers follow as they were parsed (struct wl_ip) instead of its
 	   bytes. */
 	WL_RECORD_DIGEST = 3,
+	/* Not a packet but a part of a flow, which has had to make place in the lane's flow cache: struct
+	   wl_flow_part follows. `hash` is the epoch of the cache (programs/flows.h), ts_ns when it was
+	   written.
+	 */
+	WL_RECORD_FLOW = 4,
 };
 
 /*

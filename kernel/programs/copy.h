@@ -6,6 +6,7 @@
 #ifndef WL_COPY_H
 #define WL_COPY_H
 
+#include "flows.h"
 #include "hook.h"
 #include "instance.h"
 #include "judge.h"
@@ -30,14 +31,6 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 		error = wl_load(ctx, hook, WL_MACS, room + WL_PUT_BACK, cap_len - WL_PUT_BACK);
 	return error;
 }
-
-/* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
- */
-enum wl_fate {
-	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
-	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
-	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
-};
 
 /* The place of a record's tail, `at` bytes behind its beginning, which has WL_SLACK bytes of room. */
 static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
@@ -224,15 +217,24 @@ __noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, stru
 				: WL_LOST;
 }
 
-/* Copies the packet to a worker, and adds it to the column that it belongs to. */
+/* Copies the packet to a worker, or adds it to a flow, and to the column that it belongs to. */
 static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-				       struct wl_parsed *parsed, struct wl_tally *tally, __u32 g,
-				       __u32 worker)
+				       struct wl_parsed *parsed, const struct wl_group *group,
+				       struct wl_tally *tally, __u32 g, __u32 worker)
 {
-	__u32 target = g | worker << 8;
-	__u32 fate = hook == WL_HOOK_XDP ? wl_copy_xdp(ctx, packet, parsed, target)
-					 : wl_copy_skb(ctx, packet, parsed, target);
+	__u32 target = g | worker << 8, fate;
 
+	if (group->flags & WL_GROUP_FLOWS) {
+		fate = wl_keep_flow(packet, parsed, target);
+		if (fate == WL_ABSORBED) {
+			tally->kept++;
+			tally->kept_bytes += packet->wire_len;
+		}
+	} else if (hook == WL_HOOK_XDP) {
+		fate = wl_copy_xdp(ctx, packet, parsed, target);
+	} else {
+		fate = wl_copy_skb(ctx, packet, parsed, target);
+	}
 	((__u64 *)tally)[fate & 7]++;
 }
 

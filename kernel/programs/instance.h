@@ -9,26 +9,21 @@
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
- *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
- *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
- *                A program looks at those of groups that are device-wide
- *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
- *                join later (inner map)
- *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
- *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
- *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
- *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
- *   wl_blooms, wl_exacts
- *                per group, set and test: the named set that it asks (inner maps)
- *   wl_search_pages, wl_search_ends
- *                per group and set: the automata that search payloads (inner maps)
- *   wl_rule_counts
- *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
- *   wl_precises  per group: precise rules                            (inner map, a hash table)
- *   wl_exits     per group and lane: the devices that its rules send packets to, and how many were sent
- *                (devices written by its owner before it is active, counters by the lane)
- *   wl_batches   per CPU: when the batch at hand began         (clock.h)
- *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
+ *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane;
+ * flows.h) wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer) wl_owners per
+ * group: a socket of the owner; gone from the map when the owner is, however it ends. A program looks at
+ * those of groups that are device-wide wl_programs  per steering program, and then per plug-in: the object
+ * that its user brought, for those who join later (inner map) wl_plugins   per group and lane: what its
+ * plug-ins have done (written by the lane) wl_filters   per group: two compiled expressions, one of them in
+ * use (written by its owner) wl_rule_heads, wl_rule_nodes, wl_rule_classes per group: two compiled rule sets,
+ * one of them in use (inner maps, written by its owner) wl_blooms, wl_exacts per group, set and test: the
+ * named set that it asks (inner maps) wl_search_pages, wl_search_ends per group and set: the automata that
+ * search payloads (inner maps) wl_rule_counts per group: what each wildcard rule has done in each lane (inner
+ * map, written by the lane) wl_precises  per group: precise rules                            (inner map, a
+ * hash table) wl_exits     per group and lane: the devices that its rules send packets to, and how many were
+ * sent (devices written by its owner before it is active, counters by the lane) wl_batches   per CPU: when
+ * the batch at hand began         (clock.h) wl_lanes     per lane: where the packet at hand is parsed to
+ * (used by the lane only)
  *
  * Rust mirrors the structs in crates/datapath/src/instance.rs; a test holds the two together.
  */
@@ -36,6 +31,7 @@
 #define WL_INSTANCE_H
 
 #include "packet/filter.h"
+#include "packet/flow_cache.h"
 #include "packet/rules.h"
 #include "packet/steer.h"
 #include "packet/types.h"
@@ -80,6 +76,7 @@ struct wl_instance {
 #define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
 #define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
 #define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
+#define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -99,11 +96,14 @@ struct wl_group {
 	__u32 shed_high;
 	__u32 plugins;	     /* bit per place of a plug-in that is its own (plugin.h) */
 	__u32 plugin_budget; /* nanoseconds that one may take on the average */
+	__u32 flow_sets;     /* WL_GROUP_FLOWS: sets of a cache; a power of two, WL_FLOW_LEAST_SETS or more */
+	__u32 flow_epoch;    /* of the caches, from 1; its lowest bit is the half that is filled */
+	__u32 flow_sampling; /* one packet of how many is looked at; 0 and 1: all are */
 	__u32 shares;	     /* equal parts of all flows, of which it wants one; 0: it wants all */
 	__u32 share;	     /* this one, below `shares` */
 	__u32 share_seed;    /* of the hash that they go by: the same at all groups that divide flows */
-	__u32 pad;
-	__u16 buckets[WL_BUCKETS]; /* worker of each bucket of the flow hash */
+	struct wl_flow_splits flow_splits; /* where parts end */
+	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
 };
 
 /*
@@ -139,7 +139,9 @@ struct wl_tally {
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
 	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
-	__u64 pad[7];
+	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling */
+	__u64 kept_bytes; /* their wire bytes */
+	__u64 pad[5];
 };
 
 /* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */
@@ -159,7 +161,13 @@ struct wl_ring {
 	/* Third line: congestion control, private to the lane (shed.h). */
 	__u64 shed;	  /* records that were refused */
 	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
-	__u64 pad3[6];
+	/* And the flow cache (flows.h). */
+	__u64 kept;	       /* packets that went into it, or were left out by sampling */
+	__u64 parts;	       /* of flows that were written to the ring */
+	__u64 unsampled;       /* packets that sampling has left out */
+	__u64 unsampled_bytes; /* their wire bytes */
+	__u64 skip;	       /* packets until the next one that is looked at */
+	__u64 pad3;
 };
 
 /* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */
@@ -192,6 +200,33 @@ struct wl_plugin {
 struct wl_plugins {
 	struct wl_plugin of[WL_RULE_PLUGINS];
 };
+
+/*
+ * The flow caches of a group (flows.h): for each lane and worker two halves, and each half is elements of one
+ * size, one behind the other:
+ *
+ *	1  struct wl_flow_half
+ *	sets / WL_FLOW_LEAST_SETS  struct wl_flow_used: the places that were filled in this epoch, in order
+ *	sets  struct wl_flow_set
+ */
+#define WL_FLOW_LISTED	   128 /* places in one struct wl_flow_used */
+#define WL_FLOW_LEAST_SETS (WL_FLOW_LISTED / WL_FLOW_WAYS)
+
+struct wl_flow_half {
+	__u32 epoch; /* that `used` is of */
+	__u32 used;  /* places */
+};
+
+struct wl_flow_used {
+	__u32 place[WL_FLOW_LISTED]; /* WL_FLOW_WAYS * set + way */
+};
+
+/* An element: a set, or one of the others at its beginning. */
+struct wl_flow_element {
+	struct wl_flow_set set;
+};
+
+_Static_assert(sizeof(struct wl_flow_used) <= sizeof(struct wl_flow_element), "elements are of one size");
 
 #define WL_AWAKE (~0ULL)
 
@@ -227,7 +262,9 @@ struct wl_lane {
 	struct wl_note note;			    /* of the first that left one */
 	__u64 sending;				    /* 1: packets are being sent (send.h) */
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
-	__u64 pad3[4];
+	struct wl_flow_key flow_key;		    /* of the packet at hand (flows.h) */
+	struct wl_flow_packet flow_packet;
+	__u64 pad3[1];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

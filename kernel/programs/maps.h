@@ -217,6 +217,22 @@ struct {
 	__array(values, struct wl_data_map);
 } wl_data SEC(".maps");
 
+/* The groups' maps differ in their number of sets, and of workers. */
+struct wl_flow_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_flow_element));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_flow_map);
+} wl_flows SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -188,7 +188,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			/* Every copy counts. */
 			tally->seen++;
 			tally->seen_bytes += packet->wire_len;
-			wl_deliver(ctx, hook, packet, parsed, tally, g, i);
+			wl_deliver(ctx, hook, packet, parsed, group, tally, g, i);
 		}
 		return wl_takes(group);
 	case WL_STEER_PROGRAM:
@@ -212,7 +212,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	}
 	tally->seen++;
 	tally->seen_bytes += packet->wire_len;
-	wl_deliver(ctx, hook, packet, parsed, tally, g, wl_worker(worker, group->workers));
+	wl_deliver(ctx, hook, packet, parsed, group, tally, g, wl_worker(worker, group->workers));
 	return wl_takes(group);
 }
 

@@ -23,6 +23,7 @@
 mod bpf;
 pub mod calls;
 mod child;
+pub mod flows;
 mod foreign;
 pub mod frames;
 mod kernel;

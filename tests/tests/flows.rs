@@ -415,7 +415,8 @@ fn what_cannot_be_exported_to_is_refused() {
         (vec!["--export", "flows.csv"], 2, "write ipfix://HOST:PORT"),
         (vec!["--export", there.as_str()], 1, "exists already"),
         (vec!["--export", "file:/no/such/folder/x.json"], 1, "cannot be written"),
-        (vec!["--cache", "kernel"], 2, "not there yet"),
+        (vec!["--cache", "kernel"], 2, "use 'user' with -r"),
+        (vec!["--cache-entries", "100"], 2, "for --cache kernel"),
         (vec!["--steering", "round-robin"], 2, "spread a flow's packets"),
         (vec!["--memory", "0"], 2, "--memory"),
     ] {

@@ -12,6 +12,8 @@ mod bench;
 mod clock_slew;
 #[path = "kernels/clock_steps.rs"]
 mod clock_steps;
+#[path = "kernels/flow_caches.rs"]
+mod flow_caches;
 #[path = "kernels/judged.rs"]
 mod judged;
 #[path = "kernels/jumbo.rs"]

@@ -8,6 +8,7 @@ use wirelane::Ip;
 use wirelane_analysis::flows::{
     CacheSettings, EndReason, Flow, FlowCache, FlowKey, FlowPacket, FlowRecord, Timeouts,
 };
+use wirelane_datapath::flow_cache::{FirstLevel, FlowPart};
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -155,8 +156,19 @@ fn over(packets: &[(u64, Made)], active_ns: u64) -> (u64, EndReason) {
         true => (last + 2 * SECOND, EndReason::Ended),
         false => (last + 15 * SECOND, EndReason::Idle),
     };
-    let old = first.saturating_add(active_ns);
+    let old = old_at(first, active_ns);
     if old < quiet.0 { (old, EndReason::Active) } else { quiet }
+}
+
+/// The last nanosecond before a flow is as old as the active timeout, counted in steps of time that are a power of two
+/// and at most a 32nd of it.
+fn old_at(first: u64, active_ns: u64) -> u64 {
+    let mut step = 1u128;
+    while step * 2 <= u128::from(active_ns) / 32 {
+        step *= 2;
+    }
+    let line = (u128::from(first) / step + u128::from(active_ns).div_ceil(step)) * step;
+    u64::try_from(line - 1).unwrap_or(u64::MAX)
 }
 
 impl Reference {
@@ -306,39 +318,6 @@ fn reference(packets: &[(u64, Made)], active_ns: u64) -> Vec<FlowRecord> {
     sorted(reference.records(packets.last().map_or(0, |(ts_ns, _)| *ts_ns), active_ns))
 }
 
-/// A first-level cache of a few places, as the kernel would have one: a place is emptied by a colliding key, by a
-/// silence, and by a SYN.
-struct FirstLevel {
-    places: Vec<Option<(FlowKey, Flow)>>,
-    second: FlowCache,
-}
-
-impl FirstLevel {
-    fn packet(&mut self, ip: &Ip, packet: &FlowPacket, place: usize) {
-        let key = FlowKey::of(ip, packet);
-        // The place of a key is anywhere: the same key may be in several, one after the other.
-        if let Some(other) = self.places.iter().position(|held| held.is_some_and(|(held, _)| held == key))
-            && other != place
-        {
-            self.evict(other);
-        }
-        if let Some((held, flow)) = &self.places[place] {
-            let silent = packet.ts_ns - flow.last_ns > TIMEOUTS.ended_ns;
-            if *held != key || silent || (ip.proto == 6 && ip.tcp_flags & SYN != 0) {
-                self.evict(place);
-            }
-        }
-        let (_, flow) = self.places[place].get_or_insert((key, Flow::default()));
-        flow.update(ip, packet);
-    }
-
-    fn evict(&mut self, place: usize) {
-        if let Some((key, flow)) = self.places[place].take() {
-            self.second.part(&key, &flow);
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -388,28 +367,42 @@ proptest! {
         prop_assert!(cache.busiest(9).is_empty(), "nothing since");
     }
 
-    /// The parts that a cache of any size evicts, merged, are the flows. Without the active timeout, of which a part
-    /// does not know when it began.
+    /// What a first-level cache of any size hands on, merged, are the flows, whatever their timeouts and whenever it is
+    /// emptied: those of the reference, and those of the packets one by one.
     #[test]
     fn parts_come_to_the_same_flows(
-        packets in prop::collection::vec((made(), 0..8usize), 1..300),
-        size in 1..8usize,
+        packets in prop::collection::vec((made(), prop::bool::weighted(0.05)), 1..300),
+        sets in prop_oneof![Just(1usize), 2..9usize, Just(256)],
+        active_ns in prop_oneof![
+            Just(60 * SECOND), Just(u64::MAX), Just(SECOND), 1..100 * SECOND, 1..1000u64,
+        ],
+        seed: u32,
     ) {
-        let (made, places): (Vec<Made>, Vec<usize>) = packets.into_iter().unzip();
+        let (made, turns): (Vec<Made>, Vec<bool>) = packets.into_iter().unzip();
         let packets = stamped(&made);
-        let timeouts = Timeouts { active_ns: u64::MAX, ..TIMEOUTS };
-        let second = FlowCache::new(CacheSettings { timeouts, ..CacheSettings::default() });
-        let mut first = FirstLevel { places: vec![None; size], second };
-        for ((ts_ns, made), place) in packets.iter().zip(places) {
-            first.packet(&made.ip(), &made.packet(*ts_ns), place % size);
-            let held = first.places.iter().flatten().map(|(_, flow)| flow.first_ns).min();
-            first.second.tick(held.unwrap_or(*ts_ns));
+        let timeouts = Timeouts { active_ns, ..TIMEOUTS };
+        let settings = CacheSettings { timeouts, ..CacheSettings::default() };
+        let (mut whole, mut second) = (FlowCache::new(settings), FlowCache::new(settings));
+        let mut first = FirstLevel::new(sets, &timeouts, seed);
+        let hand_on = |part: &FlowPart, second: &mut FlowCache| second.part(&part.key, &part.flow);
+        for ((ts_ns, made), turn) in packets.iter().zip(turns) {
+            if turn {
+                first.turn().iter().for_each(|part| hand_on(part, &mut second));
+                // What is still to come is not older.
+                second.tick(*ts_ns);
+            }
+            let (ip, packet) = (made.ip(), made.packet(*ts_ns));
+            whole.packet(&ip, &packet);
+            if let Some(part) = first.keep(&ip, &packet) {
+                hand_on(&part, &mut second);
+            }
         }
-        for at in 0..size {
-            first.evict(at);
+        first.turn().iter().for_each(|part| hand_on(part, &mut second));
+        for cache in [&mut whole, &mut second] {
+            cache.tick(packets[packets.len() - 1].0);
+            cache.flush();
         }
-        first.second.tick(packets[packets.len() - 1].0);
-        first.second.flush();
-        prop_assert_eq!(sorted(first.second.finished().clone()), reference(&packets, u64::MAX));
+        prop_assert_eq!(sorted(second.finished().clone()), sorted(whole.finished().clone()));
+        prop_assert_eq!(sorted(second.finished().clone()), reference(&packets, active_ns));
     }
 }

@@ -10,8 +10,8 @@ use wirelane::confine::Work;
 use wirelane::filter::FileFilter;
 use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, Selector, Steering,
-    Watermarks, ZeroCopy,
+    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows, Selector,
+    Steering, Watermarks, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
@@ -105,6 +105,10 @@ pub struct SourceArgs {
 
     #[command(flatten)]
     pub ruled: RuleArgs,
+
+    /// Flows that are made in the kernel, where the command asks for that.
+    #[arg(skip)]
+    pub kernel_flows: Option<KernelFlows>,
 
     /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
     #[arg(long, help_heading = CAPTURE)]
@@ -416,6 +420,9 @@ impl SourceArgs {
             Some(CoresArg::Auto) => builder.cores_auto(),
             Some(CoresArg::These(cores)) => builder.cores(cores.iter().copied()),
         };
+        if let Some(flows) = self.kernel_flows {
+            builder = builder.kernel_flows(flows);
+        }
         if let Some(program) = &self.steering_program {
             builder = builder.steering_program(program);
         }

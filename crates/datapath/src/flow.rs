@@ -234,7 +234,8 @@ pub struct FlowPacket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Timeouts {
-    /// From its first packet on.
+    /// From its first packet on, in steps of a grid of time: an active timeout has 32 to 64 of them, and a flow is
+    /// that old, give or take less than one.
     pub active_ns: u64,
     /// From its last packet on.
     pub idle_ns: u64,
@@ -248,6 +249,7 @@ unsafe extern "C" {
     fn wl_native_flow_merge(flow: *mut Flow, part: *const Flow);
     fn wl_native_flow_expired(flow: *const Flow, now_ns: u64, timeouts: *const Timeouts) -> u32;
     fn wl_native_application(payload: *const u8, captured: usize, length: u32, ip: *const Ip) -> u32;
+    fn wl_native_flow_cut_by_part(flow: *const Flow, part: *const Flow, timeouts: *const Timeouts) -> u32;
     fn wl_native_flow_cut(flow: *const Flow, ip: *const Ip, ts_ns: u64, timeouts: *const Timeouts) -> u32;
 }
 
@@ -298,6 +300,12 @@ impl Flow {
     pub fn cut(&self, ip: &Ip, ts_ns: u64, timeouts: &Timeouts) -> Option<EndReason> {
         // SAFETY: as in `FlowKey::of`; nothing is written.
         EndReason::of(unsafe { wl_native_flow_cut(self, ip, ts_ns, timeouts) })
+    }
+
+    /// Why it ends before this part of its key; `None`: the part belongs to it. (`wl_flow_cut_by_part()`)
+    pub fn cut_by_part(&self, part: &Flow, timeouts: &Timeouts) -> Option<EndReason> {
+        // SAFETY: as in `FlowKey::of`; nothing is written.
+        EndReason::of(unsafe { wl_native_flow_cut_by_part(self, part, timeouts) })
     }
 
     /// Whether TCP has ended it in its direction: a FIN or a RST was in it.

@@ -3,6 +3,7 @@
 //! As in [`crate::layout`], the C header is the source and a test compares the two. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
+use crate::flow_cache::{FlowSet, Splits, WAYS};
 use crate::rules::{MAX_EXITS, MAX_PLUGINS};
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
@@ -33,6 +34,12 @@ pub const MAX_SNAP: usize = SLACK - 64;
 pub const ELEMENT: usize = SEGMENT + SLACK;
 /// Readers' ends that fit into the first element.
 pub const MAX_READERS: usize = SEGMENT / size_of::<Reader>();
+/// Places in one element of a flow cache's lists.
+pub const FLOW_LISTED: usize = 128;
+/// Fewest sets of a flow cache.
+pub const FLOW_LEAST_SETS: usize = FLOW_LISTED / WAYS;
+/// Bytes of an element of a group's flow caches.
+pub const FLOW_ELEMENT: usize = size_of::<FlowSet>();
 /// [`Reader::wake_at`] of a worker that is not asleep.
 pub const AWAKE: u64 = u64::MAX;
 /// Name of the capture program on XDP, by which a running instance is recognised.
@@ -88,6 +95,8 @@ pub mod group_flags {
     pub const ADAPTIVE: u32 = 0x8;
     /// What its rules drop, neither the host nor another group gets.
     pub const WIDE: u32 = 0x10;
+    /// Packets become flows in the lane.
+    pub const FLOWS: u32 = 0x20;
 }
 
 /// Values of [`Group::steering`].
@@ -148,14 +157,20 @@ pub struct Group {
     pub plugins: u32,
     /// Nanoseconds that one may take on the average.
     pub plugin_budget: u32,
+    /// [`group_flags::FLOWS`]: sets of a flow cache, a power of two, [`FLOW_LEAST_SETS`] or more.
+    pub flow_sets: u32,
+    /// Epoch of the caches, from 1; its lowest bit is the half that is filled.
+    pub flow_epoch: u32,
+    /// One packet of how many is looked at; 0 and 1: all are.
+    pub flow_sampling: u32,
     /// Equal parts of all flows, of which it wants one; 0: it wants all.
     pub shares: u32,
     /// This one, below `shares`.
     pub share: u32,
     /// Seed of the hash that they go by: the same at all groups that divide flows among them.
     pub share_seed: u32,
-    #[doc(hidden)]
-    pub pad: u32,
+    /// Where parts of flows end.
+    pub flow_splits: Splits,
     /// Worker of each bucket of the flow hash.
     pub buckets: [u16; BUCKETS],
 }
@@ -182,8 +197,12 @@ pub struct Tally {
     pub turn: u64,
     /// Of `filtered`: dropped by the rules of another group, for the whole device.
     pub blocked: u64,
+    /// Of `absorbed`: what became flows in the lane, or was left out by sampling.
+    pub kept: u64,
+    /// Wire bytes of that.
+    pub kept_bytes: u64,
     #[doc(hidden)]
-    pub pad: [u64; 7],
+    pub pad: [u64; 5],
 }
 
 /// `struct wl_ring`: the writer's end of a ring, written by its lane.
@@ -214,8 +233,28 @@ pub struct Ring {
     pub shed: u64,
     /// Of 256 parts of the flow-hash space, how many are refused now.
     pub shed_level: u64,
+    /// Packets that went into the flow cache, or were left out by sampling.
+    pub kept: u64,
+    /// Parts of flows that were written to the ring.
+    pub parts: u64,
+    /// Packets that sampling has left out.
+    pub unsampled: u64,
+    /// Their wire bytes.
+    pub unsampled_bytes: u64,
+    /// Packets until the next one that is looked at.
+    pub skip: u64,
     #[doc(hidden)]
-    pub pad3: [u64; 6],
+    pub pad3: u64,
+}
+
+/// `struct wl_flow_half`: the first element of half a flow cache. Written by the lane.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FlowHalf {
+    /// What `used` is of.
+    pub epoch: u32,
+    /// Places that were filled in that epoch, which the list behind it has.
+    pub used: u32,
 }
 
 /// `struct wl_exits`: where the rules of a group send packets, as one lane has it.

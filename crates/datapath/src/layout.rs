@@ -209,6 +209,8 @@ pub mod record_kind {
     pub const BARRIER: u8 = 2;
     /// A packet, of which the chosen headers follow as an [`Ip`](super::Ip) instead of its bytes.
     pub const DIGEST: u8 = 3;
+    /// Not a packet: a part of a flow follows ([`crate::flow_cache::FlowPart`]). `hash` is its epoch.
+    pub const FLOW: u8 = 4;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

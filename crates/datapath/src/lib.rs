@@ -2,6 +2,7 @@
 //!
 //! * [`filter`]: compiled filter expressions.
 //! * [`flow`]: what packets of one flow come to.
+//! * [`flow_cache`]: the first-level flow cache.
 //! * [`http`]: which packets have heads of HTTP in them.
 //! * [`instance`]: what a capture program and its users share.
 //! * [`judge`]: rules, judged natively.
@@ -14,6 +15,7 @@
 //! * [`skel`]: the kernel programs, ready to be loaded.
 pub mod filter;
 pub mod flow;
+pub mod flow_cache;
 pub mod http;
 pub mod instance;
 pub mod judge;

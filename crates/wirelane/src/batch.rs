@@ -3,12 +3,14 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
+use wirelane_datapath::flow_cache::FlowPart;
 use wirelane_datapath::layout::{
     FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
     record_kind,
 };
 use wirelane_datapath::rules::{Judged, judged_flags};
 
+use crate::engine::ring::flows::Half;
 use crate::record::Record;
 use crate::tally::DeviceTally;
 
@@ -34,6 +36,8 @@ enum Records<'a> {
     Packed(&'a [u8]),
     /// The headers beside each other, the packets wherever the kernel put them: sockets.
     Apart(&'a [Slot]),
+    /// Parts of flows where a lane has kept them.
+    Kept(Half<'a>),
 }
 
 /// A record whose packet lies elsewhere.
@@ -163,15 +167,22 @@ pub(crate) struct Progress {
     yielded: Cell<usize>,
     damaged: Cell<bool>,
     barrier: Cell<bool>,
+    /// Of the parts of flows that may come next.
+    epoch: Cell<u32>,
 }
 
 impl Progress {
+    /// The epoch of the parts of flows that may come next; a batch ends before the first of the next epoch.
+    pub(crate) fn expect(&self, epoch: u32) {
+        self.epoch.set(epoch);
+    }
+
     /// What was yielded, of whole records, from the start of the batch; resets the count.
     pub(crate) fn take(&self) -> usize {
         self.yielded.take()
     }
 
-    /// Whether the batch has ended at a barrier; resets it.
+    /// Whether the batch has ended at a barrier, or before another epoch; resets it.
     pub(crate) fn take_barrier(&self) -> bool {
         self.barrier.take()
     }
@@ -236,7 +247,25 @@ fn digest_in(data: &[u8]) -> Option<&Ip> {
     whole.then(|| unsafe { &*data.as_ptr().cast::<Ip>() })
 }
 
+/// What lies behind the header of a part of a flow, or in a lane's cache.
+pub(crate) fn flow_in(data: &[u8]) -> Option<&FlowPart> {
+    let whole = data.len() == size_of::<FlowPart>() && data.as_ptr().cast::<FlowPart>().is_aligned();
+    // SAFETY: as long and as aligned as a FlowPart, which is plain integers, so that every bit pattern is valid; borrowed
+    // for as long as `data`.
+    whole.then(|| unsafe { &*data.as_ptr().cast::<FlowPart>() })
+}
+
 impl<'a> Batch<'a> {
+    /// A batch over parts of flows where they were kept. What is yielded of them is no packet.
+    pub(crate) fn kept(
+        half: Half<'a>,
+        device: u16,
+        progress: &'a Progress,
+        tally: &'a DeviceTally,
+    ) -> Batch<'a> {
+        Batch { end: half.together(), records: Records::Kept(half), device, progress, tally }
+    }
+
     /// A batch over packed records, of which those that start before `end` belong to it. `bytes` must start
     /// at a multiple of 8 and hold these records whole, as the lane or the file engine wrote them.
     pub(crate) fn new(
@@ -266,6 +295,22 @@ impl<'a> Batch<'a> {
         self.progress.barrier.get() || self.progress.yielded.get() >= self.end
     }
 
+    /// A part of a flow in a ring; none where it is of the next epoch.
+    fn flow(&self, header: &'a RecordHeader, data: &'a [u8]) -> Option<Record<'a>> {
+        let expected = self.progress.epoch.get();
+        if header.hash == expected.wrapping_add(1) && expected != 0 {
+            self.progress.barrier.set(true);
+            return None;
+        }
+        match flow_in(data) {
+            Some(part) if header.hash == expected => {
+                self.progress.yielded.set(self.progress.yielded.get() + body_size(data.len()));
+                Some(Record::of_flow(header, part, self.device))
+            }
+            _ => self.damaged(),
+        }
+    }
+
     #[cold]
     fn damaged(&self) -> Option<Record<'a>> {
         self.progress.damaged.set(true);
@@ -284,6 +329,11 @@ impl<'a> Iterator for Batch<'a> {
         }
         let bytes = match self.records {
             Records::Packed(bytes) => bytes,
+            Records::Kept(half) => {
+                let Some(part) = half.part(start) else { return self.damaged() };
+                self.progress.yielded.set(start + 1);
+                return Some(Record::of_flow(half.header(), part, self.device));
+            }
             Records::Apart(slots) => {
                 let slot = slots.get(start)?;
                 self.progress.yielded.set(start + 1);
@@ -312,6 +362,9 @@ impl<'a> Iterator for Batch<'a> {
             return None;
         }
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
+        if header.kind == record_kind::FLOW {
+            return self.flow(header, data);
+        }
         let mut size = body_size(data.len());
         let mut said = Behind::default();
         if header.flags & (flags::TAGGED | flags::FOUND) != 0 {
@@ -372,6 +425,44 @@ mod tests {
         }
         for length in [NOTE as u32 + 1, u32::MAX] {
             assert!(said_of(BOTH, &behind(FOUND_NOTE, length)).is_none(), "a note of {length} bytes");
+        }
+    }
+
+    /// Parts of flows with these epochs, packed as a lane writes them.
+    fn parts(epochs: &[u32]) -> Vec<u64> {
+        let mut words = Vec::new();
+        for epoch in epochs {
+            let cap_len = size_of::<FlowPart>() as u32;
+            let header =
+                RecordHeader { kind: record_kind::FLOW, hash: *epoch, cap_len, ..RecordHeader::default() };
+            let mut record = vec![0u64; body_size(cap_len as usize) / 8];
+            // SAFETY: as long and as aligned as a header, which is plain integers.
+            unsafe { record.as_mut_ptr().cast::<RecordHeader>().write(header) };
+            words.extend(record);
+        }
+        words
+    }
+
+    #[test]
+    fn a_batch_of_parts_ends_before_the_next_epoch() {
+        let (progress, tally) = (Progress::default(), DeviceTally::new(1));
+        let words = parts(&[7, 7, 8]);
+        // SAFETY: the words' own bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) };
+        progress.expect(7);
+        let of_seven = Batch::new(bytes, bytes.len(), 0, &progress, &tally);
+        assert_eq!(of_seven.filter(|record| record.flow().is_some()).count(), 2);
+        let read = progress.take();
+        assert!(progress.take_barrier() && !progress.is_damaged());
+        progress.expect(8);
+        assert_eq!(Batch::new(&bytes[read..], bytes.len() - read, 0, &progress, &tally).count(), 1);
+        assert_eq!((progress.take() + read, tally.sum()), (bytes.len(), (0, 0)), "parts are no packets");
+        // One of long ago, or of nobody's.
+        for expected in [9, 0] {
+            let progress = Progress::default();
+            progress.expect(expected);
+            assert_eq!(Batch::new(bytes, bytes.len(), 0, &progress, &tally).count(), 0);
+            assert!(progress.is_damaged() && !progress.take_barrier(), "{expected}");
         }
     }
 }

@@ -7,6 +7,7 @@ use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::confine::Confinement;
 use crate::device::Selector;
+use crate::flow_cache::KernelFlows;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
 use crate::settings::{
@@ -274,6 +275,15 @@ impl Builder {
     #[must_use]
     pub fn busy_poll(mut self, microseconds: u32) -> Builder {
         self.0.busy_poll = Some(microseconds);
+        self
+    }
+
+    /// Makes flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and no packets.
+    /// What becomes part of a flow is `absorbed` in the ledger ([`crate::Ledger::flow_cache`]). Parts of a flow come in
+    /// the order of their packets, and merged they are what the packets come to. Engine `ring` only. Default: not.
+    #[must_use]
+    pub fn kernel_flows(mut self, flows: KernelFlows) -> Builder {
+        self.0.flows = Some(flows);
         self
     }
 

@@ -98,6 +98,20 @@ impl Clock {
         }
     }
 
+    /// UTC nanoseconds since 1970 of a time of `CLOCK_MONOTONIC`, as far as the distance is known now.
+    pub(crate) fn utc_of_monotonic_ns(&self, ns: u64) -> u64 {
+        ns.wrapping_add_signed(self.utc_minus_monotonic.load(Ordering::Relaxed))
+    }
+
+    /// The time of `CLOCK_MONOTONIC` of a record's stamp.
+    pub(crate) fn monotonic_of_ns(&self, header: &RecordHeader, device: usize) -> u64 {
+        if header.flags & flags::HW_CLOCK == 0 {
+            return header.ts_ns;
+        }
+        let distance = self.utc_minus_monotonic.load(Ordering::Relaxed);
+        self.utc_ns(header, device).wrapping_add_signed(distance.wrapping_neg())
+    }
+
     /// UTC nanoseconds since 1970 of a record's stamp.
     pub(crate) fn utc_ns(&self, header: &RecordHeader, device: usize) -> u64 {
         let distance = if header.flags & flags::HW_CLOCK == 0 {

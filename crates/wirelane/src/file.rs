@@ -145,6 +145,7 @@ impl FileCapture {
             workers: vec![worker],
             balance: None,
             lost_by: BTreeMap::new(),
+            flow_cache: None,
             exits: Vec::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! The keeper: one thread of a live capture that looks after what nobody else does.
 //!
 //! A few times a second it follows the system's clock, moves load where that was asked for, clears
-//! the places of groups whose owners were killed, warns of plug-ins that were switched off, and looks what has become of the devices (`watch.rs`). A device
+//! the places of groups whose owners were killed, turns flow caches over, warns of plug-ins that were switched off, and looks what has become of the devices (`watch.rs`). A device
 //! that has gone ends its part of the capture.
 
 use std::sync::atomic::Ordering;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::balance::Controller;
 use crate::clock::Clock;
 use crate::device::{State, Watcher};
+use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group;
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::plugins;
@@ -84,6 +85,7 @@ impl Keeper {
         workers: Vec<Arc<Shared>>,
         mut controllers: Vec<Controller>,
         plugins: Arc<plugins::Watches>,
+        flows: Vec<Arc<GroupFlows>>,
     ) -> Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
@@ -95,11 +97,17 @@ impl Keeper {
                     clock.follow();
                     controllers.iter_mut().for_each(Controller::look);
                     plugins.look();
+                    for flows in &flows {
+                        if let Err(e) = flows.look() {
+                            tracing::warn!("turning flow caches over: {e}");
+                        }
+                    }
                     for (device, watch) in devices.iter().zip(&mut watches) {
                         look_after(device, watch, &mut watcher);
                     }
                     if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
                         // Release: pairs with the workers' Acquire. A device that is gone has no lanes.
+                        flows.iter().for_each(|flows| flows.freeze());
                         workers.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
                     }
                 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::balance::BalanceReport;
 use crate::exits::ExitLine;
+use crate::flow_cache::FlowCacheLine;
 
 /// One line of the ledger, in packets unless a field says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +23,13 @@ pub struct Counters {
     pub blocked: u64,
     /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
     pub absorbed: u64,
+    /// Of `absorbed`: what became flows in the kernel, or was left out by their sampling
+    /// ([`crate::Builder::kernel_flows`]). [`Ledger::flow_cache`] has the sum.
+    #[serde(skip)]
+    pub kept: u64,
+    /// Wire bytes of that.
+    #[serde(skip)]
+    pub kept_bytes: u64,
     /// Refused by congestion control.
     pub shed: u64,
     /// Found no room in the ring.
@@ -54,6 +62,8 @@ impl Counters {
             filtered: self.filtered.wrapping_sub(earlier.filtered),
             blocked: self.blocked.wrapping_sub(earlier.blocked),
             absorbed: self.absorbed.wrapping_sub(earlier.absorbed),
+            kept: self.kept.wrapping_sub(earlier.kept),
+            kept_bytes: self.kept_bytes.wrapping_sub(earlier.kept_bytes),
             shed: self.shed.wrapping_sub(earlier.shed),
             lost: self.lost.wrapping_sub(earlier.lost),
             delivered,
@@ -75,6 +85,8 @@ impl std::ops::AddAssign for Counters {
         self.filtered += other.filtered;
         self.blocked += other.blocked;
         self.absorbed += other.absorbed;
+        self.kept += other.kept;
+        self.kept_bytes += other.kept_bytes;
         self.shed += other.shed;
         self.lost += other.lost;
         self.delivered += other.delivered;
@@ -145,6 +157,9 @@ pub struct Ledger {
     /// What rules have sent to each exit ([`crate::Builder::exits`]), over all devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<ExitLine>,
+    /// What flow caches in the kernel have done ([`crate::Builder::kernel_flows`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_cache: Option<FlowCacheLine>,
 }
 
 impl Ledger {

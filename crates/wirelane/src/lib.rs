@@ -55,6 +55,7 @@ mod error;
 mod exits;
 mod file;
 pub mod filter;
+mod flow_cache;
 mod forked;
 pub mod groups;
 mod guardian;
@@ -92,6 +93,7 @@ pub use engine::file::{
 pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
 pub use exits::ExitLine;
+pub use flow_cache::{FlowCacheLine, KernelFlows};
 pub use headers::Headers;
 pub use in_force::{
     Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
@@ -104,5 +106,7 @@ pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
 };
 pub use watch::Ending;
+pub use wirelane_datapath::flow::Timeouts as FlowTimeouts;
+pub use wirelane_datapath::flow_cache::FlowPart;
 pub use wirelane_datapath::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use worker::{Timebase, Worker};

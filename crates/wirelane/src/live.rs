@@ -12,6 +12,7 @@ use crate::control::Server;
 use crate::device::{self, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
+use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::plugins::Watches;
@@ -21,6 +22,7 @@ use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_wat
 use crate::engine::ring::stamps;
 use crate::exits::{self, Exit, ExitLine};
 use crate::filter::{self, Filter};
+use crate::flow_cache::FlowCacheLine;
 use crate::guardian::Guardian;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
@@ -132,7 +134,8 @@ impl LiveCapture {
                         Vec::new()
                     };
                     let (device, tally) = (index as u16, Arc::clone(&tally));
-                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None });
+                    let flows = membership.lane_flows(lane, worker);
+                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None, flows });
                 }
                 tallies.push(tally);
             }
@@ -182,9 +185,9 @@ impl LiveCapture {
         ruled::confine(confinement, ruled.is_some())?;
         let ruled_parts = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let plugins = Arc::new(Watches::of(ruled_parts));
-        let (watched, told) = (Arc::clone(&kept), shared.clone());
-        let keeper =
-            Keeper::start(watcher, watched, Arc::clone(&clock), told, controllers, Arc::clone(&plugins))?;
+        let (watched, told, turned) = (Arc::clone(&kept), shared.clone(), flows_of(&parts));
+        let (time, looked) = (Arc::clone(&clock), Arc::clone(&plugins));
+        let keeper = Keeper::start(watcher, watched, time, told, controllers, looked, turned)?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = ends
             .into_iter()
@@ -278,6 +281,7 @@ impl LiveCapture {
             self.shared.clone(),
             Vec::new(),
             Arc::clone(&self.plugins),
+            flows_of(&self.lock()),
         )?;
         // The one before has no thread in this process that could be waited for.
         std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
@@ -353,7 +357,16 @@ impl LiveCapture {
             ExitLine { exit: exit.name.clone(), sent: sent.iter().sum(), unsent: unsent.iter().sum() }
         });
         let exits = exits.collect();
-        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), exits })
+        let mut flow_cache: Option<FlowCacheLine> = None;
+        for part in parts.iter() {
+            if let Some(flows) = part.membership.flows() {
+                *flow_cache.get_or_insert_default() += part.flow_line(flows.line());
+            }
+        }
+        if let Some(line) = &mut flow_cache {
+            (line.packets, line.bytes) = (total.kept, total.kept_bytes);
+        }
+        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), exits, flow_cache })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
@@ -397,6 +410,8 @@ impl Part {
             line.filtered += tally.filtered;
             line.blocked += tally.blocked;
             line.absorbed += tally.absorbed;
+            line.kept += tally.kept;
+            line.kept_bytes += tally.kept_bytes;
             line.shed += tally.shed;
             line.lost += tally.lost;
             line.delivered += tally.delivered;
@@ -418,6 +433,18 @@ impl Part {
         line
     }
 
+    /// `line` with what the lanes have counted of the flow caches.
+    fn flow_line(&self, mut line: FlowCacheLine) -> FlowCacheLine {
+        for worker in 0..self.tallies.len() {
+            let tally = self.membership.worker_tally(worker);
+            line.written += tally.parts;
+            line.unsampled += tally.unsampled;
+            line.unsampled_bytes += tally.unsampled_bytes;
+        }
+        line.parts += line.written;
+        line
+    }
+
     /// What was steered to one worker.
     fn worker_line(&self, worker: usize) -> Counters {
         let (analysed, bytes) = self.tallies[worker].sum();
@@ -425,7 +452,9 @@ impl Part {
         let (lost, shed) = (tally.lost, tally.shed);
         let delivered = tally.delivered.max(analysed);
         Counters {
-            seen: delivered + lost + shed,
+            seen: delivered + lost + shed + tally.kept,
+            absorbed: tally.kept,
+            kept: tally.kept,
             shed,
             lost,
             delivered,
@@ -452,6 +481,11 @@ fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, 
         }
     }
     Ok(all.into_iter().unzip())
+}
+
+/// The flow caches of these parts.
+fn flows_of(parts: &[Part]) -> Vec<Arc<GroupFlows>> {
+    parts.iter().filter_map(|part| part.membership.flows().cloned()).collect()
 }
 
 /// The lanes that can bring packets of these queues.

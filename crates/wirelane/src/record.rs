@@ -1,5 +1,6 @@
 //! A record, as an application sees it.
 
+use wirelane_datapath::flow_cache::FlowPart;
 use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, flags};
 
 use crate::batch::FoundBytes;
@@ -19,17 +20,23 @@ pub struct Record<'a> {
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
     digest: Option<&'a Ip>,
+    flow: Option<&'a FlowPart>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device, tag: None, found: None, note: None, digest: None }
+        Record { header, data, device, tag: None, found: None, note: None, digest: None, flow: None }
+    }
+
+    /// A part of a flow of this device.
+    pub(crate) fn of_flow(header: &'a RecordHeader, flow: &'a FlowPart, device: u16) -> Record<'a> {
+        Record { flow: Some(flow), ..Record::new(header, &[], device) }
     }
 
     /// The digest of a packet of this device.
     pub(crate) fn of_digest(header: &'a RecordHeader, digest: &'a Ip, device: u16) -> Record<'a> {
-        Record { header, data: &[], device, tag: None, found: None, note: None, digest: Some(digest) }
+        Record { digest: Some(digest), ..Record::new(header, &[], device) }
     }
 
     /// It with what rules have said of it: a tag, and patterns that are in its payload.
@@ -88,6 +95,12 @@ impl<'a> Record<'a> {
     /// ([`crate::rules::Action::Digest`]). Offsets in it are those that things had in the packet.
     pub fn digest(&self) -> Option<&'a Ip> {
         self.digest
+    }
+
+    /// The part of a flow that the record is instead of a packet ([`crate::Builder::kernel_flows`]). Its times are those
+    /// of [`crate::Timebase::steady_ns`], and the device of its key is 0: [`Record::device`] has it.
+    pub fn flow(&self) -> Option<&'a FlowPart> {
+        self.flow
     }
 
     /// Between whom the packet travels; nothing is parsed again for it. `None` where there is no network layer, or its

@@ -11,6 +11,7 @@ use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::filter;
+use crate::flow_cache::KernelFlows;
 use crate::in_force::RulesRoom;
 use crate::rules::{RuleSet, plugins};
 use crate::tune::Polling;
@@ -245,6 +246,8 @@ pub(crate) struct Settings {
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
     pub(crate) busy_poll: Option<u32>,
+    /// Packets become flows in the kernel.
+    pub(crate) flows: Option<KernelFlows>,
 }
 
 impl Settings {
@@ -282,6 +285,7 @@ impl Settings {
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
             busy_poll: None,
+            flows: None,
         }
     }
 
@@ -346,6 +350,7 @@ impl Settings {
             return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
         }
         self.check_plugins()?;
+        self.flows.map_or(Ok(()), |flows| flows.check(self))?;
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -415,7 +420,8 @@ impl Settings {
                 | if self.inner { group_flags::INNER } else { 0 }
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
                 | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
-                | if self.device_wide { group_flags::WIDE } else { 0 },
+                | if self.device_wide { group_flags::WIDE } else { 0 }
+                | if self.flows.is_some() { group_flags::FLOWS } else { 0 },
             clock: self.clock,
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
@@ -424,6 +430,7 @@ impl Settings {
             plugin_budget: self.plugin_budget,
             rules: None,
             exits: Vec::new(),
+            flows: self.flows,
         })
     }
 

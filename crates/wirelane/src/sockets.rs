@@ -164,6 +164,7 @@ impl SocketCapture {
             shared.clone(),
             controllers,
             Arc::default(),
+            Vec::new(),
         )?;
         let rules = ruled.map(Ready::serve).transpose()?;
         let workers = sources
@@ -252,6 +253,7 @@ impl SocketCapture {
             self.shared.clone(),
             Vec::new(),
             Arc::default(),
+            Vec::new(),
         )?;
         // The one before has no thread in this process that could be waited for.
         std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
@@ -282,6 +284,7 @@ impl SocketCapture {
             workers: self.worker_lines(),
             balance: Moved::report(&self.moved),
             lost_by: BTreeMap::new(),
+            flow_cache: None,
             exits: Vec::new(),
         };
         for (index, device) in devices.iter_mut().enumerate() {

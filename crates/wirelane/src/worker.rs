@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
 
 use wirelane_datapath::instance::MAX_QUEUES;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, monotonic_ns};
 use crate::engine::Source;
 use crate::{Batch, Error, Record, Result};
 
@@ -88,6 +89,13 @@ impl Worker {
         self.source.readiness()
     }
 
+    /// Up to when everything has been yielded, where flows are made in the kernel ([`crate::Builder::kernel_flows`]):
+    /// no part of a flow that is still to come has a packet from before that time, of [`Timebase::steady_ns`]. `None`
+    /// where none are. For the worker's own thread; 0 at first.
+    pub fn settled(&self) -> Option<Arc<AtomicU64>> {
+        self.source.settled()
+    }
+
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.
     pub fn timebase(&self) -> Timebase {
         Timebase::new(self.clock.clone())
@@ -109,6 +117,31 @@ const STEP_NS: u64 = 1_000_000;
 impl Timebase {
     fn new(clock: Option<Arc<Clock>>) -> Timebase {
         Timebase { clock, latest: RefCell::default() }
+    }
+
+    /// A record's timestamp on a clock that nobody sets: the kernel's monotonic nanoseconds; UTC of records that have it
+    /// already ([`Timebase::utc_ns`]). For what measures time between packets.
+    pub fn steady_ns(&self, record: &Record<'_>) -> u64 {
+        match &self.clock {
+            Some(clock) => clock.monotonic_of_ns(record.header(), record.device()),
+            None => record.header().ts_ns,
+        }
+    }
+
+    /// The time now, on the clock of [`Timebase::steady_ns`].
+    pub fn steady_now_ns(&self) -> u64 {
+        match &self.clock {
+            Some(_) => monotonic_ns(),
+            None => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                now.map_or(0, |now| now.as_nanos() as u64)
+            }
+        }
+    }
+
+    /// UTC nanoseconds since 1970 of a time of [`Timebase::steady_ns`], by what the system's clock says now.
+    pub fn utc_of_steady_ns(&self, ns: u64) -> u64 {
+        self.clock.as_ref().map_or(ns, |clock| clock.utc_of_monotonic_ns(ns))
     }
 
     /// UTC nanoseconds since 1970 of a record's timestamp. Records of files and of engine `packet` carry UTC. Those

@@ -16,7 +16,6 @@ const COMPARED: usize = 16;
 /// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
 const TABLE_BYTES: usize = 12;
 const TCP_FIN: u8 = 0x01;
-const TCP_SYN: u8 = 0x02;
 const TCP_RST: u8 = 0x04;
 
 /// The least memory of a cache in bytes: of some hundred flows.
@@ -247,15 +246,11 @@ impl FlowCache {
     pub fn part(&mut self, key: &FlowKey, part: &Flow) {
         let hash = self.random.hash_one(key);
         let mut at = self.find(hash, key);
-        if at != NONE {
-            let known = self.both(at);
-            // TCP that begins anew, as in wl_flow_cut().
-            let anew = known.has_ended() && part.first_tcp_flags & TCP_SYN != 0;
-            let over = known.expired(part.first_ns, &self.settings.timeouts);
-            if let Some(reason) = over.or(anew.then_some(EndReason::Ended)) {
-                self.end(at, reason);
-                at = NONE;
-            }
+        if at != NONE
+            && let Some(reason) = self.both(at).cut_by_part(part, &self.settings.timeouts)
+        {
+            self.end(at, reason);
+            at = NONE;
         }
         if at == NONE {
             at = self.begin(hash, *key, part.first_ns);

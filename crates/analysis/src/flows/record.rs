@@ -57,6 +57,28 @@ impl FlowRecord {
         (self.flow.flags & flow_flags::MPLS != 0).then_some(self.flow.mpls_label)
     }
 
+    /// The same flow with times on another clock.
+    #[must_use]
+    pub fn in_time(mut self, of: impl Fn(u64) -> u64) -> FlowRecord {
+        for flow in [Some(&mut self.flow), self.reverse.as_mut()].into_iter().flatten() {
+            let set = |flag: u16| flow.flags & flag != 0;
+            let (syn, ack, data) = (set(flow_flags::SYN), set(flow_flags::ACK), set(flow_flags::DATA));
+            for (there, time) in [
+                (true, &mut flow.first_ns),
+                (true, &mut flow.last_ns),
+                (syn, &mut flow.syn_ns),
+                (ack, &mut flow.ack_ns),
+                (data, &mut flow.first_data_ns),
+                (data, &mut flow.last_data_ns),
+            ] {
+                if there {
+                    *time = of(*time);
+                }
+            }
+        }
+        self
+    }
+
     /// Whether the packets were leaving the device.
     pub fn is_egress(&self) -> bool {
         self.key.flags & KEY_EGRESS != 0

@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use wirelane::{Capture, Device, Error, Ledger, Selector};
+use wirelane::{Capture, Device, Error, KernelFlows, Ledger, Selector};
 use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
 use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
@@ -55,6 +55,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = CacheArg::User, help_heading = FLOWS)]
     cache: CacheArg,
 
+    /// Flows that each lane (RX queue or CPU) has room for, with '--cache kernel', up to 1048576. Each worker has an
+    /// equal part of it, rounded up to a power of two and to 128 at least. Default: 4096
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=KernelFlows::MOST_ENTRIES as i64), help_heading = FLOWS)]
+    cache_entries: Option<u32>,
+
     /// A flow that goes on is ended, and begun anew, this many seconds after its first packet
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = FLOWS)]
     active_timeout: Duration,
@@ -71,7 +76,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16383), help_heading = FLOWS)]
     sampling: u32,
 
-    /// Memory for flows, in MiB. Where it is full, the lightest of the flows that have been silent longest are ended
+    /// Memory for flows, in MiB, without the caches of --cache kernel. Where it is full, the lightest of the flows that have been silent longest are ended
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = FLOWS)]
     memory: u32,
 
@@ -120,10 +125,9 @@ pub struct Args {
 /// Values of --cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum CacheArg {
-    /// In the workers
+    /// In the workers: packets come up
     User,
-    /// In the kernel: not built yet
-    #[value(hide = true)]
+    /// In the kernel, in each lane: parts of flows come up. Engine 'ring' only
     Kernel,
 }
 
@@ -186,11 +190,53 @@ written, 2 wrong usage. A collector that is away does not change it.";
 /// Batches of flows on their way from the workers to the exports.
 const UNDER_WAY: usize = 16;
 
+impl Args {
+    /// How workers keep flows; sets what the kernel does for that.
+    fn cache_settings(&mut self) -> Result<CacheSettings> {
+        let idle_ns = self.inactive_timeout.as_nanos() as u64;
+        let cache = CacheSettings {
+            timeouts: Timeouts {
+                active_ns: self.active_timeout.as_nanos() as u64,
+                idle_ns,
+                ended_ns: CacheSettings::default().timeouts.ended_ns.min(idle_ns),
+            },
+            memory: ((self.memory as usize) << 20) / self.workers.max(1),
+            biflow: self.biflow,
+        };
+        ensure!(
+            cache.memory >= LEAST_MEMORY,
+            "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
+            self.memory,
+            self.workers
+        );
+        if self.cache == CacheArg::User {
+            return match self.cache_entries {
+                Some(_) => Err(wrong("--cache-entries", "this is for --cache kernel; leave it out")),
+                None => Ok(cache),
+            };
+        }
+        if self.source.read.is_some() {
+            return Err(wrong("--cache", "a file is read without the kernel's help: use 'user' with -r"));
+        }
+        if self.biflow {
+            let reason = "both directions in one flow take all packets in their order: use --cache user";
+            return Err(wrong("--biflow", reason));
+        }
+        if self.source.packets.is_some() {
+            let reason = "with --cache kernel packets are not counted one by one: use --duration";
+            return Err(wrong("--packets", reason));
+        }
+        self.source.kernel_flows = Some(KernelFlows {
+            entries: self.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
+            timeouts: cache.timeouts,
+            sampling: self.sampling,
+        });
+        Ok(cache)
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    if args.cache == CacheArg::Kernel {
-        return Err(wrong("--cache", "'kernel' is not there yet; leave the option out"));
-    }
     if matches!(args.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
         let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
         return Err(wrong("--steering", reason));
@@ -202,6 +248,7 @@ pub fn run(mut args: Args) -> Result<()> {
         }
         args.source.rights.terminal = true;
     }
+    let cache = args.cache_settings()?;
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|error| wrong_target(&error))?;
@@ -227,7 +274,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let indices = device_indices(&args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    probe(&args, capture, exporters, store, indices)
+    probe(&args, cache, capture, exporters, store, indices)
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
@@ -259,6 +306,7 @@ fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
 /// Everything behind the set-up.
 fn probe(
     args: &Args,
+    cache: CacheSettings,
     capture: Capture,
     mut exporters: Exporters,
     mut store: Option<Store>,
@@ -288,21 +336,6 @@ fn probe(
         top: None,
     };
     let screen = reporter.screen.clone();
-    let cache = CacheSettings {
-        timeouts: Timeouts {
-            active_ns: args.active_timeout.as_nanos() as u64,
-            idle_ns: args.inactive_timeout.as_nanos() as u64,
-            ended_ns: CacheSettings::default().timeouts.ended_ns.min(args.inactive_timeout.as_nanos() as u64),
-        },
-        memory: ((args.memory as usize) << 20) / args.workers.max(1),
-        biflow: args.biflow,
-    };
-    ensure!(
-        cache.memory >= LEAST_MEMORY,
-        "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
-        args.memory,
-        args.workers
-    );
     let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
     let homes = Arc::new(Homes::default());
     let shown = Shown::new(style, naming);
@@ -314,7 +347,7 @@ fn probe(
         })?;
         let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
-            let probe = Probe::new(how, interfaces.clone(), worker.timebase(), sender.clone(), &homes);
+            let probe = Probe::new(how, interfaces.clone(), worker, sender.clone(), &homes);
             Ok(probe.watched(screen.as_ref(), worker.index()))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
@@ -339,6 +372,7 @@ fn probe(
         (Ok(outcome), Ok(())) => (outcome, exported.counts),
         (Err(error), _) => return Err(error),
     };
+    let totals = totals.with_kernels(&outcome.ledger);
     if outcome.failure.is_none() && !totals.are_those_of(&outcome.ledger) {
         let failure =
             anyhow!("the flows are not what the ledger has counted; this is a bug: please report it");
@@ -347,7 +381,8 @@ fn probe(
     let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
     let failure = outcome.failure.or_else(|| exported.failure.map(Into::into)).or_else(unstored);
     reporter.report.ruled(outcome.rules);
-    reporter.report.flows(FlowsReport::new(&totals, exported.counts, exported.stored));
+    let cached = outcome.ledger.flow_cache;
+    reporter.report.flows(FlowsReport::new(&totals, cached, exported.counts, exported.stored));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }

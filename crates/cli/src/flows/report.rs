@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use wirelane::FlowCacheLine;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
@@ -30,6 +31,9 @@ pub struct FlowsReport {
     /// What became of them in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
+    /// What the caches in the kernel have done; the ledger has it for programs.
+    #[serde(skip)]
+    cache: Option<FlowCacheLine>,
 }
 
 const REASONS: [EndReason; 5] =
@@ -37,7 +41,12 @@ const REASONS: [EndReason; 5] =
 
 impl FlowsReport {
     /// Of all workers, all outputs, and the store.
-    pub fn new(totals: &WorkersTotals, exports: Vec<OutputCounts>, store: Option<Stored>) -> FlowsReport {
+    pub fn new(
+        totals: &WorkersTotals,
+        cache: Option<FlowCacheLine>,
+        exports: Vec<OutputCounts>,
+        store: Option<Stored>,
+    ) -> FlowsReport {
         let flows = &totals.flows;
         FlowsReport {
             flows: flows.flows,
@@ -51,6 +60,7 @@ impl FlowsReport {
                 .collect(),
             exports,
             store,
+            cache,
         }
     }
 
@@ -72,6 +82,15 @@ impl FlowsReport {
         );
         if self.unsampled > 0 {
             text += &format!("{} packets were left out by sampling\n", amount(self.unsampled));
+        }
+        if let Some(cache) = &self.cache {
+            text += &format!(
+                "kernel cache: {} packets in {} parts of flows, {} of them through rings; {} MiB\n",
+                amount(cache.packets - cache.unsampled),
+                amount(cache.parts),
+                amount(cache.written),
+                amount(cache.memory_bytes.div_ceil(1 << 20)),
+            );
         }
         for output in &self.exports {
             text += &format!(

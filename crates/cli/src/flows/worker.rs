@@ -1,12 +1,12 @@
 //! The worker's side: packets into its flows, flows that have ended to the exports.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Interfaces, Ledger, Record, Timebase};
-use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Totals};
+use wirelane::{Interfaces, Ledger, Record, Timebase, Worker};
+use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowKey, FlowReader, FlowRecord, Totals};
 
 use super::top::{Shared, Watcher};
 use crate::session::Handler;
@@ -32,10 +32,21 @@ pub struct WorkersTotals {
 }
 
 impl WorkersTotals {
-    /// Whether every packet that was analysed is in a flow, or was left out by sampling.
+    /// With what the kernel has left out by sampling.
+    pub fn with_kernels(mut self, ledger: &Ledger) -> WorkersTotals {
+        if let Some(cache) = &ledger.flow_cache {
+            self.unsampled_packets += cache.unsampled;
+            self.unsampled_bytes += cache.unsampled_bytes;
+        }
+        self
+    }
+
+    /// Whether every packet that was analysed, or became part of a flow in the kernel, is in a flow, or was left out by
+    /// sampling.
     pub fn are_those_of(&self, ledger: &Ledger) -> bool {
-        self.flows.packets + self.unsampled_packets == ledger.total.analysed
-            && self.flows.wire_bytes + self.unsampled_bytes == ledger.total.bytes
+        let total = &ledger.total;
+        self.flows.packets + self.unsampled_packets == total.analysed + total.kept
+            && self.flows.wire_bytes + self.unsampled_bytes == total.bytes + total.kept_bytes
     }
 }
 
@@ -115,6 +126,9 @@ pub struct Probe {
     reader: FlowReader,
     devices: Devices,
     time: Timebase,
+    /// Of flows that the kernel makes: up to when all is here.
+    settled: Option<Arc<AtomicU64>>,
+    ticked: u64,
     sender: SyncSender<Vec<FlowRecord>>,
     homes: Arc<Homes>,
     live: bool,
@@ -128,11 +142,11 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A worker without flows, of a capture with these interfaces.
+    /// A worker's, without flows, of a capture with these interfaces.
     pub fn new(
         how: ProbeSettings,
         interfaces: Interfaces,
-        time: Timebase,
+        worker: &Worker,
         sender: SyncSender<Vec<FlowRecord>>,
         homes: &Arc<Homes>,
     ) -> Probe {
@@ -140,7 +154,9 @@ impl Probe {
             cache: FlowCache::new(how.cache),
             reader: FlowReader::new(how.inner),
             devices: Devices { interfaces, live: how.live, known: Vec::new() },
-            time,
+            time: worker.timebase(),
+            settled: worker.settled(),
+            ticked: 0,
             sender,
             homes: Arc::clone(homes),
             live: how.live,
@@ -158,13 +174,35 @@ impl Probe {
         self
     }
 
+    /// Ends what is due; `idle`: nothing has come for a while.
+    fn tick(&mut self, idle: bool) {
+        match &self.settled {
+            Some(settled) => {
+                let settled = settled.load(Ordering::Relaxed);
+                if settled != self.ticked {
+                    self.ticked = settled;
+                    self.cache.tick(settled);
+                }
+            }
+            // While packets come, it is they who say how late it is.
+            None if self.live && idle => {
+                self.cache.tick(self.time.steady_now_ns().saturating_sub(ON_ITS_WAY_NS));
+            }
+            None => {}
+        }
+    }
+
     /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
     /// lost then is in the ledger.
     fn hand_on(&mut self) -> Result<()> {
         if self.cache.finished().is_empty() {
             return Ok(());
         }
-        let finished = std::mem::take(self.cache.finished());
+        let mut finished = std::mem::take(self.cache.finished());
+        // Timeouts go by a clock that nobody sets.
+        for record in &mut finished {
+            *record = record.in_time(|ns| self.time.utc_of_steady_ns(ns));
+        }
         self.sender.send(finished).map_err(|_| anyhow!("the exports have ended"))
     }
 }
@@ -172,6 +210,11 @@ impl Probe {
 impl Handler for Probe {
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(part) = record.flow() {
+            let key = FlowKey { device: self.devices.of(record), ..part.key };
+            self.cache.part(&key, &part.flow);
+            return if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) };
+        }
         if self.skip > 0 {
             self.skip -= 1;
             self.unsampled_packets += 1;
@@ -179,19 +222,14 @@ impl Handler for Probe {
             return Ok(());
         }
         self.skip = self.sampling - 1;
-        let (ip, mut packet) = self.reader.read(record, self.time.utc_ns(record));
+        let (ip, mut packet) = self.reader.read(record, self.time.steady_ns(record));
         packet.device = self.devices.of(record);
         self.cache.packet(ip, &packet);
         if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
-        // While packets come, it is they who say how late it is.
-        if self.live && idle {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
-            self.cache.tick(now_ns.saturating_sub(ON_ITS_WAY_NS));
-        }
+        self.tick(idle);
         if let Some(watcher) = &mut self.watcher {
             watcher.look(&mut self.cache, self.unsampled_packets);
         }
@@ -200,6 +238,7 @@ impl Handler for Probe {
     }
 
     fn finish(&mut self) -> Result<()> {
+        self.tick(false);
         self.cache.flush();
         self.hand_on()
     }

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use wirelane_datapath::flow::{
     EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, REORDER_NS, Timeouts, applications, flow_flags,
 };
+use wirelane_datapath::flow_cache::{FlowPart, FlowSet, FlowTag, Splits, WAYS};
 use wirelane_datapath::native::{Field, flow_constants, flow_layout};
 
 macro_rules! mirror {
@@ -40,6 +41,10 @@ fn rust_and_c_agree_on_flows() {
         ts_ns, wire_len, tunnel_id, mpls_label, eth_type, vlan_tci, flags, device, queue, tunnel, application,
     });
     mirror!(rust, "wl_flow_timeouts", Timeouts { active_ns, idle_ns, ended_ns });
+    mirror!(rust, "wl_flow_splits", Splits { gap_ns, grid_shift, pad });
+    mirror!(rust, "wl_flow_part", FlowPart { key, flow });
+    mirror!(rust, "wl_flow_tag", FlowTag { epoch, hash });
+    mirror!(rust, "wl_flow_set", FlowSet { tags, parts });
     assert_eq!(flow_layout(), rust);
     for (name, size) in rust.iter().filter(|f| !f.name.contains('.')).map(|f| (f.name, f.size)) {
         assert!(size.is_multiple_of(8), "{name} has {size} bytes");
@@ -90,6 +95,7 @@ fn rust_and_c_agree_on_the_numbers_of_flows() {
         ("WL_FLOW_MPLS", flow_flags::MPLS.into()),
         ("WL_FLOW_TTL", flow_flags::TTL.into()),
         ("WL_FLOW_REORDER_NS", REORDER_NS),
+        ("WL_FLOW_WAYS", WAYS as u64),
         ("WL_FLOW_GOES_ON", 0),
         ("WL_FLOW_IDLE", EndReason::Idle as u64),
         ("WL_FLOW_ACTIVE", EndReason::Active as u64),

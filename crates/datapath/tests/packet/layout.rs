@@ -4,7 +4,8 @@ use std::mem::offset_of;
 
 use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
-    self, Balance, Exits, Group, Instance, Plugin, Plugins, Reader, Ring, Tally, group_flags, steering,
+    self, Balance, Exits, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group, Instance, Plugin, Plugins, Reader,
+    Ring, Tally, group_flags, steering,
 };
 use wirelane_datapath::layout::{
     FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind,
@@ -141,7 +142,10 @@ fn rust_and_c_agree_on_every_field() {
             shares,
             share,
             share_seed,
-            pad,
+            flow_sets,
+            flow_epoch,
+            flow_sampling,
+            flow_splits,
             buckets
         }
     );
@@ -241,7 +245,20 @@ fn rust_and_c_agree_on_every_field() {
     mirror!(
         rust,
         "wl_tally",
-        Tally { seen, filtered, absorbed, shed, lost, delivered, seen_bytes, turn, blocked, pad }
+        Tally {
+            seen,
+            filtered,
+            absorbed,
+            shed,
+            lost,
+            delivered,
+            seen_bytes,
+            turn,
+            blocked,
+            kept,
+            kept_bytes,
+            pad
+        }
     );
     mirror!(
         rust,
@@ -259,9 +276,15 @@ fn rust_and_c_agree_on_every_field() {
             pad2,
             shed,
             shed_level,
+            kept,
+            parts,
+            unsampled,
+            unsampled_bytes,
+            skip,
             pad3
         }
     );
+    mirror!(rust, "wl_flow_half", FlowHalf { epoch, used });
     mirror!(rust, "wl_exits", Exits { ifindex, pad, sent, unsent });
     mirror!(rust, "wl_plugin", Plugin { asked, matched, refused, timed, ns, off, part_ns, parts, counters });
     mirror!(rust, "wl_plugins", Plugins { of });
@@ -303,11 +326,15 @@ fn rust_and_c_agree_on_constants() {
         ("WL_RECORD_PACKET", record_kind::PACKET.into()),
         ("WL_RECORD_BARRIER", record_kind::BARRIER.into()),
         ("WL_RECORD_DIGEST", record_kind::DIGEST.into()),
+        ("WL_RECORD_FLOW", record_kind::FLOW.into()),
         ("WL_GROUP_TAKE", group_flags::TAKE.into()),
         ("WL_GROUP_INNER", group_flags::INNER.into()),
         ("WL_GROUP_CARD_CLOCK", group_flags::CARD_CLOCK.into()),
         ("WL_GROUP_ADAPTIVE", group_flags::ADAPTIVE.into()),
         ("WL_GROUP_WIDE", group_flags::WIDE.into()),
+        ("WL_GROUP_FLOWS", group_flags::FLOWS.into()),
+        ("WL_FLOW_LISTED", FLOW_LISTED as u64),
+        ("WL_FLOW_LEAST_SETS", FLOW_LEAST_SETS as u64),
         ("WL_STEER_FLOW", steering::FLOW.into()),
         ("WL_STEER_QUEUE", steering::QUEUE.into()),
         ("WL_STEER_ROUND_ROBIN", steering::ROUND_ROBIN.into()),

@@ -60,6 +60,12 @@ pub(crate) fn start(
                 .into(),
         });
     }
+    if let (true, Engine::Xsk | Engine::Packet) = (settings.flows.is_some(), settings.engine) {
+        return Err(Error::BadOption {
+            option: "--cache",
+            reason: "only --engine ring makes flows in the kernel: use --cache user with the others".into(),
+        });
+    }
     exits::look_up(&settings.exits, &selected)?;
     // A mistake in the expression is said before anything is put on a device.
     for one in &selected {
@@ -79,6 +85,7 @@ pub(crate) fn start(
             Err(why)
                 if !is_refusal(&why)
                     || settings.device_wide
+                    || settings.flows.is_some()
                     || !settings.exits.is_empty()
                     || !settings.plugins.is_empty() =>
             {

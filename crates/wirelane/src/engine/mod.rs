@@ -1,6 +1,8 @@
 //! How packets reach user space. Every engine is a [`Source`] of batches; applications see only that.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::{Batch, Error, Result};
@@ -21,6 +23,11 @@ pub(crate) trait Source: Send {
     /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there
     /// will be no more. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
+
+    /// See [`crate::Worker::settled`].
+    fn settled(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
 
     /// A descriptor that is readable while there may be something to read, from when the first is asked for.
     ///

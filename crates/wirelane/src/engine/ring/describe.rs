@@ -3,8 +3,10 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
+use wirelane_datapath::flow_cache::Splits;
 use wirelane_datapath::instance::{self as layout, BUCKETS, Balance, Group};
 
+use super::flows::FIRST_EPOCH;
 use super::group::Wish;
 use super::instance::Instance;
 
@@ -61,7 +63,10 @@ pub(super) fn write_group(
         shares: wish.share.map_or(0, |share| share.of),
         share: wish.share.map_or(0, |share| share.number),
         share_seed: wish.share.map_or(0, |share| share.seed),
-        pad: 0,
+        flow_sets: wish.flows.map_or(0, |flows| flows.sets(wish.workers) as u32),
+        flow_epoch: FIRST_EPOCH,
+        flow_sampling: wish.flows.map_or(0, |flows| flows.sampling),
+        flow_splits: wish.flows.map_or_else(Splits::default, |flows| Splits::of(&flows.timeouts)),
         buckets: first_table(wish.workers),
     };
     let words = size_of::<Group>() / 8;

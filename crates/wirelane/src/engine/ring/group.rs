@@ -24,15 +24,18 @@ use super::data::{RingMemory, create_data};
 use super::describe::{first_table, write_balance, write_group};
 use super::exits;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
+use super::flows::{GroupFlows, LaneFlows};
 use super::instance::Instance;
 use super::memory::{Mapping, Word};
 use super::plugins::{self, GroupPlugins};
 use super::program::{self, Plugin, UserProgram};
 use super::reader::Reader;
 use super::rules::{self, GroupRules, KernelSets, NO_RULES};
+use super::tallies::{WorkerTally, read_tally, worker_tally};
 use crate::device::Device;
 use crate::exits::Exit;
 use crate::filter::Filter;
+use crate::flow_cache::KernelFlows;
 use crate::in_force::RulesRoom;
 use crate::settings::{Clock, Share};
 use crate::{Error, Result};
@@ -65,14 +68,8 @@ pub(crate) struct Wish {
     pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
     /// Where they may send packets.
     pub(crate) exits: Vec<Exit>,
-}
-
-/// What became of the packets that were steered to one worker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WorkerTally {
-    pub(crate) delivered: u64,
-    pub(crate) lost: u64,
-    pub(crate) shed: u64,
+    /// Whether packets become flows in the lanes.
+    pub(crate) flows: Option<KernelFlows>,
 }
 
 /// A place in an instance, and the memory of its rings.
@@ -87,6 +84,7 @@ pub(crate) struct Membership {
     /// The rings' map: [`Membership::set_filter`] hands it over once more, to wait.
     map: MapHandle,
     rules: Option<Arc<GroupRules>>,
+    flows: Option<Arc<GroupFlows>>,
     clock: Clock,
     /// Its rules hold for the whole device.
     wide: bool,
@@ -147,8 +145,10 @@ impl Place {
         set_clock(instance, self.group, Clock::Packet);
         program::release(instance, self.group);
         let mut left = Vec::new();
-        if is_there(&instance.data, self.group)? {
-            left.push((&instance.data, self.group));
+        for maps in [&instance.data, &instance.flows] {
+            if is_there(maps, self.group)? {
+                left.push((maps, self.group));
+            }
         }
         for bell in (0..MAX_WORKERS).map(|worker| self.group * MAX_WORKERS + worker) {
             if is_there(&instance.bells, bell)? {
@@ -229,6 +229,7 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
         // An owner may have been killed between handing over its tables and rings and becoming active.
         let left = is_active(instance, group)
             || is_there(&instance.data, group)?
+            || is_there(&instance.flows, group)?
             || is_there(&instance.rules.counts, group)?;
         if !left {
             continue;
@@ -322,6 +323,9 @@ impl Membership {
         if let Some(rules) = &rules {
             at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;
         }
+        let token = Arc::clone(&place.token);
+        let flows = |flows| GroupFlows::new((instance, place.group), flows, wish.workers, token);
+        let flows = wish.flows.as_ref().map(flows).transpose()?.map(Arc::new);
         let membership = Membership {
             instance: Arc::clone(instance),
             place,
@@ -331,6 +335,7 @@ impl Membership {
             readers,
             map,
             rules,
+            flows,
             clock: wish.clock,
             wide: wish.flags & group_flags::WIDE != 0,
             joined: true,
@@ -364,6 +369,11 @@ impl Membership {
     /// Its rules, where there is room for any.
     pub(crate) fn rules(&self) -> Option<&Arc<GroupRules>> {
         self.rules.as_ref()
+    }
+
+    /// Its flow caches, where it has any.
+    pub(crate) fn flows(&self) -> Option<&Arc<GroupFlows>> {
+        self.flows.as_ref()
     }
 
     /// Puts the group's rings where lanes find them. The kernel waits for running programs.
@@ -400,8 +410,14 @@ impl Membership {
             if let Some(rules) = &self.rules {
                 rules.leave();
             }
+            if let Some(flows) = &self.flows {
+                flows.leave();
+            }
             set_active(&self.instance, self.place.group, false);
             remove(&self.instance.data, self.place.group)?;
+            if let Some(flows) = &self.flows {
+                flows.freeze();
+            }
         }
         Ok(())
     }
@@ -427,6 +443,11 @@ impl Membership {
         (reader, memory)
     }
 
+    /// What a worker reads of a lane's flow cache.
+    pub(crate) fn lane_flows(&self, lane: usize, worker: usize) -> Option<LaneFlows> {
+        self.flows.as_ref().map(|flows| flows.lane(lane, worker))
+    }
+
     /// One line of the ledger. Exact once the group has left; before, the lane may be between two columns.
     pub(crate) fn tally(&self, slot: usize) -> Tally {
         read_tally(&self.instance, self.place.group, slot)
@@ -434,17 +455,7 @@ impl Membership {
 
     /// What became of the packets that were steered to one worker, over all lanes.
     pub(crate) fn worker_tally(&self, worker: usize) -> WorkerTally {
-        let sum = |offset: usize| {
-            (0..self.instance.lanes)
-                .map(|lane| self.instance.ring(self.place.group, lane, worker) + offset)
-                .map(|word| self.instance.rings.word(word).load(Ordering::Relaxed))
-                .sum()
-        };
-        WorkerTally {
-            delivered: sum(offset_of!(Ring, delivered)),
-            lost: sum(offset_of!(Ring, lost)),
-            shed: sum(offset_of!(Ring, shed)),
-        }
+        worker_tally(&self.instance, self.place.group, worker)
     }
 
     /// How many packets and copies were sent to the exit with this number, and how many could not be.
@@ -474,23 +485,5 @@ impl Drop for Membership {
         if let Err(e) = self.leave().and_then(|()| self.place.clear(&self.instance)) {
             tracing::warn!("leaving the capture program: {e}");
         }
-    }
-}
-
-/// One line of a group's ledger, as the lane has it now.
-pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tally {
-    let start = instance.tally(group, slot);
-    let read = |offset| instance.tallies.word(start + offset).load(Ordering::Relaxed);
-    Tally {
-        seen: read(offset_of!(Tally, seen)),
-        filtered: read(offset_of!(Tally, filtered)),
-        absorbed: read(offset_of!(Tally, absorbed)),
-        shed: read(offset_of!(Tally, shed)),
-        lost: read(offset_of!(Tally, lost)),
-        delivered: read(offset_of!(Tally, delivered)),
-        seen_bytes: read(offset_of!(Tally, seen_bytes)),
-        turn: 0,
-        blocked: read(offset_of!(Tally, blocked)),
-        pad: [0; 7],
     }
 }

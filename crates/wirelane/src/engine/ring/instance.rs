@@ -12,14 +12,14 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS,
-    Plugins, Ring, Tally,
+    Balance, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
 };
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
 use super::attach::{self, Found, Hook, Tc};
 use super::lanes::{refuse_realtime, shares_queues};
 use super::log::trace_libbpf;
+use super::maps::Maps;
 use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
@@ -59,14 +59,16 @@ pub(crate) struct Instance {
     pub(crate) programs: MapHandle,
     /// `struct wl_filter`, two per group.
     pub(crate) filters: MapHandle,
+    /// The flow caches of groups (`struct wl_flow_element`).
+    pub(crate) flows: MapHandle,
     pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
-    hold: Hold,
+    pub(super) hold: Hold,
 }
 
 /// What keeps a program on a device.
 #[derive(Debug)]
-enum Hold {
+pub(super) enum Hold {
     Link(OwnedFd),
     Filter(clsact::Filter),
 }
@@ -249,6 +251,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         owners: take("wl_owners")?,
         programs: take("wl_programs")?,
         filters: take("wl_filters")?,
+        flows: take("wl_flows")?,
         rules: RuleMaps {
             heads: take("wl_rule_heads")?,
             nodes: take("wl_rule_nodes")?,
@@ -376,6 +379,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         owners: handle(&skel.maps.wl_owners)?,
         programs: handle(&skel.maps.wl_programs)?,
         filters: handle(&skel.maps.wl_filters)?,
+        flows: handle(&skel.maps.wl_flows)?,
         rules: RuleMaps {
             heads: handle(&skel.maps.wl_rule_heads)?,
             nodes: handle(&skel.maps.wl_rule_nodes)?,
@@ -420,81 +424,4 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         return Ok(Loaded::Instance(None));
     }
     maps.share(device, hook, Hold::Link(link)).map(|instance| Loaded::Instance(Some(Box::new(instance))))
-}
-
-/// The maps by their file descriptors.
-struct Maps {
-    instance: MapHandle,
-    groups: MapHandle,
-    tallies: MapHandle,
-    rings: MapHandle,
-    balances: MapHandle,
-    exits: MapHandle,
-    plugins: MapHandle,
-    data: MapHandle,
-    bells: MapHandle,
-    owners: MapHandle,
-    programs: MapHandle,
-    filters: MapHandle,
-    rules: RuleMaps,
-}
-
-impl Maps {
-    /// Writes the instance's description, before anybody can find it.
-    fn describe(&self, state: &Layout) -> Result<()> {
-        // SAFETY: plain integers without padding, read as the bytes they are.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(state).cast::<u8>(), size_of::<Layout>())
-        };
-        self.instance
-            .update(&0u32.to_ne_bytes(), bytes, libbpf_rs::MapFlags::ANY)
-            .map_err(|e| Error::bpf("describing the instance", e))
-    }
-
-    /// Maps the shared parts into this process.
-    fn share(self, device: &Device, hook: Hook, hold: Hold) -> Result<Instance> {
-        let map = |map: &MapHandle, len: usize, writable: bool| {
-            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
-                Error::kernel(format!("mapping '{}' of {}", map.name().to_string_lossy(), device.name), e)
-            })
-        };
-        let share = |shared: &MapHandle, len: usize| map(shared, len, true);
-        let state = share(&self.instance, size_of::<Layout>())?;
-        let number = |offset: usize| {
-            // Two 32-bit fields share a word; they are set before the instance can be found.
-            let word = state.word(offset & !7).load(Ordering::Relaxed).to_ne_bytes();
-            let at = offset & 7;
-            u32::from_ne_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]])
-        };
-        let theirs = number(offset_of!(Layout, version));
-        if theirs != INTERFACE_VERSION {
-            return Err(Error::OtherVersion { device: device.name.clone(), theirs, ours: INTERFACE_VERSION });
-        }
-        let lanes = number(offset_of!(Layout, lanes)) as usize;
-        let queues = number(offset_of!(Layout, queues)) as usize;
-        let per_cpu = number(offset_of!(Layout, per_cpu)) != 0;
-        let slots = if per_cpu { lanes * queues } else { queues };
-        let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
-        Ok(Instance {
-            hook,
-            lanes,
-            queues,
-            per_cpu,
-            groups: share(&self.groups, MAX_GROUPS * size_of::<Group>())?,
-            tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
-            rings: share(&self.rings, rings)?,
-            balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
-            exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
-            plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
-            writers_ends: Arc::new(map(&self.rings, rings, false)?),
-            state,
-            data: self.data,
-            bells: self.bells,
-            owners: self.owners,
-            programs: self.programs,
-            filters: self.filters,
-            rules: self.rules,
-            hold,
-        })
-    }
 }

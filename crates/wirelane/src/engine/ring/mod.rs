@@ -4,17 +4,20 @@
 //!  attach.rs     the hooks of a device: what hangs there, and how ours gets there
 //!  clsact/       tc where it has no links: filters, and what removes them
 //!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
+//!  maps.rs       the maps that go with it
 //!  lanes.rs      what a lane is: an RX queue or a CPU
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  describe.rs   what it wants, where the lanes read it
 //!  exits.rs      the devices that its rules send packets to
 //!  data.rs       the memory of its rings
+//!  flows.rs      its flow caches: turned over, and read
 //!  filters.rs    the two filters of a group, and the switch between them
 //!  rules/        the rules of a group: two sets, their counters, the table of precise rules
 //!  program/      users' programs: linked into the capture program, and put in its place
 //!  plugins.rs    what plug-ins have done
 //!  log.rs        what libbpf and the verifier say
 //!  room.rs       whether the kernel moved a program that it must not move
+//!  tallies.rs    the ledger's lines, as lanes write them
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
 //!  source.rs     a worker: all rings that lead to it; spin, sleep, wake
 //!  bell.rs       the wake-up
@@ -29,10 +32,12 @@ pub(crate) mod data;
 mod describe;
 mod exits;
 pub(crate) mod filters;
+pub(crate) mod flows;
 pub(crate) mod group;
 pub(crate) mod instance;
 mod lanes;
 pub(crate) mod log;
+mod maps;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
@@ -44,3 +49,4 @@ mod room;
 pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod stamps;
+pub(crate) mod tallies;

@@ -20,6 +20,7 @@ use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
 
 use super::bell::{self, Bell};
 use super::data::RingMemory;
+use super::flows::LaneFlows;
 use super::memory::Word;
 use super::order;
 use super::reader::Reader;
@@ -88,6 +89,8 @@ pub(crate) struct LaneEnd {
     /// Of all workers that the lane writes to, by their number; empty where buckets do not move.
     pub(crate) peers: Vec<Peer>,
     pub(crate) barrier: Option<Barrier>,
+    /// What the lane has kept for the worker.
+    pub(crate) flows: Option<LaneFlows>,
 }
 
 /// A worker that the same lane writes to.
@@ -121,8 +124,23 @@ impl LaneEnd {
         !fallen
     }
 
-    /// The last batch ended at a barrier, which is what comes next.
+    /// Whether what comes next is a half of the flow cache. Steps over those that have nothing in them.
+    fn half_is_due(&mut self) -> bool {
+        let Some(flows) = &mut self.flows else { return false };
+        while flows.is_due(&self.reader) {
+            if flows.half().count() > 0 {
+                return true;
+            }
+            flows.advance(0);
+        }
+        false
+    }
+
+    /// The last batch ended at a barrier, which is what comes next; or before another epoch of the flow cache.
     fn meet_barrier(&mut self) {
+        if let Some(flows) = &mut self.flows {
+            return flows.meet(&self.reader);
+        }
         let (bytes, _) = self.memory.run(self.reader.position(), RECORD_HEADER as u64);
         // RecordHeader begins with ts_ns; `hash` holds the worker's number.
         let position = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
@@ -139,8 +157,11 @@ pub(crate) struct RingSource {
     lanes: Vec<LaneEnd>,
     bells: Vec<Bell>,
     shared: Arc<Shared>,
-    /// The lane whose batch is out.
+    /// The lane whose batch is out, and whether that is of its flow cache.
     current: Option<usize>,
+    half: bool,
+    /// See [`crate::Worker::settled`].
+    settled: Arc<AtomicU64>,
     progress: Progress,
     /// Where the next round starts: behind the lane that was served last.
     next: usize,
@@ -177,6 +198,8 @@ impl RingSource {
             bells,
             shared,
             current: None,
+            half: false,
+            settled: Arc::default(),
             progress: Progress::default(),
             next: 0,
             round: 0,
@@ -192,10 +215,25 @@ impl RingSource {
     /// Gives back what the last batch has yielded.
     fn release(&mut self) {
         if let Some(lane) = self.current.take() {
+            if std::mem::take(&mut self.half) {
+                if let Some(flows) = &mut self.lanes[lane].flows {
+                    flows.advance(self.progress.take());
+                }
+                return;
+            }
             self.lanes[lane].reader.release(self.progress.take() as u64);
             if self.progress.take_barrier() {
                 self.lanes[lane].meet_barrier();
             }
+        }
+    }
+
+    /// Says up to when everything has been yielded.
+    fn settle(&self) {
+        let settled = self.lanes.iter().filter_map(|lane| lane.flows.as_ref()).map(LaneFlows::settled).min();
+        if let Some(settled) = settled {
+            // Relaxed: whoever reads it is in this thread.
+            self.settled.store(settled, Ordering::Relaxed);
         }
     }
 
@@ -206,6 +244,10 @@ impl RingSource {
             let lane = (self.next + turn) % lanes;
             if self.lanes[lane].is_blocked() {
                 continue;
+            }
+            if self.lanes[lane].half_is_due() {
+                self.next = lane + 1;
+                return Some((lane, 0));
             }
             let reader = &self.lanes[lane].reader;
             let mut unread = reader.published();
@@ -332,6 +374,10 @@ impl RingSource {
 }
 
 impl Source for RingSource {
+    fn settled(&self) -> Option<Arc<AtomicU64>> {
+        self.lanes.iter().any(|lane| lane.flows.is_some()).then(|| Arc::clone(&self.settled))
+    }
+
     fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
         let ready = match self.ready.take() {
             Some(ready) => ready,
@@ -350,6 +396,7 @@ impl Source for RingSource {
             ));
         }
         self.release();
+        self.settle();
         if self.ready.is_some() {
             self.lanes.iter().for_each(|lane| lane.reader.disarm());
         }
@@ -370,7 +417,16 @@ impl Source for RingSource {
                     false => (lane, unread, u64::MAX),
                 };
                 self.current = Some(lane);
-                let LaneEnd { reader, memory, device, tally, .. } = &self.lanes[lane];
+                self.half = self.lanes[lane].half_is_due();
+                let LaneEnd { reader, memory, device, tally, flows, .. } = &self.lanes[lane];
+                if self.half
+                    && let Some(flows) = flows
+                {
+                    return Ok(Some(Batch::kept(flows.half(), *device, &self.progress, tally)));
+                }
+                if let Some(flows) = flows {
+                    self.progress.expect(flows.epoch());
+                }
                 let (bytes, end) = memory.run(reader.position(), unread);
                 let end = order::until(bytes, end.min(BATCH as usize), bound);
                 Ok(Some(Batch::new(bytes, end, *device, &self.progress, tally)))
@@ -379,9 +435,12 @@ impl Source for RingSource {
                 && self.find(true).is_none()
                 && self.lanes.iter().all(|lane| lane.barrier.is_none()) =>
             {
+                // Halves that had nothing in them may have been stepped over since.
+                self.settle();
                 Ok(None)
             }
             None => {
+                self.settle();
                 let tally = &self.lanes[0].tally;
                 Ok(Some(Batch::new(&[], 0, 0, &self.progress, tally)))
             }

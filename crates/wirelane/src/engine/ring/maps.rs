@@ -1,0 +1,98 @@
+//! The maps of an instance: described by who has loaded them, mapped into every process that uses them.
+
+use std::mem::offset_of;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{MapCore as _, MapHandle};
+use wirelane_datapath::instance::{
+    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Plugins, Ring,
+    Tally,
+};
+
+use super::attach::Hook;
+use super::instance::{Hold, Instance};
+use super::memory::Mapping;
+use super::rules::RuleMaps;
+use crate::device::Device;
+use crate::{Error, Result};
+
+/// The maps by their file descriptors.
+pub(super) struct Maps {
+    pub(super) instance: MapHandle,
+    pub(super) groups: MapHandle,
+    pub(super) tallies: MapHandle,
+    pub(super) rings: MapHandle,
+    pub(super) balances: MapHandle,
+    pub(super) exits: MapHandle,
+    pub(super) plugins: MapHandle,
+    pub(super) data: MapHandle,
+    pub(super) bells: MapHandle,
+    pub(super) owners: MapHandle,
+    pub(super) programs: MapHandle,
+    pub(super) filters: MapHandle,
+    pub(super) flows: MapHandle,
+    pub(super) rules: RuleMaps,
+}
+
+impl Maps {
+    /// Writes the instance's description, before anybody can find it.
+    pub(super) fn describe(&self, state: &Layout) -> Result<()> {
+        // SAFETY: plain integers without padding, read as the bytes they are.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(state).cast::<u8>(), size_of::<Layout>())
+        };
+        self.instance
+            .update(&0u32.to_ne_bytes(), bytes, libbpf_rs::MapFlags::ANY)
+            .map_err(|e| Error::bpf("describing the instance", e))
+    }
+
+    /// Maps the shared parts into this process.
+    pub(super) fn share(self, device: &Device, hook: Hook, hold: Hold) -> Result<Instance> {
+        let map = |map: &MapHandle, len: usize, writable: bool| {
+            Mapping::new(map.as_fd(), 0, len, writable).map_err(|e| {
+                Error::kernel(format!("mapping '{}' of {}", map.name().to_string_lossy(), device.name), e)
+            })
+        };
+        let share = |shared: &MapHandle, len: usize| map(shared, len, true);
+        let state = share(&self.instance, size_of::<Layout>())?;
+        let number = |offset: usize| {
+            // Two 32-bit fields share a word; they are set before the instance can be found.
+            let word = state.word(offset & !7).load(Ordering::Relaxed).to_ne_bytes();
+            let at = offset & 7;
+            u32::from_ne_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]])
+        };
+        let theirs = number(offset_of!(Layout, version));
+        if theirs != INTERFACE_VERSION {
+            return Err(Error::OtherVersion { device: device.name.clone(), theirs, ours: INTERFACE_VERSION });
+        }
+        let lanes = number(offset_of!(Layout, lanes)) as usize;
+        let queues = number(offset_of!(Layout, queues)) as usize;
+        let per_cpu = number(offset_of!(Layout, per_cpu)) != 0;
+        let slots = if per_cpu { lanes * queues } else { queues };
+        let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
+        Ok(Instance {
+            hook,
+            lanes,
+            queues,
+            per_cpu,
+            groups: share(&self.groups, MAX_GROUPS * size_of::<Group>())?,
+            tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
+            rings: share(&self.rings, rings)?,
+            balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
+            exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
+            plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
+            writers_ends: Arc::new(map(&self.rings, rings, false)?),
+            state,
+            data: self.data,
+            bells: self.bells,
+            owners: self.owners,
+            programs: self.programs,
+            filters: self.filters,
+            flows: self.flows,
+            rules: self.rules,
+            hold,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Flows made in the kernel: what a capture asks for, and what it is told.
+
+use serde::Serialize;
+use wirelane_datapath::flow::Timeouts;
+use wirelane_datapath::flow_cache::WAYS;
+use wirelane_datapath::instance::FLOW_LEAST_SETS;
+
+use crate::settings::{Balance, Clock, Settings, Steering};
+use crate::{Error, Result};
+
+/// How packets become flows in the kernel ([`crate::Builder::kernel_flows`]).
+#[derive(Clone, Copy, Debug)]
+pub struct KernelFlows {
+    /// Flows that each lane has room for, shared among the workers. Each worker's share is rounded up to a power of two,
+    /// and to 128 at least.
+    pub entries: usize,
+    /// The timeouts of the flows that the parts are merged to.
+    pub timeouts: Timeouts,
+    /// One packet of how many becomes part of a flow; the others are only counted.
+    pub sampling: u32,
+}
+
+impl KernelFlows {
+    /// Room for 4096 flows in each lane.
+    pub const ENTRIES: usize = 4096;
+    /// Most room in a lane.
+    pub const MOST_ENTRIES: usize = 1 << 20;
+
+    /// Sets of the cache that a lane has for each of so many workers.
+    pub(crate) fn sets(&self, workers: usize) -> usize {
+        self.entries.div_ceil(workers.max(1)).div_ceil(WAYS).max(FLOW_LEAST_SETS).next_power_of_two()
+    }
+
+    /// Refuses what makes no sense with it.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`].
+    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
+        let bad = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
+        if !(1..=Self::MOST_ENTRIES).contains(&self.entries) {
+            let reason = format!("{} is not between 1 and {}", self.entries, Self::MOST_ENTRIES);
+            return bad("--cache-entries", &reason);
+        }
+        if matches!(settings.steering, Steering::RoundRobin | Steering::Copy) {
+            return bad("--steering", "flows that are made in the kernel take one worker for each flow");
+        }
+        if settings.balance == Balance::Adaptive {
+            return bad(
+                "--balance",
+                "flows that are made in the kernel stay with their workers: use 'static'",
+            );
+        }
+        if settings.clock == Clock::Card {
+            return bad(
+                "--clock",
+                "flows that are made in the kernel go by the kernel's clock: use 'packet' or 'batch'",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What flow caches in the kernel have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FlowCacheLine {
+    /// Flows that all of them have room for at a time, over lanes and workers.
+    pub entries: u64,
+    /// Memory that they take, in bytes.
+    pub memory_bytes: u64,
+    /// Packets that went into them, or were left out by sampling: a part of the ledger's `absorbed`.
+    pub packets: u64,
+    /// Their wire bytes.
+    pub bytes: u64,
+    /// Parts of flows that have come up, also through memory.
+    pub parts: u64,
+    /// Of these, the ones that had to make place, and came through a ring.
+    pub written: u64,
+    /// Packets that sampling has left out.
+    pub unsampled: u64,
+    /// Their wire bytes.
+    pub unsampled_bytes: u64,
+}
+
+impl std::ops::AddAssign for FlowCacheLine {
+    fn add_assign(&mut self, other: FlowCacheLine) {
+        self.entries += other.entries;
+        self.memory_bytes += other.memory_bytes;
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.parts += other.parts;
+        self.written += other.written;
+        self.unsampled += other.unsampled;
+        self.unsampled_bytes += other.unsampled_bytes;
+    }
+}

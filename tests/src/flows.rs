@@ -1,0 +1,50 @@
+//! What `wirelane flows --json` has printed, for comparison.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::Finished;
+
+/// The flows of a capture that has ended well, in an order of their own, and its last object. Without their numbers,
+/// and with how long they have lasted in the place of times of day: two processes do not read the same ones.
+///
+/// # Errors
+/// Where it has not ended well, or a line is no JSON.
+pub fn flows_of(finished: &Finished) -> Result<(Vec<String>, Value)> {
+    ensure!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
+    let mut flows = Vec::new();
+    for line in finished.json()? {
+        if line.get("flow").is_some() {
+            flows.push(timeless(line)?);
+        }
+    }
+    flows.sort();
+    Ok((flows, finished.last_json()?))
+}
+
+fn timeless(mut flow: Value) -> Result<String> {
+    let fields = flow.as_object_mut().context("an object")?;
+    fields.remove("flow");
+    let mut ns = |name: &str| -> Result<u64> {
+        let text = fields.remove(name).with_context(|| format!("no {name}"))?;
+        Ok(text.as_str().context("a time is text")?.replace('.', "").parse()?)
+    };
+    let lasted = ns("end")? - ns("start")?;
+    fields.insert("lasted_ns".into(), lasted.into());
+    Ok(flow.to_string())
+}
+
+/// The first flow that only one of the two has, for people; `None`: they are the same.
+pub fn difference(one: &[String], other: &[String]) -> Option<String> {
+    if one == other {
+        return None;
+    }
+    let only =
+        |of: &[String], not: &[String]| of.iter().find(|flow| not.binary_search(flow).is_err()).cloned();
+    let (first, second) = (only(one, other), only(other, one));
+    Some(format!(
+        "{} and {} flows; only the first has {first:?}, only the second {second:?}",
+        one.len(),
+        other.len()
+    ))
+}

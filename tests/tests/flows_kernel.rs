@@ -1,0 +1,267 @@
+//! `wirelane flows --cache kernel`: the same flows as those of the workers, exact sums whatever happens, and nothing that
+//! hangs on packets still coming.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use wirelane_tests::flows::{difference, flows_of};
+use wirelane_tests::frames::ethernet;
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
+use wirelane_tests::recordings::{write_header, write_packet};
+use wirelane_tests::{Child, Lab, LabOptions, Signal, maps_named, require_root, wirelane_binary};
+
+/// Numbers that look like chance, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// An IPv4 packet.
+fn ipv4(numbers: &mut Numbers, proto: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
+    let mut packet =
+        vec![0x45, numbers.one_of(&[0, 0, 8]), 0, 0, 0, 7, 0, 0, numbers.one_of(&[64, 64, 63]), proto, 0, 0];
+    packet[2..4].copy_from_slice(&(20 + transport.len() as u16).to_be_bytes());
+    packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+    packet.extend([10, 0, 0, numbers.below(4) as u8, 10, 0, 1, numbers.below(4) as u8]);
+    packet.extend(transport);
+    packet
+}
+
+/// A frame of some flow: TCP that begins, ends, repeats itself and begins anew, UDP, ICMP, fragments, tunnels, tags,
+/// IPv6 and what is no IP.
+fn frame(numbers: &mut Numbers) -> Vec<u8> {
+    let ports =
+        [numbers.one_of(&[1000u16, 1001, 1002]).to_be_bytes(), numbers.one_of(&[80u16, 443]).to_be_bytes()]
+            .concat();
+    let payload = vec![7; numbers.below(60) as usize];
+    let mut tcp = [ports.clone(), vec![0, 0, 0, numbers.below(200) as u8, 0, 0, 0, 0, 0x50]].concat();
+    tcp.extend([numbers.one_of(&[0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x11, 0x04]), 1, 0, 0, 0, 0, 0]);
+    tcp.extend(&payload);
+    let mut udp = [ports, vec![0, 8 + payload.len() as u8, 0, 0]].concat();
+    udp.extend(&payload);
+    let icmp = vec![numbers.one_of(&[8, 0, 3]), 0, 0, 0, 0, 1, 0, 1];
+    match numbers.below(16) {
+        0..=6 => ethernet(0x0800, &ipv4(numbers, 6, 0, &tcp)),
+        7 | 8 => ethernet(0x0800, &ipv4(numbers, 17, 0, &udp)),
+        9 => ethernet(0x0800, &ipv4(numbers, 1, 0, &icmp)),
+        // The first of two fragments, and the second.
+        10 => ethernet(0x0800, &ipv4(numbers, 17, 0x2000, &udp)),
+        11 => ethernet(0x0800, &ipv4(numbers, 17, 0x0009, &udp)),
+        // GRE with a key.
+        12 => {
+            let inside = ipv4(numbers, 17, 0, &udp);
+            let gre = [vec![0x20, 0, 8, 0, 0, 0, 0, numbers.below(2) as u8], inside].concat();
+            ethernet(0x0800, &ipv4(numbers, 47, 0, &gre))
+        }
+        13 => {
+            let tagged = [vec![0, numbers.below(3) as u8, 8, 0], ipv4(numbers, 6, 0, &tcp)].concat();
+            ethernet(0x8100, &tagged)
+        }
+        14 => {
+            let mut packet = vec![0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64];
+            let address = |last: u64| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last as u8];
+            packet.extend(address(numbers.below(2)).into_iter().chain(address(9)).chain(tcp));
+            ethernet(0x86dd, &packet)
+        }
+        _ => ethernet(
+            0x0806,
+            &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
+        ),
+    }
+}
+
+/// Frames over some seconds, with silences around the timeouts of a second.
+fn make_capture(path: &Path, frames: usize) {
+    let mut output = Vec::new();
+    write_header(&mut output).unwrap();
+    let (mut numbers, mut at_ns) = (Numbers(7), 0);
+    for n in 0..frames {
+        at_ns += match n % (frames / 3) {
+            0 => 1_300_000_000,
+            _ => numbers.below(3_000_000),
+        };
+        write_packet(&mut output, at_ns, &frame(&mut numbers)).unwrap();
+    }
+    fs::write(path, output).unwrap();
+}
+
+/// A capturing command on the receiver, ready.
+fn start(lab: &Lab, command: &[&str]) -> Child {
+    let (name, options) = command.split_first().unwrap();
+    capture(lab, &[&[name, "-i", &lab.receiver().device, "--json"], options].concat()).unwrap()
+}
+
+fn flows(lab: &Lab, options: &[&str]) -> Child {
+    start(lab, &[&["flows"], options].concat())
+}
+
+fn replay(lab: &Lab, path: &Path) {
+    let end = lab.sender();
+    let words = ["send", "-i", &end.device, "--replay", path.to_str().unwrap(), "--json"];
+    last_of(&wirelane(lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
+}
+
+const RULES: &str = r#"
+[[rule]]
+id = 1
+protocol = "udp"
+dst-port = 80
+action = "count"
+
+[[rule]]
+id = 2
+protocol = "udp"
+action = "digest"
+
+[[rule]]
+id = 3
+protocol = "icmp"
+action = "drop"
+"#;
+
+/// All at once, on one device, so that each packet has one timestamp for all: with each set of options, both ways.
+#[test]
+fn both_caches_find_the_same_flows() {
+    if !require_root("both_caches_find_the_same_flows") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, rules) = (folder.path().join("in.pcap"), folder.path().join("rules.toml"));
+    make_capture(&file, 2400);
+    fs::write(&rules, RULES).unwrap();
+    let rules = rules.to_str().unwrap();
+    let lab = Lab::new(1).unwrap();
+    let sets: &[&[&str]] = &[
+        &["--cache-entries", "1"],
+        &["--inner", "--clock", "packet"],
+        &["--sampling", "3"],
+        &["--workers", "3"],
+        &["--rules", rules],
+        &["tcp and not port 443"],
+    ];
+    let begin = |cache: &str, options: &[&str]| {
+        let times = ["--active-timeout", "2", "--inactive-timeout", "1", "--cache", cache];
+        let options = match (cache, options) {
+            ("user", ["--cache-entries", ..]) => &[],
+            _ => options,
+        };
+        flows(&lab, &[times.as_slice(), options].concat())
+    };
+    let pairs: Vec<(Child, Child)> =
+        sets.iter().map(|options| (begin("kernel", options), begin("user", options))).collect();
+    replay(&lab, &file);
+    // Until all has ended that ends by itself: nothing hangs on when which of them is told to stop.
+    std::thread::sleep(Duration::from_millis(2600));
+    for (options, (kernel, user)) in sets.iter().zip(pairs) {
+        let (kernel, of_kernel) = flows_of(&kernel.terminate(LIMIT).unwrap()).unwrap();
+        let (user, of_user) = flows_of(&user.terminate(LIMIT).unwrap()).unwrap();
+        assert!(kernel.len() > 50, "{options:?}: {} flows", kernel.len());
+        assert_eq!(difference(&kernel, &user), None, "{options:?}");
+        for name in
+            ["seen", "filtered", "flows", "flow_packets", "flow_bytes", "flow_wire_bytes", "unsampled"]
+        {
+            assert_eq!(column(&of_kernel, name), column(&of_user, name), "{options:?}: {name}");
+        }
+        assert_eq!(of_kernel["end_reasons"], of_user["end_reasons"], "{options:?}");
+        // What a rule absorbs is no part of flows.
+        let cache = &of_kernel["flow_cache"];
+        let absorbed = column(cache, "packets") + column(&of_user, "absorbed");
+        assert_eq!(column(&of_kernel, "absorbed"), absorbed, "{options:?}");
+        assert_eq!(column(&of_kernel, "delivered"), 0, "{options:?}");
+        assert_eq!(column(cache, "packets"), column(&of_user, "analysed"), "{options:?}");
+    }
+}
+
+/// Parts that find no room cost packets, which are `lost`; flows and ledger agree all the same, to the byte. Another
+/// capture on the device sees everything.
+#[test]
+fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
+    if !require_root("a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let flooded = flows(&lab, &["--cache", "kernel", "--cache-entries", "1", "--ring-size", "1", "--quiet"]);
+    let counter = start(&lab, &["count"]);
+    flooded.signal(Signal::Stop).unwrap();
+    // A ring takes 4681 parts, the cache 128.
+    send(&lab, 12_000, &["--flows", "12000", "--rate", "40k"]).unwrap();
+    flooded.signal(Signal::Continue).unwrap();
+    // There is room again.
+    send(&lab, 3000, &["--flows", "12000", "--rate", "10k"]).unwrap();
+    assert_eq!(column(&finish(counter).unwrap(), "analysed"), 15_000);
+    let last = finish(flooded).unwrap();
+    assert_eq!(column(&last, "seen"), 15_000);
+    let lost = column(&last, "lost");
+    assert!((7000..7300).contains(&lost), "{lost} of 12000 beyond 4681 and 128");
+    assert_eq!(column(&last, "flow_packets"), 15_000 - lost);
+    assert_eq!(column(&last, "flow_wire_bytes"), 60 * (15_000 - lost));
+    assert_eq!(column(&last["flow_cache"], "packets"), 15_000 - lost);
+    assert_eq!(column(&last["flow_cache"], "bytes"), 60 * (15_000 - lost));
+    assert_eq!(column(&last["workers"][0], "absorbed"), 15_000 - lost);
+}
+
+/// Flows end and are told of without another packet, and what a killed process leaves is nothing.
+#[test]
+fn silent_flows_come_up_and_a_killed_capture_leaves_nothing() {
+    if !require_root("silent_flows_come_up_and_a_killed_capture_leaves_nothing") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
+    assert_eq!(maps_named("wl_flow"), Default::default(), "nobody else has flow caches");
+    let child = flows(&lab, &["--cache", "kernel", "--cache-entries", "1000000", "--inactive-timeout", "1"]);
+    send(&lab, 500, &["--flows", "100"]).unwrap();
+    let (start, mut packets) = (Instant::now(), 0);
+    while packets < 500 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{packets} packets in flows");
+        let line = child.next_json(LIMIT).unwrap().expect("it goes on");
+        if line.get("flow").is_some() {
+            assert_eq!(line["end_reason"], "idle");
+            packets += column(&line, "packets");
+        }
+    }
+    assert_eq!(maps_named("wl_flow").len(), 1);
+    child.signal(Signal::Kill).unwrap();
+    child.finish(LIMIT).unwrap();
+    while !maps_named("wl_flow").is_empty() {
+        assert!(start.elapsed() < 2 * LIMIT, "a map is left behind");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What does not go together is said, with the way out, and nothing is captured.
+#[test]
+fn what_the_kernel_cannot_do_is_refused() {
+    if !require_root("what_the_kernel_cannot_do_is_refused") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let device = &lab.receiver().device;
+    for (words, message) in [
+        (vec!["--biflow"], "use --cache user"),
+        (vec!["--packets", "5"], "use --duration"),
+        (vec!["--engine", "packet"], "only --engine ring"),
+        (vec!["--engine", "xsk", "--take"], "only --engine ring"),
+        (vec!["--clock", "card"], "use 'packet' or 'batch'"),
+        (vec!["--steering", "copy"], "'flow' keeps them together"),
+        (vec!["--cache-entries", "0"], "0 is not in 1..=1048576"),
+        (vec!["--cache-entries", "1048577"], "1048577 is not in 1..=1048576"),
+    ] {
+        let mut command = lab.command(&lab.receiver().namespace, wirelane_binary().unwrap());
+        let command: &mut Command = command.args(["flows", "-i", device, "--cache", "kernel"]).args(&words);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
+        assert!(errors.contains(message), "{words:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}

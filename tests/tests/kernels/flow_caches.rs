@@ -1,0 +1,61 @@
+//! Flows made in the kernel and flows made in the workers, of the same packets at the same time: two captures on one
+//! device, as each packet has one timestamp for both.
+
+use super::bench::{Bench, field};
+use super::{LIMIT, require_root};
+use wirelane_tests::flows::{difference, flows_of};
+use wirelane_tests::{Child, Lab};
+
+/// Flows of the numbered packets.
+const FLOWS: u64 = 300;
+const PACKETS: u64 = 2000;
+
+/// Starts the two: `flows --cache kernel` with the fewest entries that there can be, and `flows --cache user`.
+fn start(bench: &dyn Bench, hook: &str) -> [Child; 2] {
+    let common = ["flows", "-i", bench.device(), "--hook", hook, "--json", "--active-timeout", "2"];
+    let begin = |cache: &[&str]| {
+        let mut child = bench.wirelane(&[&common, cache].concat());
+        child.wait_ready(LIMIT).unwrap();
+        child
+    };
+    [begin(&["--cache", "kernel", "--cache-entries", "1"]), begin(&["--cache", "user"])]
+}
+
+/// Both find the same flows of numbered packets, and of parts that the active timeout has ended, and all of them.
+pub(super) fn agree(bench: &dyn Bench, hook: &str, method: &str) {
+    let [kernel, user] = start(bench, hook);
+    let options = format!("--flows {FLOWS}");
+    let mut sent = 0;
+    for _ in 0..2 {
+        sent += bench.send_with(PACKETS, method, &options);
+        // Long enough for a lane to be turned over, and for flows to end by silence of the whole device.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+    }
+    let end = |child: Child| flows_of(&child.terminate(LIMIT).unwrap()).unwrap();
+    let ((kernel, of_kernel), (user, of_user)) = (end(kernel), end(user));
+    assert_eq!(field(&of_kernel, "absorbed"), sent, "{of_kernel}");
+    assert_eq!(field(&of_kernel, "flow_packets"), sent, "{of_kernel}");
+    assert_eq!(field(&of_user, "flow_packets"), sent, "{of_user}");
+    assert_eq!(field(&of_kernel["flow_cache"], "packets"), sent);
+    let parts = field(&of_kernel["flow_cache"], "parts");
+    assert!(parts >= kernel.len() as u64 && parts <= sent, "{of_kernel}");
+    assert!(field(&of_kernel["flow_cache"], "written") > 0, "128 places for {FLOWS} flows: {of_kernel}");
+    assert_eq!(difference(&kernel, &user), None);
+    assert!(kernel.len() as u64 >= FLOWS, "{} flows", kernel.len());
+}
+
+fn on_veth(test: &str, hook: &str) {
+    if require_root(test) {
+        agree(&Lab::new(1).unwrap(), hook, "socket");
+    }
+}
+
+#[test]
+fn flows_in_the_kernel_are_those_of_the_workers_native() {
+    on_veth("flows_in_the_kernel_are_those_of_the_workers_native", "native");
+}
+
+#[test]
+fn flows_in_the_kernel_are_those_of_the_workers_tc() {
+    on_veth("flows_in_the_kernel_are_those_of_the_workers_tc", "tc");
+}
