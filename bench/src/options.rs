@@ -136,7 +136,7 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 11] = [
+    pub const ALL: [Part; 12] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,

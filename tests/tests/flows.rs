@@ -334,7 +334,8 @@ fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     let target = format!("ipfix://{device}:4739");
     let socket =
         lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind((*device, 4739)).unwrap()).unwrap();
-    let words = ["flows", "-r", file.to_str().unwrap(), "--json", "--export", &target, "--export-rate", "100"];
+    let words =
+        ["flows", "-r", file.to_str().unwrap(), "--json", "--export", &target, "--export-rate", "100"];
     let start = Instant::now();
     let (flows, last) = flows_of(wirelane(&lab, &lab.receiver().namespace, &words).unwrap());
     let counts = export(&last, &target);

@@ -48,7 +48,7 @@ mod voip;
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
     ("http", http::one_input, 1),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// What is to be known of a transaction beside its numbers. Each has a name ([`Mark::name`]).
+/// What is to be known of a transaction beside its numbers. Each has a name ([`MARKS`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marks(u32);
 

@@ -214,8 +214,8 @@ fn changed(changed: Changed, json: bool) -> Result<()> {
     out::print(format!(
         "{} in force; {} added, {} removed\n",
         counted(changed.rules as u64, "wildcard rule"),
-        counted(changed.added as u64, "precise rule"),
-        counted(changed.removed as u64, "rule"),
+        counted(changed.added, "precise rule"),
+        counted(changed.removed, "rule"),
     ))
 }
 
