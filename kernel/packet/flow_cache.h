@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The first-level flow cache: parts of flows (flow.h) in sets of WL_FLOW_WAYS places. A key has one set,
- *which its hash says; of a set that is full, the part that has been silent longest makes place.
+ * which its hash says; of a set that is full, the part that has been silent longest makes place.
  *
  *            hash -> set      tag   tag   tag   tag      epoch and hash: one look for all places
  *                             part  part  part  part     key and what has been added up

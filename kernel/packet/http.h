@@ -3,9 +3,9 @@
  * HTTP/1: which packets begin or continue the head of a request or of a response (RFC 9112), on any port.
  *
  * A head begins with a method and a blank, or with "HTTP/1."; eight bytes tell (wl_http_first()). It may
- *begin with a packet, or behind the head before it (requests that are sent without waiting). It ends with the
- * first empty line, however many packets that takes, up to WL_HTTP_HEAD_MOST bytes (wl_http_line()). All else
- * is bodies, which are counted by the sequence numbers of what has heads: wl_http_half.body.
+ * begin with a packet, or behind the head before it (requests that are sent without waiting). It ends with
+ * the first empty line, however many packets that takes, up to WL_HTTP_HEAD_MOST bytes (wl_http_line()). All
+ * else is bodies, which are counted by the sequence numbers of what has heads: wl_http_half.body.
  *
  * What is kept of one direction of a connection is struct wl_http_half. Whoever looks at a packet:
  *
@@ -14,9 +14,9 @@
  *	wl_http_end(half, seq, length): whether the packet has some of a head in it
  *
  * It is bounded: one step a byte of heads, none for bodies but eight at the beginning of each packet. What
- *comes out of order while a head is open is taken for a part of it, and a head that began in the middle of a
+ * comes out of order while a head is open is taken for a part of it, and a head that began in the middle of a
  * body is one: better a packet too many than a head that is missing. Segments that were sent before are
- *bodies.
+ * bodies.
  */
 #ifndef WL_PACKET_HTTP_H
 #define WL_PACKET_HTTP_H

@@ -7,20 +7,20 @@
  * are bounded by WL_RTP_WINDOW and run beyond their first turn only behind a gap.
  *
  * Natively so far. For a kernel program this is too much for one function: the verifier walks every way
- *through it.
+ * through it.
  *
  * Sequence. The last WL_RTP_WINDOW numbers are remembered one by one, so that a packet that comes late is
- *late, and one that comes again is a duplicate. A number that leaves the window without its packet is lost;
- *runs of lost ones are bursts. What is further away than the window behind, or WL_RTP_DROPOUT ahead, is a
- *stray; two strays in a row that follow each other are a sender that began anew (RFC 3550, A.1). So, always:
+ * late, and one that comes again is a duplicate. A number that leaves the window without its packet is lost;
+ * runs of lost ones are bursts. What is further away than the window behind, or WL_RTP_DROPOUT ahead, is a
+ * stray; two strays in a row that follow each other are a sender that began anew (RFC 3550, A.1). So, always:
  *
  *	packets - duplicate - stray = expected - lost
  *
  * Time. The interarrival jitter is that of RFC 3550, A.8, in its integer form, with nanoseconds as the unit
- *of transit: in units of the RTP clock a packet's arrival would be rounded to 125 us. Delta and jitter are
+ * of transit: in units of the RTP clock a packet's arrival would be rounded to 125 us. Delta and jitter are
  * those that Wireshark shows: from the last packet whose timestamp did not step back; extremes and means are
  * over packets that are not the first, have no marker, step forward, and are neither comfort noise nor follow
- *it.
+ * it.
  */
 #ifndef WL_PACKET_RTP_H
 #define WL_PACKET_RTP_H

@@ -11,10 +11,10 @@
  * not the padding of a short frame. Packets are searched each for itself.
  *
  * Gates are for patterns that count within a part of the payload only, as a name in the From of a SIP
- *message: some patterns open gates, others close them (the end of the line), and a pattern that needs some
- *counts where these are open and it lies behind the place where the last one was opened. All that has to do
- *with a gate is in one automaton, as each goes through a block for itself; of patterns that end at one place,
- *the longest comes first.
+ * message: some patterns open gates, others close them (the end of the line), and a pattern that needs some
+ * counts where these are open and it lies behind the place where the last one was opened. All that has to do
+ * with a gate is in one automaton, as each goes through a block for itself; of patterns that end at one
+ * place, the longest comes first.
  *
  * It is bounded: so many bytes, and so many ends of patterns. A packet that has more is marked
  * (WL_JUDGED_HALF), as is one that was cut before it was searched, or a fragment that is not the first, as

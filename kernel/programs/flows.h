@@ -8,8 +8,8 @@
  *
  * Parts of silent flows come up without packets. A cache has two halves, and wl_group.flow_epoch says by its
  * lowest bit which one is filled. The owner raises the epoch, waits until no program that found the one
- *before still runs, and has the workers read the frozen half where it lies. Once they all have, the epoch may
- *be raised again. Nobody clears a half: what is of another epoch is not there (packet/flow_cache.h).
+ * before still runs, and has the workers read the frozen half where it lies. Once they all have, the epoch
+ * may be raised again. Nobody clears a half: what is of another epoch is not there (packet/flow_cache.h).
  *
  *	epoch        7                          8                          9
  *	odd half     |== filled ==============| frozen |-- read ----------|== filled =====
