@@ -235,7 +235,7 @@ fn flows_of_the_corpus_are_those_of_nfpcapd() {
 const OTHER_SUMS: [&str; 2] = ["tcpflow--bug7", "pkts--fragmented_udp_sip"];
 
 /// Captures with another number of flows: here, and there.
-const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
+const OTHER_NUMBERS: [(&str, usize, usize); 13] = [
     // Every packet of DNS is a flow of its own to nfpcapd, and it looks for silent flows now and then only, so that some
     // go on after more than a minute.
     ("ipfixprobe--mixed", 36, 38),
@@ -244,13 +244,15 @@ const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
     ("ndpi--netease_games", 10, 12),
     ("pkts--base_usage_3_streams", 14, 18),
     ("arkime--socks5-http-302", 4, 3),
+    // A flow of 5 minutes, which is the active timeout: here, age is counted in steps of a 32nd.
+    ("pcapplusplus--4KHttpRequests", 133, 132),
     ("tcpflow--airsnort-linux-browser_page_load", 6, 8),
     // Times that go back: by more than a silence, and nfpcapd's durations are below zero.
     ("tcpflow--test5-lines-randomized", 4, 2),
-    ("suricata--sip-method.sip", 193, 394),
-    // A port that is used again after a RST: to nfpcapd the same flow.
+    ("suricata--sip-method.sip", 194, 394),
+    // A port that is used again after a RST: to nfpcapd the same flow. In the second also a flow of 5 minutes.
     ("ndpi--rtsp", 15, 14),
-    ("ndpi--sip", 18, 16),
+    ("ndpi--sip", 19, 16),
     ("zeek--wireshark", 18, 14),
 ];
 
