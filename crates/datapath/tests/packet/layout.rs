@@ -139,12 +139,12 @@ fn rust_and_c_agree_on_every_field() {
             shed_high,
             plugins,
             plugin_budget,
-            shares,
-            share,
-            share_seed,
             flow_sets,
             flow_epoch,
             flow_sampling,
+            shares,
+            share,
+            share_seed,
             flow_splits,
             buckets
         }
