@@ -48,12 +48,13 @@ fn assert_hardened(path: &Path) {
 }
 
 /// Licences that a dependency may have; of several that it offers, one of these.
-const LICENCES: [&str; 10] = [
+const LICENCES: [&str; 11] = [
     "MIT",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "ISC",
     "LGPL-2.1-only",
     "Unicode-3.0",
