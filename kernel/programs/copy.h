@@ -182,13 +182,15 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			wl_put_found((struct wl_packet *)packet, found);
 			record->flags |= WL_REC_FOUND;
 			size += sizeof(*found);
-		}
-		if (wl_config.plugins && packet->found > sizeof(*found)) {
-			struct wl_note *note = wl_note_at(room, size);
+			/* Only behind it: where it has no room, which cannot be, Linux 6.12's verifier takes
+			 * `size` for something that has no value at all, and refuses what is done with it. */
+			if (wl_config.plugins && packet->found > sizeof(*found)) {
+				struct wl_note *note = wl_note_at(room, size);
 
-			if (note) {
-				wl_put_note((struct wl_packet *)packet, note);
-				size += sizeof(*note);
+				if (note) {
+					wl_put_note((struct wl_packet *)packet, note);
+					size += sizeof(*note);
+				}
 			}
 		}
 	}
