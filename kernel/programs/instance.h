@@ -9,21 +9,27 @@
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
- *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane;
- * flows.h) wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer) wl_owners per
- * group: a socket of the owner; gone from the map when the owner is, however it ends. A program looks at
- * those of groups that are device-wide wl_programs  per steering program, and then per plug-in: the object
- * that its user brought, for those who join later (inner map) wl_plugins   per group and lane: what its
- * plug-ins have done (written by the lane) wl_filters   per group: two compiled expressions, one of them in
- * use (written by its owner) wl_rule_heads, wl_rule_nodes, wl_rule_classes per group: two compiled rule sets,
- * one of them in use (inner maps, written by its owner) wl_blooms, wl_exacts per group, set and test: the
- * named set that it asks (inner maps) wl_search_pages, wl_search_ends per group and set: the automata that
- * search payloads (inner maps) wl_rule_counts per group: what each wildcard rule has done in each lane (inner
- * map, written by the lane) wl_precises  per group: precise rules                            (inner map, a
- * hash table) wl_exits     per group and lane: the devices that its rules send packets to, and how many were
- * sent (devices written by its owner before it is active, counters by the lane) wl_batches   per CPU: when
- * the batch at hand began         (clock.h) wl_lanes     per lane: where the packet at hand is parsed to
- * (used by the lane only)
+ *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
+ *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
+ *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
+ *                A program looks at those of groups that are device-wide
+ *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
+ *                join later (inner map)
+ *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
+ *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
+ *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
+ *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
+ *   wl_blooms, wl_exacts
+ *                per group, set and test: the named set that it asks (inner maps)
+ *   wl_search_pages, wl_search_ends
+ *                per group and set: the automata that search payloads (inner maps)
+ *   wl_rule_counts
+ *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
+ *   wl_precises  per group: precise rules                            (inner map, a hash table)
+ *   wl_exits     per group and lane: the devices that its rules send packets to, and how many were sent
+ *                (devices written by its owner before it is active, counters by the lane)
+ *   wl_batches   per CPU: when the batch at hand began         (clock.h)
+ *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
  * Rust mirrors the structs in crates/datapath/src/instance.rs; a test holds the two together.
  */
