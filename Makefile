@@ -35,11 +35,13 @@ test-kernels: ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
 	@scripts/setup kernels
 	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
 
-soak: setup ## half an hour of paced load (MINUTES=30)
+soak: setup ## half an hour of paced load (MINUTES=30), 1000 libpcap handles
 	@cargo build --quiet -p wirelane-cli
 	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test loads paced -- --nocapture
+	@cargo build --quiet -p wirelane-pcap-dropin -p wirelane-pcap-preload
+	@WIRELANE_PCAP_CYCLES=1000 cargo test -p wirelane-tests --test libpcap opening_and_closing -- --nocapture
 
-fuzz: setup ## fuzz packets, files, selectors, filters, rules, calls (FUZZ_SECONDS=60; nightly Rust)
+fuzz: setup ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; nightly Rust)
 	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
@@ -52,7 +54,8 @@ bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
-	install -d $(DESTDIR)$(PREFIX)/include/wirelane
+	install -d $(DESTDIR)$(PREFIX)/include/wirelane $(SHARE)/wirelane/probes
+	install -m 644 examples/probes/*.toml $(SHARE)/wirelane/probes
 	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane
 	install -D -m 644 $(BUILT)libwirelane_pcap_dropin.so $(LIBRARIES)/libpcap.so.0.8
 	ln -sf libpcap.so.0.8 $(LIBRARIES)/libpcap.so

@@ -90,6 +90,7 @@ __u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __
 			  const struct wl_flow_splits *splits, const struct wl_ip *ip,
 			  const struct wl_flow_packet *packet, struct wl_flow_part *out)
 {
+	struct wl_flow_packet nameless = *packet;
 	struct wl_flow_key key;
 	struct wl_flow_set *set;
 	__u32 hash, chosen;
@@ -100,7 +101,11 @@ __u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __
 	chosen = wl_flow_choose(set, epoch, hash, &key, ip, packet->ts_ns, splits);
 	if (chosen & WL_FLOW_OUT)
 		*out = set->parts[chosen & WL_FLOW_WAY];
-	wl_flow_put(set, chosen, epoch, hash, &key, ip, packet);
+	nameless.application = 0;
+	wl_flow_put(set, chosen, epoch, hash, &key, ip, &nameless);
+	/* As there: a name comes after. */
+	if (packet->application && wl_flow_is_nameless(set, chosen))
+		wl_flow_name(set, chosen, packet->application);
 	return !!(chosen & WL_FLOW_OUT);
 }
 

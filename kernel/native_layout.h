@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The layouts as the native compiler sees them, for the test that compares them with the Rust side. Part of
- * native.c, which defines what programs/instance.h needs.
+ * native.c, which defines what programs/instance.h needs. Long because it is one table of all that both
+ * share.
  */
 #ifndef WL_NATIVE_LAYOUT_H
 #define WL_NATIVE_LAYOUT_H
@@ -362,6 +363,8 @@ const struct wl_native_constant *wl_native_constants(void)
 	    CONSTANT(WL_GROUP_ADAPTIVE),
 	    CONSTANT(WL_GROUP_WIDE),
 	    CONSTANT(WL_GROUP_FLOWS),
+	    CONSTANT(WL_GROUP_TAKE_REST),
+	    CONSTANT(WL_GROUP_HTTP),
 	    CONSTANT(WL_FLOW_LISTED),
 	    CONSTANT(WL_FLOW_LEAST_SETS),
 	    CONSTANT(WL_STEER_FLOW),
@@ -469,6 +472,7 @@ const struct wl_native_constant *wl_native_constants(void)
 	    CONSTANT(WL_VERDICT_DIGEST),
 	    CONSTANT(WL_VERDICT_REDIRECT),
 	    CONSTANT(WL_VERDICT_PLUGIN),
+	    CONSTANT(WL_VERDICT_MEASURE),
 	    CONSTANT(PLUGIN_MOST_COUNTERS),
 	    CONSTANT(PLUGIN_NOTE),
 	    CONSTANT(WL_RULE_CONTINUE),

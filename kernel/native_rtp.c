@@ -3,7 +3,7 @@
  * compares them. */
 #include <stddef.h>
 
-#include "packet/rtp.h"
+#include "packet/stream.h"
 
 /* As in native_layout.h. */
 struct wl_native_field {
@@ -32,7 +32,7 @@ __u32 wl_native_rtp_read(const __u8 *data, __u32 captured, __u32 off, __u32 len,
 
 void wl_native_rtp_update(struct wl_rtp_stream *stream, const struct wl_rtp_packet *packet, __u64 ts_ns)
 {
-	wl_rtp_update(stream, packet, ts_ns);
+	wl_rtp_update(stream, (struct wl_rtp_packet *)packet, ts_ns);
 }
 
 void wl_native_rtp_finish(struct wl_rtp_stream *stream)
@@ -113,6 +113,27 @@ const struct wl_native_field *wl_native_rtp_layout(void)
 	    FIELD(wl_rtp_stream, last_kind),
 	    FIELD(wl_rtp_stream, flags),
 	    FIELD(wl_rtp_stream, pad),
+	    WHOLE(wl_stream_key),
+	    FIELD(wl_stream_key, src),
+	    FIELD(wl_stream_key, dst),
+	    FIELD(wl_stream_key, src_port),
+	    FIELD(wl_stream_key, dst_port),
+	    FIELD(wl_stream_key, ssrc),
+	    FIELD(wl_stream_key, l3),
+	    WHOLE(wl_stream_at),
+	    FIELD(wl_stream_at, place),
+	    FIELD(wl_stream_at, generation),
+	    WHOLE(wl_stream),
+	    FIELD(wl_stream, turn),
+	    FIELD(wl_stream, number),
+	    FIELD(wl_stream, taken),
+	    FIELD(wl_stream, pad),
+	    FIELD(wl_stream, generation),
+	    FIELD(wl_stream, handed),
+	    FIELD(wl_stream, until_ns),
+	    FIELD(wl_stream, pad2),
+	    FIELD(wl_stream, rtp),
+	    FIELD(wl_stream, pad3),
 	    {NULL, 0, 0},
 	};
 

@@ -2,21 +2,31 @@
 
 use std::fmt::Write as _;
 
+use crate::flow_rates::Rates;
 use crate::summary::{Line, LossFree};
 use crate::trial::Trial;
 
 const TRIAL_COLUMNS: &str = "part,round,setup,method,size,receiver,asked_pps,offered,device_dropped,seen,received,lost,\
 unaccounted,duration_s,received_pps,receiver_cpu_s,receiver_ns_per_packet,napi_cpu_s,generator_cpu_s,\
-others_share,steal_share,invalid,load_average\n";
+others_share,steal_share,invalid,load_average,receiver_user_s\n";
 
-/// Every trial of throughput, with its round, then those of the searches.
-pub fn trials(throughput: &[(usize, Trial)], searches: &[Trial]) -> String {
+/// Every trial of throughput, with its round, then those of the searches, then those of flow probes.
+pub fn trials(throughput: &[(usize, Trial)], searches: &[Trial], flows: &Rates) -> String {
     let mut text = TRIAL_COLUMNS.to_owned();
     for (round, trial) in throughput {
         trial_line(&mut text, "throughput", &(round + 1).to_string(), trial);
     }
     for trial in searches {
         trial_line(&mut text, "loss-free", "", trial);
+    }
+    for (round, trial) in &flows.trials {
+        trial_line(&mut text, "flows", &(round + 1).to_string(), trial);
+    }
+    for (round, trial) in &flows.search_trials {
+        trial_line(&mut text, "flows-loss-free", &(round + 1).to_string(), trial);
+    }
+    for (number, trial) in flows.at_peers_best.iter().flat_map(|best| best.trials.iter().enumerate()) {
+        trial_line(&mut text, "flows-at-peers-best", &(number + 1).to_string(), trial);
     }
     text
 }
@@ -25,7 +35,7 @@ fn trial_line(text: &mut String, part: &str, round: &str, trial: &Trial) {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
     let _ = writeln!(
         text,
-        "{part},{round},{},{},{},{},{},{},{},{},{},{},{},{:.6},{:.0},{:.6},{:.1},{:.6},{:.6},{:.4},{:.4},{},{:.2}",
+        "{part},{round},{},{},{},{},{},{},{},{},{},{},{},{:.6},{:.0},{:.6},{:.1},{:.6},{:.6},{:.4},{:.4},{},{:.2},{:.6}",
         trial.setup.name(),
         trial.load.method.name(),
         trial.load.size,
@@ -47,6 +57,7 @@ fn trial_line(text: &mut String, part: &str, round: &str, trial: &Trial) {
         trial.steal_share,
         trial.invalid.unwrap_or_default(),
         trial.load_average,
+        trial.receiver_user_s,
     );
 }
 

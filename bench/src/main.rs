@@ -7,6 +7,9 @@
 //!              search     trials at chosen rates: the highest without loss
 //!              cost       parts of a kernel program by themselves
 //!              flow_caches  flows made in the kernel: cost, and parts that come up
+//!              voip       RTP of calls, in the kernel and in user space
+//!              flow_rates   flow probes side by side
+//!              stored     the store of flows: written, asked
 //!              patterns   payloads searched, beside the crate that makes the automata
 //!              libpcap    programs of libpcap's, on ours and the system's
 //!              study      RX queues, workers, congestion, skew, sharing, rules
@@ -21,6 +24,7 @@ mod chart;
 mod cost;
 mod csv;
 mod flow_caches;
+mod flow_rates;
 mod flows;
 mod generate;
 mod libpcap;
@@ -28,6 +32,7 @@ mod machine;
 mod options;
 mod overload;
 mod patterns;
+mod probes;
 mod process;
 mod readme;
 mod receive;
@@ -36,9 +41,11 @@ mod report;
 mod run;
 mod search;
 mod skel;
+mod stored;
 mod study;
 mod summary;
 mod trial;
+mod voip;
 
 use std::env;
 use std::fs;
@@ -109,6 +116,9 @@ fn main() -> Result<()> {
         .iter()
         .filter(|(receiver, _)| receiver.is_ours())
         .map(|(_, message)| message.as_str())
+        .chain(
+            measured.flow_rates.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()),
+        )
         .chain(measured.studied.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .collect();
     ensure!(ours.is_empty(), "{} trials of ours failed: {}", ours.len(), ours.join("; "));
@@ -151,12 +161,15 @@ fn write(
     let files = [
         ("README.md", page.to_owned()),
         ("machine.json", machine_text),
-        ("trials.csv", csv::trials(&measured.trials, &measured.search_trials)),
+        ("trials.csv", csv::trials(&measured.trials, &measured.search_trials, &measured.flow_rates)),
         ("summary.csv", csv::summary(lines)),
         ("loss-free.csv", csv::loss_free(&measured.loss_free)),
         ("patterns.csv", patterns::csv(&measured.searched)),
         ("libpcap.csv", libpcap::report::csv(&measured.compared)),
         ("flow-caches.csv", flow_caches::csv(&measured.flow_caches)),
+        ("voip.csv", voip::csv(&measured.voip)),
+        ("flow-rates.csv", flow_rates::csv(&measured.flow_rates)),
+        ("store.csv", stored::csv(&measured.stored)),
     ];
     for (file, text) in files {
         let path = folder.join(file);

@@ -69,6 +69,15 @@ pub struct Options {
     #[arg(long, value_name = "LOOPS", value_delimiter = ',', default_values_t = [25_000, 1000])]
     pub load: Vec<u32>,
 
+    /// Store: flows that are written and asked about; 100 million where it is left out, and 2 million with --quick. They
+    /// take some 65 bytes each, for the time of the run
+    #[arg(long, value_name = "N")]
+    pub flows: Option<u64>,
+
+    /// Store: the folder in which they are written to one of their own; that for temporary files where it is left out
+    #[arg(long = "store-folder", value_name = "FOLDER")]
+    pub store: Option<PathBuf>,
+
     /// Payloads searched for patterns: a folder with pcap and pcapng files; left out where there is none
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
@@ -118,8 +127,13 @@ pub enum Part {
     Patterns,
     /// tcpdump and softflowd on our libpcap and on the system's: the highest rates without loss
     Libpcap,
-    /// Flows made in the kernel: what a packet costs, and how many parts come up
+    /// Flows made in the kernel: what a packet costs, and how many parts come up; rates of both caches beside softflowd,
+    /// nfpcapd and pmacctd
     Flows,
+    /// RTP of calls, measured in the kernel and in user space: what a packet costs, by the number of streams
+    Voip,
+    /// The store of flows: how many a second are written, bytes of each, and seconds of ready questions
+    Store,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
     Queues,
     /// Study: one RX queue to 1 to 8 workers
@@ -136,13 +150,15 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 12] = [
+    pub const ALL: [Part; 14] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
         Part::Patterns,
         Part::Libpcap,
         Part::Flows,
+        Part::Voip,
+        Part::Store,
         Part::Queues,
         Part::Workers,
         Part::Congestion,
@@ -181,6 +197,7 @@ impl Options {
             "--sizes: frames have 60 to 9014 bytes here"
         );
         ensure!((-20..20).contains(&self.nice), "--nice: give -20 to 19");
+        ensure!(self.flows.is_none_or(|flows| flows >= 100), "--flows: give 100 or more");
         ensure!((1..=64).contains(&self.most), "--most: give 1 to 64");
         ensure!(self.most_rules > 0, "--most-rules: give 1 or more");
         let is_load = |load: &u32| (1..=10_000_000).contains(load);
@@ -280,6 +297,7 @@ mod tests {
             "bench --seconds 0.01",
             "bench --sizes 9000 --methods kernel",
             "bench --most 0",
+            "bench --flows 99",
             "bench --most-rules 0",
             "bench --load 0",
             "bench --load 1000,0",
@@ -296,7 +314,7 @@ mod tests {
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
         let known =
-            "throughput, loss-free, cost, patterns, libpcap, queues, workers, congestion, skew, sharing, rules"
+            "throughput, loss-free, cost, patterns, libpcap, flows, store, queues, workers, congestion, skew, sharing, rules"
                 .split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }

@@ -1,6 +1,7 @@
 //! What `/proc` tells of processes and of the machine while they run.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +22,55 @@ pub fn run_time(pid: u32) -> Result<Duration> {
         }
     }
     Ok(Duration::from_nanos(total))
+}
+
+/// The same of several processes.
+///
+/// # Errors
+/// Where one of them has ended.
+pub fn run_times(pids: &[u32]) -> Result<Duration> {
+    pids.iter().map(|pid| run_time(*pid)).sum()
+}
+
+/// Part of their CPU time that these processes have spent in user space, of all that they have used (`utime` and `stime` of
+/// proc_pid_stat(5)), as seconds in user space and in the kernel. The kernel divides by clock ticks.
+///
+/// # Errors
+/// Where one of them has ended.
+pub fn user_and_system(pids: &[u32]) -> Result<[f64; 2]> {
+    let mut sums = [0.0; 2];
+    for pid in pids {
+        let path = format!("/proc/{pid}/stat");
+        let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+        // Behind the name, which may hold blanks, the state is the third field.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11);
+        for (sum, field) in sums.iter_mut().zip(fields) {
+            // USER_HZ is 100 wherever Linux shows it.
+            *sum += field.parse::<f64>().with_context(|| path.clone())? / 100.0;
+        }
+    }
+    Ok(sums)
+}
+
+/// Processes whose parent this is.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |number: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    numbers.filter(|number| parent(number) == Some(pid)).collect()
+}
+
+/// Sends a signal, as in `-USR1`, to a process.
+///
+/// # Errors
+/// Where there is no such process.
+pub fn signal(name: &str, pid: u32) -> Result<()> {
+    let output = Command::new("kill").args([name, &pid.to_string()]).output().context("kill")?;
+    ensure!(output.status.success(), "kill: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 /// Waits until a process that calls setsid(2) has the autogroup of its new session (sched(7)); false where the kernel
@@ -84,11 +134,19 @@ fn is_running_socket(line: &str) -> bool {
 /// # Errors
 /// Where it has ended.
 pub fn wait_until_idle(pid: u32, quiet: Duration, most: Duration) -> Result<()> {
+    wait_until_all_idle(&[pid], quiet, most)
+}
+
+/// The same of several processes together.
+///
+/// # Errors
+/// Where one of them has ended.
+pub fn wait_until_all_idle(pids: &[u32], quiet: Duration, most: Duration) -> Result<()> {
     let start = Instant::now();
-    let (mut since, mut used) = (start, run_time(pid)?);
+    let (mut since, mut used) = (start, run_times(pids)?);
     while start.elapsed() < most && since.elapsed() < quiet {
         std::thread::sleep(Duration::from_millis(10));
-        let now = run_time(pid)?;
+        let now = run_times(pids)?;
         if (now - used) * 20 > since.elapsed() {
             (since, used) = (Instant::now(), now);
         }
@@ -144,8 +202,6 @@ pub fn load_average() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     #[test]
@@ -184,6 +240,19 @@ mod tests {
             child.wait().unwrap();
         }
         assert!(!has_own_autogroup(own.id(), Duration::from_secs(20)).unwrap());
+    }
+
+    #[test]
+    fn children_are_found_and_their_times_add_up() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let me = std::process::id();
+        assert!(children(me).contains(&child.id()));
+        assert!(children(child.id()).is_empty());
+        assert!(run_times(&[me, child.id()]).unwrap() >= run_time(child.id()).unwrap());
+        assert!(user_and_system(&[me, child.id()]).unwrap().iter().all(|time| (0.0..1e6).contains(time)));
+        signal("-KILL", child.id()).unwrap();
+        child.wait().unwrap();
+        assert!(signal("-KILL", child.id()).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use wirelane_tests::Finished;
 
+use crate::probes;
 use crate::receive::Counts;
 use crate::trial::Method;
 
@@ -49,8 +50,16 @@ pub enum Receiver {
     TcpdumpFile,
     /// wirelane flows --cache kernel, native XDP, packets taken
     FlowsKernel,
+    /// The same with room for 65,536 flows
+    FlowsKernelWide,
     /// wirelane flows --cache user, native XDP, packets taken
     FlowsUser,
+    /// softflowd
+    Softflowd,
+    /// nfpcapd, of nfdump
+    Nfpcapd,
+    /// pmacctd with its plug-in nfprobe, of pmacct
+    Pmacctd,
 }
 
 use Receiver::*;
@@ -72,6 +81,10 @@ pub const USUAL: [Receiver; 14] = [
     RecordFile,
     TcpdumpFile,
 ];
+
+/// Who makes flows, and the limit.
+pub const PROBES: [Receiver; 7] =
+    [Drop, FlowsKernel, FlowsKernelWide, FlowsUser, Softflowd, Nfpcapd, Pmacctd];
 
 /// How to know that a receiver is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +139,11 @@ impl Receiver {
             RecordFile => "Wirelane record, to tmpfs",
             TcpdumpFile => "tcpdump -w, to tmpfs",
             FlowsKernel => "Wirelane flows, in the kernel",
+            FlowsKernelWide => "Wirelane flows, in the kernel, 65,536",
             FlowsUser => "Wirelane flows, in the worker",
+            Softflowd => "softflowd",
+            Nfpcapd => "nfpcapd",
+            Pmacctd => "pmacctd, nfprobe",
         }
     }
 
@@ -141,8 +158,14 @@ impl Receiver {
                 | RingTc
                 | RecordFile
                 | FlowsKernel
+                | FlowsKernelWide
                 | FlowsUser
         )
+    }
+
+    /// Whether it is a flow probe of others'.
+    pub fn is_probe(self) -> bool {
+        matches!(self, Softflowd | Nfpcapd | Pmacctd)
     }
 
     /// The system's program that it needs, and Debian's package of it.
@@ -151,6 +174,9 @@ impl Receiver {
             Tcpdump | TcpdumpFile => Some(("tcpdump", "tcpdump")),
             Dumpcap => Some(("dumpcap", "wireshark-common")),
             NetsniffNg => Some(("netsniff-ng", "netsniff-ng")),
+            Softflowd => Some(("softflowd", "softflowd")),
+            Nfpcapd => Some(("nfpcapd", "nfdump")),
+            Pmacctd => Some(("pmacctd", "pmacct")),
             _ => None,
         }
     }
@@ -179,7 +205,10 @@ impl Receiver {
     }
 
     /// Its command line.
-    pub fn command(self, at: &Circumstances<'_>) -> Vec<String> {
+    ///
+    /// # Errors
+    /// Where what it wants to find cannot be made.
+    pub fn command(self, at: &Circumstances<'_>) -> Result<Vec<String>> {
         let (device, buffer, core) = (at.device, at.buffer, at.core);
         let file = self.file().unwrap_or_default();
         let ours = |command: &str, rest: &str| {
@@ -199,6 +228,9 @@ impl Receiver {
             RingGeneric => ours("count", "--hook generic --take"),
             RingTc => ours("count", "--hook tc"),
             FlowsKernel => ours("flows", "--hook native --take --quiet --cache kernel"),
+            FlowsKernelWide => {
+                ours("flows", "--hook native --take --quiet --cache kernel --cache-entries 65536")
+            }
             FlowsUser => ours("flows", "--hook native --take --quiet --cache user"),
             RecordFile => ours("record", &format!("--hook native --take -w {}", file.display())),
             XskPoll => peer("xsk-poll"),
@@ -212,14 +244,15 @@ impl Receiver {
             Dumpcap => format!("dumpcap -q -i {device} -B {buffer} -w /dev/null"),
             // -A and -Q: leave the machine's settings alone.
             NetsniffNg => format!("netsniff-ng -s -A -Q -i {device} -S {buffer}MiB -o /dev/null"),
+            Softflowd | Nfpcapd | Pmacctd => probes::prepare(self, at)?,
         };
-        line.split_whitespace().map(str::to_owned).collect()
+        Ok(line.split_whitespace().map(str::to_owned).collect())
     }
 
     /// How to know that it is ready.
     pub fn ready(self) -> Ready {
         match self {
-            Tcpdump | TcpdumpFile | Dumpcap | NetsniffNg => Ready::HasSocket,
+            Tcpdump | TcpdumpFile | Dumpcap | NetsniffNg | Softflowd | Nfpcapd | Pmacctd => Ready::HasSocket,
             _ => Ready::Says,
         }
     }
@@ -228,8 +261,8 @@ impl Receiver {
     /// keep a block that is not full for a second, dumpcap for a quarter of one.
     pub fn quiet(self) -> Duration {
         match self {
-            Tcpdump | TcpdumpFile => Duration::from_millis(1200),
-            Dumpcap => Duration::from_millis(400),
+            Tcpdump | TcpdumpFile | Nfpcapd | Pmacctd => Duration::from_millis(1200),
+            Dumpcap | Softflowd => Duration::from_millis(400),
             NetsniffNg => Duration::from_millis(250),
             XskBusy => Duration::from_millis(30),
             _ => Duration::from_millis(60),

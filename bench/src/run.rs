@@ -11,15 +11,18 @@ use anyhow::{Context, Result, bail};
 use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
 use crate::flow_caches;
+use crate::flow_rates::{self, Rates};
 use crate::libpcap::{self, Compared};
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
 use crate::patterns::{self, Searched};
 use crate::receiver::Receiver;
 use crate::search::{Bound, Length, Outcome, search};
+use crate::stored;
 use crate::study::run::{self as study, Studied};
 use crate::summary::LossFree;
 use crate::trial::{self, Load, Tools, Trial};
+use crate::voip;
 
 /// The goals of the search for loss-free rates, the most lenient first.
 const GOALS: [f64; 2] = [0.005, 0.0];
@@ -53,6 +56,12 @@ pub struct Measured {
     pub costs: Vec<Cost>,
     /// Flows made in the kernel.
     pub flow_caches: flow_caches::Measured,
+    /// RTP of calls.
+    pub voip: voip::Measured,
+    /// Flow probes side by side.
+    pub flow_rates: Rates,
+    /// The store of flows.
+    pub stored: stored::Measured,
     /// Payloads searched for patterns.
     pub searched: Vec<Searched>,
     /// Programs on the system's libpcap and on ours.
@@ -114,7 +123,23 @@ impl Runner<'_> {
             self.patterns()?;
         }
         if self.options.parts.contains(&Part::Flows) {
+            self.say("flows: caches by the number of flows");
             self.measured.flow_caches = flow_caches::measure(self.options.cores[1], self.options.quick)?;
+            let (check, say) = (|| self.check_stop(), |text: &str| self.say(text));
+            let mut rates = Rates::default();
+            let done = flow_rates::measure(self.options, self.tools, &check, &say, &mut rates);
+            self.measured.flow_rates = rates;
+            done?;
+        }
+        if self.options.parts.contains(&Part::Store) {
+            let (check, say) = (|| self.check_stop(), |text: &str| self.say(text));
+            let mut measured = stored::Measured::default();
+            let done = stored::measure(self.options, self.tools, &check, &say, &mut measured);
+            self.measured.stored = measured;
+            done?;
+        }
+        if self.options.parts.contains(&Part::Voip) {
+            self.measured.voip = voip::measure(self.options.cores[1], self.options.quick)?;
         }
         if self.options.parts.contains(&Part::Throughput) {
             self.throughput()?;

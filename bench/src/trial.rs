@@ -9,6 +9,7 @@ use serde_json::Value;
 use wirelane_tests::Child;
 
 use crate::bed::{Bed, Priority, Setup};
+use crate::probes;
 use crate::process::{self, CoreTime};
 use crate::receive::Counts;
 use crate::receive::sys::time_of_children;
@@ -95,6 +96,8 @@ pub struct Trial {
     pub duration_s: f64,
     /// CPU time of the receiver's process, in seconds.
     pub receiver_cpu_s: f64,
+    /// The part of it in user space, as far as clock ticks tell.
+    pub receiver_user_s: f64,
     /// CPU time of NAPI's thread, in seconds (setup B).
     pub napi_cpu_s: f64,
     /// CPU time of the generator's process, in seconds. What NAPI does on its core in setup A is within it.
@@ -117,6 +120,9 @@ const MOST_STEAL: f64 = 0.02;
 /// A generator that works as fast as it can uses its core for less than this share of the time only if it was kept
 /// from it.
 const LEAST_GENERATOR: f64 = 0.9;
+
+/// Longer trials at a rate have nobody who goes first, in seconds.
+const MOST_FIRST: f64 = 0.95;
 
 /// Longer than any trial.
 pub const NO_INTERVALS: f64 = 60.0;
@@ -141,6 +147,13 @@ impl Trial {
     /// The receiver's CPU time per packet received, in nanoseconds.
     pub fn receiver_ns(&self) -> f64 {
         self.receiver_cpu_s * 1e9 / self.received.max(1) as f64
+    }
+
+    /// The receiver's CPU time per packet received in user space, and in the kernel, in nanoseconds.
+    pub fn user_and_system_ns(&self) -> [f64; 2] {
+        let per_packet = 1e9 / self.received.max(1) as f64;
+        let user = self.receiver_user_s.min(self.receiver_cpu_s);
+        [user * per_packet, (self.receiver_cpu_s - user) * per_packet]
     }
 
     /// Whether each offered packet is in exactly one place.
@@ -202,18 +215,25 @@ pub fn run(
     asked_pps: Option<f64>,
     seconds: f64,
 ) -> Result<Trial> {
-    let priority = if asked_pps.is_some() { Priority::First } else { Priority::Fair };
+    // Who goes first for longer is held back (sched_rt_runtime_us in sched(7)).
+    let paced = asked_pps.is_some() && seconds < MOST_FIRST;
+    let priority = if paced { Priority::First } else { Priority::Fair };
     let child = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
+    let pids = probes::processes(receiver, child.pid());
     let cores = bed.cores();
     let core_times =
         || -> Result<[CoreTime; 2]> { Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?]) };
-    let (cpu, napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    let (cpu, napi) = (process::run_times(&pids)?, bed.napi_time()?);
+    let [user, system] = process::user_and_system(&pids)?;
     let (before, children, start) = (core_times()?, time_of_children()?, Instant::now());
     let sent = generate(bed, tools, load, priority, asked_pps, seconds)?;
     let (after, generator_cpu, elapsed) = (core_times()?, time_of_children()? - children, start.elapsed());
-    let (busy_cpu, busy_napi) = (process::run_time(child.pid())?, bed.napi_time()?);
+    let (busy_cpu, busy_napi) = (process::run_times(&pids)?, bed.napi_time()?);
     wait_until_taken(&child, receiver)?;
-    let end_cpu = if receiver.sleeps() { process::run_time(child.pid())? } else { busy_cpu };
+    let end_cpu = if receiver.sleeps() { process::run_times(&pids)? } else { busy_cpu };
+    let [user, system] =
+        process::user_and_system(&pids).map(|[now, kernel]| [now - user, kernel - system])?;
+    let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
     let napi_end = bed.napi_time()?;
     let counts = finish(child, receiver)?;
 
@@ -239,6 +259,7 @@ pub fn run(
         unaccounted: offered.cast_signed() - (device_dropped + counts.received + counts.lost).cast_signed(),
         duration_s: sent["duration_s"].as_f64().context("no duration_s from the generator")?,
         receiver_cpu_s: (end_cpu - cpu).as_secs_f64(),
+        receiver_user_s: (end_cpu - cpu).as_secs_f64() * user_share,
         napi_cpu_s: (napi_end.saturating_sub(napi)).as_secs_f64(),
         generator_cpu_s: generator_cpu.as_secs_f64(),
         others_share: shares.iter().map(|share| share.0).fold(0.0, f64::max),
@@ -274,7 +295,7 @@ pub fn start(
         wirelane: &tools.wirelane,
         bench: &tools.bench,
         interval,
-    });
+    })?;
     let mut child = Child::spawn(&mut bed.receiver(&line))?;
     bed.favour(child.pid())?;
     match receiver.ready() {
@@ -283,7 +304,8 @@ pub fn start(
             process::wait_for_packet_socket(child.pid(), Duration::from_secs(10))
                 .with_context(|| format!("{} did not start: {}", receiver.label(), line.join(" ")))?;
             // The socket is there before its ring is; a program that sleeps waits for packets.
-            process::wait_until_idle(child.pid(), Duration::from_millis(300), Duration::from_secs(5))?;
+            let pids = probes::processes(receiver, child.pid());
+            process::wait_until_all_idle(&pids, Duration::from_millis(300), Duration::from_secs(5))?;
         }
     }
     bed.place_napi(priority)?;
@@ -295,6 +317,9 @@ pub fn start(
 /// # Errors
 /// Where it does not end, or failed.
 pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
+    if receiver.is_probe() {
+        return probes::end(receiver, child);
+    }
     let finished = child.terminate(Duration::from_secs(10))?;
     if let Some(file) = receiver.file() {
         // Where it is missing, the receiver's own output says why.
@@ -309,7 +334,8 @@ pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
 /// Where it has ended.
 pub fn wait_until_taken(child: &Child, receiver: Receiver) -> Result<()> {
     let quiet = receiver.quiet();
-    process::wait_until_idle(child.pid(), quiet, quiet + Duration::from_secs(3))
+    let pids = probes::processes(receiver, child.pid());
+    process::wait_until_all_idle(&pids, quiet, quiet + Duration::from_secs(3))
 }
 
 /// Runs the generator for a while; what it reports.
@@ -325,6 +351,8 @@ pub fn generate(
     seconds: f64,
 ) -> Result<Value> {
     let (device, size, core) = (bed.sending_device(), load.size, bed.cores().generator);
+    // Live frames take a whole core, and what the kernel has to do there beside them would starve behind who goes first.
+    let priority = if load.method == Method::Kernel { Priority::Fair } else { priority };
     let mut line = match load.method {
         Method::Clone => format!("{} generate {device} --size {size} --duration {seconds}", tools.bench),
         Method::Kernel | Method::Socket => format!(
@@ -363,6 +391,7 @@ pub(crate) mod tests {
             unaccounted: 0,
             duration_s: 0.5,
             receiver_cpu_s: 0.0,
+            receiver_user_s: 0.0,
             napi_cpu_s: 0.0,
             generator_cpu_s: 0.5,
             others_share: 0.0,

@@ -291,6 +291,52 @@ fn the_study_of_rules_accounts_for_every_packet() {
     }
 }
 
+/// Of those that are installed; the others are named.
+#[test]
+fn other_flow_probes_count_every_packet() {
+    if !require_root("other_flow_probes_count_every_packet") {
+        return;
+    }
+    let run = run(
+        "probes",
+        "--receivers flows-kernel,softflowd,nfpcapd,pmacctd --sizes 60 --methods kernel --setups a --rounds 1 \
+         --seconds 0.2 --parts throughput",
+    );
+    let (lines, column) = run.csv("trials.csv");
+    for (name, label) in [("softflowd", "softflowd"), ("nfpcapd", "nfpcapd"), ("pmacctd", "pmacctd, nfprobe")]
+    {
+        let its: Vec<_> = lines.iter().filter(|line| line[column("receiver")] == name).collect();
+        assert!(!its.is_empty() || run.page.contains(&format!("left out: {label} (")), "{}", run.page);
+        for line in its {
+            let number = |head: &str| line[column(head)].parse::<u64>().unwrap();
+            let (received, lost) = (number("received"), number("lost"));
+            assert_eq!(number("offered"), number("device_dropped") + received + lost, "{line:?}");
+            assert!(received > 0, "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_store_is_written_and_asked_and_removed() {
+    if !require_root("a_small_store_is_written_and_asked_and_removed") {
+        return;
+    }
+    let place = std::env::temp_dir().join(format!("wirelane-bench-{}-place", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    let run = run("store", &format!("--parts store --quick --flows 5001 --store-folder {}", place.display()));
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    fs::remove_dir(&place).unwrap();
+    let (lines, column) = run.csv("store.csv");
+    let written: u64 = lines.iter().take(2).map(|line| line[column("flows")].parse::<u64>().unwrap()).sum();
+    assert_eq!(written, 5001);
+    let rows = |question: &str| {
+        let line = lines.iter().find(|line| line[0] == question).unwrap_or_else(|| panic!("no {question}"));
+        line[column("rows")].parse::<u64>().unwrap()
+    };
+    assert_eq!(["top talkers", "top ports", "by network", "over time"].map(rows), [10, 10, 10, 24]);
+    assert!(rows("who talked to 10.0.0.5") > 0);
+}
+
 #[test]
 fn an_unknown_part_is_refused_with_those_that_there_are() {
     let output = Command::new(env!("CARGO_BIN_EXE_wirelane-bench"))

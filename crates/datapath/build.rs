@@ -38,6 +38,7 @@ fn build_native(kernel: &Path) {
         .file(kernel.join("native_http.c"))
         .file(kernel.join("native_rtp.c"))
         .file(kernel.join("native_rules.c"))
+        .file(kernel.join("native_sketch.c"))
         .include(kernel)
         .flag("-std=gnu11")
         .warnings(true)

@@ -1,5 +1,6 @@
 //! TCP streams and HTTP: whatever packets come, in whatever order, every packet is in one count, every head in one
-//! transaction, memory is given back, and a transaction is one line of each log without a byte that moves a cursor.
+//! transaction, memory is given back, and a transaction is one line of each log without a byte that moves a cursor. And what
+//! stays in the kernel is told before what comes up.
 //!
 //! Input: packets of a few connections, each behind a byte for its direction and connection, one for TCP's flags, two for
 //! how far it begins behind the end of the one before it in its direction, two for how long it is.
@@ -11,6 +12,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use wirelane::{FileOptions, FileSource};
 use wirelane_analysis::http::{HttpSettings, HttpTable};
+use wirelane_datapath::http::{HttpWay, WholeSegment};
 use wirelane_export::http::LOG_FORMATS;
 
 /// The bytes of a packet: a frame with IPv4 and TCP.
@@ -31,6 +33,7 @@ fuzz_target!(|data: &[u8]| {
     let mut pcap: Vec<u8> =
         [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 262_144, 1].into_iter().flat_map(u32::to_le_bytes).collect();
     let mut next = [[1000u32, 2000]; 4];
+    let mut ways: [[Option<HttpWay>; 2]; 4] = Default::default();
     let (mut rest, mut packets) = (data, 0u32);
     while let [which, flags, step, steps, length, lengths, more @ ..] = rest {
         let (dir, connection) = (usize::from(which & 1), usize::from(which >> 1 & 3));
@@ -40,6 +43,17 @@ fuzz_target!(|data: &[u8]| {
         let seq = next[connection][dir].wrapping_add_signed(step.into());
         let ack = next[connection][1 - dir];
         let frame = frame(dir, 1024 + connection as u16, flags | 16, seq, ack, payload);
+        // What a lane would keep of it: what was told, and was not yet, is no more than has come.
+        let now_ns = u64::from(packets) * 20_000_000;
+        let way = ways[connection][dir].get_or_insert_with(|| HttpWay::new(seq, now_ns));
+        let before = way.bytes;
+        let segment = WholeSegment { now_ns, seq, ack, flags: flags | 16, payload };
+        match way.segment(&segment) {
+            None => assert!(way.bytes <= before + length as u32 && way.last_ns == now_ns || length == 0),
+            // A SYN that was sent again says nothing new.
+            Some(told) if told.bytes == 0 => assert_eq!(way.bytes, before),
+            Some(told) => assert_eq!((told.bytes, way.bytes), (before, 0), "all of it is told"),
+        }
         // The upper bits say how much later it is: up to some seconds.
         let (seconds, ns) = (packets / 16 + u32::from(which >> 6), packets % 16 * 1_000_000);
         let header = [seconds, ns, frame.len() as u32, frame.len() as u32];

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wirelane_analysis::voip::{Finished, LEAST_MEMORY, Monitor, Settings, rtcp, sdp, sip};
+use wirelane_analysis::voip::{Finished, Keep, LEAST_MEMORY, Monitor, Settings, rtcp, sdp, sip};
 use wirelane_datapath::layout::LinkType;
 use wirelane_datapath::rtp::RtpPacket;
 
@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         reorder_ns: if options & 2 != 0 { 50_000_000 } else { 0 },
         signals: true,
         all_signals: true,
+        keep: Keep::All,
         ..Settings::default()
     };
     let mut monitor = Monitor::new(settings);
@@ -47,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     }
     monitor.flush();
     let counts = monitor.counts();
-    assert_eq!((counts.packets(), monitor.memory()), (packets, 0));
+    assert_eq!((counts.packets(), monitor.memory(), monitor.active()), (packets, 0, 0));
     let (mut rtp, mut calls, mut streams) = (0, 0, 0);
     for one in monitor.finished().drain(..) {
         let its = match one {
@@ -56,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
                 record.streams
             }
             Finished::Stream(stream, _) => vec![*stream],
-            Finished::Signal(_) => continue,
+            Finished::Signal(_) | Finished::Kept(_) => continue,
         };
         for stream in its {
             streams += 1;

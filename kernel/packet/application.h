@@ -47,16 +47,34 @@ enum wl_application {
 	WL_APP_BGP = 23,	/* RFC 4271, 4.1: the marker */
 };
 
-#define WL_APP_STARTS(window, text) (!__builtin_memcmp(window, text, sizeof(text) - 1))
+#define WL_APP_STARTS(window, text) wl_app_starts(window, text, sizeof(text) - 1)
 
-static __always_inline __u32 wl_app16(const __u8 *bytes)
+/* `size` bytes of a constant text, as the number that a load of them gives. */
+static __always_inline __u64 wl_app_word(const char *text, __u32 size)
 {
-	return (__u32)bytes[0] << 8 | bytes[1];
+	__u64 word = 0;
+	__u32 i;
+
+	for (i = 0; i < size; i++)
+		word |= (__u64)(__u8)text[i] << 8 * i;
+	return word;
 }
 
-static __always_inline __u32 wl_app32(const __u8 *bytes)
+/* Whether the window begins with a constant text of up to 24 bytes: by words that may overlap, as clang
+ * makes of memcmp() a comparison of single bytes for BPF.
+ */
+static __always_inline int wl_app_starts(const __u8 *w, const char *text, __u32 size)
 {
-	return wl_app16(bytes) << 16 | wl_app16(bytes + 2);
+	if (size >= 16 && wl_load64(w + 8) != wl_app_word(text + 8, 8))
+		return 0;
+	if (size >= 8)
+		return wl_load64(w) == wl_app_word(text, 8) &&
+		       wl_load64(w + size - 8) == wl_app_word(text + size - 8, 8);
+	if (size >= 4)
+		return wl_load32(w) == wl_app_word(text, 4) &&
+		       wl_load32(w + size - 4) == wl_app_word(text + size - 4, 4);
+	return wl_load16(w) == wl_app_word(text, 2) &&
+	       wl_load16(w + size - 2) == wl_app_word(text + size - 2, 2);
 }
 
 static __always_inline int wl_app_port(const struct wl_ip *ip, __u16 port)
@@ -83,105 +101,100 @@ static __always_inline __u32 wl_app_target(const __u8 *w)
 	return WL_APP_UNKNOWN;
 }
 
-/* The protocol of `found`, where it is one of these. */
-static __always_inline __u32 wl_app_if(__u32 found, __u32 one, __u32 other)
+/* Whose method it is: bits above its length. */
+#define WL_APP_OF_HTTP 0x100
+#define WL_APP_OF_SIP  0x200
+#define WL_APP_OF_RTSP 0x400
+#define WL_APP_OF_ANY  (WL_APP_OF_HTTP | WL_APP_OF_SIP | WL_APP_OF_RTSP)
+
+#define WL_APP_METHOD(text, whose)                                                                           \
+	if (WL_APP_STARTS(w, text))                                                                          \
+	return (sizeof(text) - 1) | (whose)
+
+/* The length of the method with the blank behind it, and whose it is; 0: there is none. */
+static __always_inline __u32 wl_app_method(const __u8 *w)
 {
-	return found == one || found == other ? found : (__u32)WL_APP_UNKNOWN;
+	switch (w[0]) {
+	case 'A':
+		WL_APP_METHOD("ACK ", WL_APP_OF_SIP);
+		WL_APP_METHOD("ANNOUNCE ", WL_APP_OF_RTSP);
+		break;
+	case 'B':
+		WL_APP_METHOD("BYE ", WL_APP_OF_SIP);
+		break;
+	case 'C':
+		WL_APP_METHOD("CANCEL ", WL_APP_OF_SIP);
+		break;
+	case 'D':
+		WL_APP_METHOD("DELETE ", WL_APP_OF_HTTP);
+		WL_APP_METHOD("DESCRIBE ", WL_APP_OF_RTSP);
+		break;
+	case 'G':
+		WL_APP_METHOD("GET ", WL_APP_OF_HTTP);
+		WL_APP_METHOD("GET_PARAMETER ", WL_APP_OF_RTSP);
+		break;
+	case 'H':
+		WL_APP_METHOD("HEAD ", WL_APP_OF_HTTP);
+		break;
+	case 'I':
+		WL_APP_METHOD("INVITE ", WL_APP_OF_SIP);
+		WL_APP_METHOD("INFO ", WL_APP_OF_SIP);
+		break;
+	case 'M':
+		WL_APP_METHOD("MESSAGE ", WL_APP_OF_SIP);
+		break;
+	case 'N':
+		WL_APP_METHOD("NOTIFY ", WL_APP_OF_SIP);
+		break;
+	case 'O':
+		WL_APP_METHOD("OPTIONS ", WL_APP_OF_ANY);
+		break;
+	case 'P':
+		WL_APP_METHOD("POST ", WL_APP_OF_HTTP);
+		WL_APP_METHOD("PUT ", WL_APP_OF_HTTP);
+		WL_APP_METHOD("PATCH ", WL_APP_OF_HTTP);
+		WL_APP_METHOD("PRACK ", WL_APP_OF_SIP);
+		WL_APP_METHOD("PUBLISH ", WL_APP_OF_SIP);
+		WL_APP_METHOD("PLAY ", WL_APP_OF_RTSP);
+		break;
+	case 'R':
+		WL_APP_METHOD("REGISTER ", WL_APP_OF_SIP);
+		WL_APP_METHOD("REFER ", WL_APP_OF_SIP);
+		break;
+	case 'S':
+		WL_APP_METHOD("SUBSCRIBE ", WL_APP_OF_SIP);
+		WL_APP_METHOD("SETUP ", WL_APP_OF_RTSP);
+		break;
+	case 'T':
+		WL_APP_METHOD("TEARDOWN ", WL_APP_OF_RTSP);
+		break;
+	case 'U':
+		WL_APP_METHOD("UPDATE ", WL_APP_OF_SIP);
+		break;
+	}
+	return 0;
 }
 
 /* The first line of text protocols with methods and status lines: HTTP, SIP, RTSP. */
 static __always_inline __u32 wl_app_line(const __u8 *w)
 {
-	switch (w[0]) {
-	case 'A':
-		if (WL_APP_STARTS(w, "ACK "))
-			return wl_app_if(wl_app_target(w + 4), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "ANNOUNCE "))
-			return wl_app_if(wl_app_target(w + 9), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'B':
-		if (WL_APP_STARTS(w, "BYE "))
-			return wl_app_if(wl_app_target(w + 4), WL_APP_SIP, WL_APP_SIP);
-		break;
-	case 'C':
-		if (WL_APP_STARTS(w, "CANCEL "))
-			return wl_app_if(wl_app_target(w + 7), WL_APP_SIP, WL_APP_SIP);
-		break;
-	case 'D':
-		if (WL_APP_STARTS(w, "DELETE "))
-			return wl_app_if(wl_app_target(w + 7), WL_APP_HTTP, WL_APP_HTTP);
-		if (WL_APP_STARTS(w, "DESCRIBE "))
-			return wl_app_if(wl_app_target(w + 9), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'G':
-		if (WL_APP_STARTS(w, "GET "))
-			return wl_app_if(wl_app_target(w + 4), WL_APP_HTTP, WL_APP_HTTP);
-		if (WL_APP_STARTS(w, "GET_PARAMETER "))
-			return wl_app_if(wl_app_target(w + 14), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'H':
-		if (WL_APP_STARTS(w, "HEAD "))
-			return wl_app_if(wl_app_target(w + 5), WL_APP_HTTP, WL_APP_HTTP);
-		if ((WL_APP_STARTS(w, "HTTP/1.0 ") || WL_APP_STARTS(w, "HTTP/1.1 ")) && wl_app_status(w + 9))
-			return WL_APP_HTTP;
-		break;
-	case 'I':
-		if (WL_APP_STARTS(w, "INVITE "))
-			return wl_app_if(wl_app_target(w + 7), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "INFO "))
-			return wl_app_if(wl_app_target(w + 5), WL_APP_SIP, WL_APP_SIP);
-		break;
-	case 'M':
-		if (WL_APP_STARTS(w, "MESSAGE "))
-			return wl_app_if(wl_app_target(w + 8), WL_APP_SIP, WL_APP_SIP);
-		break;
-	case 'N':
-		if (WL_APP_STARTS(w, "NOTIFY "))
-			return wl_app_if(wl_app_target(w + 7), WL_APP_SIP, WL_APP_SIP);
-		break;
-	case 'O':
-		if (WL_APP_STARTS(w, "OPTIONS "))
-			return wl_app_target(w + 8);
-		break;
-	case 'P':
-		if (WL_APP_STARTS(w, "POST "))
-			return wl_app_if(wl_app_target(w + 5), WL_APP_HTTP, WL_APP_HTTP);
-		if (WL_APP_STARTS(w, "PUT "))
-			return wl_app_if(wl_app_target(w + 4), WL_APP_HTTP, WL_APP_HTTP);
-		if (WL_APP_STARTS(w, "PATCH "))
-			return wl_app_if(wl_app_target(w + 6), WL_APP_HTTP, WL_APP_HTTP);
-		if (WL_APP_STARTS(w, "PRACK "))
-			return wl_app_if(wl_app_target(w + 6), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "PUBLISH "))
-			return wl_app_if(wl_app_target(w + 8), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "PLAY "))
-			return wl_app_if(wl_app_target(w + 5), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'R':
-		if (WL_APP_STARTS(w, "REGISTER "))
-			return wl_app_if(wl_app_target(w + 9), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "REFER "))
-			return wl_app_if(wl_app_target(w + 6), WL_APP_SIP, WL_APP_SIP);
-		if ((WL_APP_STARTS(w, "RTSP/1.0 ") || WL_APP_STARTS(w, "RTSP/2.0 ")) && wl_app_status(w + 9))
-			return WL_APP_RTSP;
-		break;
-	case 'S':
-		if (WL_APP_STARTS(w, "SIP/2.0 ") && wl_app_status(w + 8))
-			return WL_APP_SIP;
-		if (WL_APP_STARTS(w, "SUBSCRIBE "))
-			return wl_app_if(wl_app_target(w + 10), WL_APP_SIP, WL_APP_SIP);
-		if (WL_APP_STARTS(w, "SETUP "))
-			return wl_app_if(wl_app_target(w + 6), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'T':
-		if (WL_APP_STARTS(w, "TEARDOWN "))
-			return wl_app_if(wl_app_target(w + 9), WL_APP_RTSP, WL_APP_RTSP);
-		break;
-	case 'U':
-		if (WL_APP_STARTS(w, "UPDATE "))
-			return wl_app_if(wl_app_target(w + 7), WL_APP_SIP, WL_APP_SIP);
-		break;
-	}
+	__u32 method, found;
+
+	if ((WL_APP_STARTS(w, "HTTP/1.0 ") || WL_APP_STARTS(w, "HTTP/1.1 ")) && wl_app_status(w + 9))
+		return WL_APP_HTTP;
+	if ((WL_APP_STARTS(w, "RTSP/1.0 ") || WL_APP_STARTS(w, "RTSP/2.0 ")) && wl_app_status(w + 9))
+		return WL_APP_RTSP;
+	if (WL_APP_STARTS(w, "SIP/2.0 ") && wl_app_status(w + 8))
+		return WL_APP_SIP;
+	method = wl_app_method(w);
+	if (!method)
+		return WL_APP_UNKNOWN;
+	/* Here alone, for whichever method: it is long. */
+	found = wl_app_target(w + (method & 0xf));
+	if ((found == WL_APP_HTTP && method & WL_APP_OF_HTTP) ||
+	    (found == WL_APP_SIP && method & WL_APP_OF_SIP) ||
+	    (found == WL_APP_RTSP && method & WL_APP_OF_RTSP))
+		return found;
 	return WL_APP_UNKNOWN;
 }
 
@@ -191,8 +204,8 @@ static __always_inline __u32 wl_app_line(const __u8 *w)
 static __always_inline int wl_app_dns(const __u8 *w, __u32 length)
 {
 	__u32 opcode = w[2] >> 3 & 0xf;
-	__u32 questions = wl_app16(w + 4);
-	__u32 records = wl_app16(w + 6) + wl_app16(w + 8) + wl_app16(w + 10);
+	__u32 questions = wl_be16(w + 4);
+	__u32 records = wl_be16(w + 6) + wl_be16(w + 8) + wl_be16(w + 10);
 
 	if (length < 12 || opcode == 3 || opcode > 6 || w[3] & 0x40)
 		return 0;
@@ -223,13 +236,13 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 			return WL_APP_SMB2;
 		if (WL_APP_STARTS(w + 4, "\0\3\0\0user") && w[12] == 0)
 			return WL_APP_POSTGRESQL;
-		if (wl_app_port(ip, 53) && wl_app16(w) >= 12 && wl_app16(w) + 2 == length &&
-		    wl_app_dns(w + 2, wl_app16(w)))
+		if (wl_app_port(ip, 53) && wl_be16(w) >= 12 && wl_be16(w) + 2u == length &&
+		    wl_app_dns(w + 2, wl_be16(w)))
 			return WL_APP_DNS;
 		return WL_APP_UNKNOWN;
 	case 0x03:
 		/* TPKT, COTP's connection request, and what RDP puts into it. */
-		if (w[1] == 0 && wl_app16(w + 2) == length && w[5] == 0xe0 &&
+		if (w[1] == 0 && wl_be16(w + 2) == length && w[5] == 0xe0 &&
 		    (WL_APP_STARTS(w + 11, "Cookie: mstshash=") || WL_APP_STARTS(w + 11, "\1\0\10\0")))
 			return WL_APP_RDP;
 		return WL_APP_UNKNOWN;
@@ -243,14 +256,14 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 	case 0x16:
 		/* A record of the handshake, which a hello begins; both have a version, and a hello its
 		 * random bytes. */
-		if (w[1] == 3 && w[2] <= 4 && wl_app16(w + 3) >= 42 && wl_app16(w + 3) <= 16640 &&
-		    (w[5] == 1 || w[5] == 2) && w[6] == 0 && wl_app16(w + 7) >= 38 && w[9] == 3 && w[10] <= 4)
+		if (w[1] == 3 && w[2] <= 4 && wl_be16(w + 3) >= 42 && wl_be16(w + 3) <= 16640 &&
+		    (w[5] == 1 || w[5] == 2) && w[6] == 0 && wl_be16(w + 7) >= 38 && w[9] == 3 && w[10] <= 4)
 			return WL_APP_TLS;
 		return WL_APP_UNKNOWN;
 	case 0xff:
-		if (wl_app32(w) == 0xffffffff && wl_app32(w + 4) == 0xffffffff &&
-		    wl_app32(w + 8) == 0xffffffff && wl_app32(w + 12) == 0xffffffff &&
-		    wl_app16(w + 16) >= 19 && wl_app16(w + 16) <= 4096 && w[18] >= 1 && w[18] <= 5)
+		if (wl_be32(w) == 0xffffffff && wl_be32(w + 4) == 0xffffffff &&
+		    wl_be32(w + 8) == 0xffffffff && wl_be32(w + 12) == 0xffffffff && wl_be16(w + 16) >= 19 &&
+		    wl_be16(w + 16) <= 4096 && w[18] >= 1 && w[18] <= 5)
 			return WL_APP_BGP;
 		return WL_APP_UNKNOWN;
 	case 'E':
@@ -275,7 +288,7 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 /* QUIC's long header: its two fixed bits, a version, and lengths of connection ids that there are. */
 static __always_inline int wl_app_quic(const __u8 *w)
 {
-	__u32 version = wl_app32(w + 1);
+	__u32 version = wl_be32(w + 1);
 
 	if ((w[0] & 0xc0) != 0xc0 || w[5] > 20)
 		return 0;
@@ -306,8 +319,8 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 		return length >= 240 && (w[0] == 1 || w[0] == 2) && w[1] == 1 && w[2] == 6 ? WL_APP_DHCP
 											   : WL_APP_UNKNOWN;
 	}
-	if (length >= 20 && !(w[0] & 0xc0) && wl_app32(w + 4) == 0x2112a442 &&
-	    wl_app16(w + 2) + 20 == length && !(w[3] & 3))
+	if (length >= 20 && !(w[0] & 0xc0) && wl_be32(w + 4) == 0x2112a442 &&
+	    wl_be16(w + 2) + 20u == length && !(w[3] & 3))
 		return WL_APP_STUN;
 	if (wl_app_quic(w))
 		return WL_APP_QUIC;
@@ -324,6 +337,48 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 	return found;
 }
 
+/* The bytes behind the transport header that belong to the datagram: not Ethernet's padding. */
+static __always_inline __u32 wl_payload_length(const struct wl_ip *ip, __u32 wire_len)
+{
+	__u32 end = ip->l3_len ? ip->l3_off + ip->l3_len : wire_len;
+
+	return ip->payload_off != WL_NO_OFFSET && end > ip->payload_off ? end - ip->payload_off : 0;
+}
+
+/* Whether wl_application() may know a packet with these headers. */
+static __always_inline int wl_may_speak(const struct wl_ip *ip, __u32 wire_len)
+{
+	return ip->flags & WL_IP_PORTS && (ip->flags & WL_IP_TCP || ip->proto == 17) &&
+	       wl_payload_length(ip, wire_len);
+}
+
+/* First bytes that something begins with, as bits: below 0x40 over TCP, and letters. */
+#define WL_APP_BIT(byte) (1ULL << ((byte) & 0x3f))
+#define WL_APP_LOW                                                                                           \
+	(WL_APP_BIT(0x00) | WL_APP_BIT(0x03) | WL_APP_BIT(0x10) | WL_APP_BIT(0x13) | WL_APP_BIT(0x16))
+#define WL_APP_LETTERS                                                                                       \
+	(WL_APP_BIT('A') | WL_APP_BIT('B') | WL_APP_BIT('C') | WL_APP_BIT('D') | WL_APP_BIT('E') |           \
+	 WL_APP_BIT('G') | WL_APP_BIT('H') | WL_APP_BIT('I') | WL_APP_BIT('M') | WL_APP_BIT('N') |           \
+	 WL_APP_BIT('O') | WL_APP_BIT('P') | WL_APP_BIT('R') | WL_APP_BIT('S') | WL_APP_BIT('T') |           \
+	 WL_APP_BIT('U'))
+
+/*
+ * Whether something that is known begins with this byte, of a payload of `length` bytes: a cheap look that
+ * spares most packets of what goes on without a name (media, what is encrypted) the dear one.
+ */
+static __always_inline int wl_may_begin(const struct wl_ip *ip, __u32 length, __u8 first)
+{
+	__u32 quarter = first >> 6;
+
+	if (quarter == 1 && WL_APP_LETTERS >> (first & 0x3f) & 1)
+		return 1;
+	if (ip->flags & WL_IP_TCP)
+		return quarter ? first == 0xff : WL_APP_LOW >> (first & 0x3f) & 1;
+	/* QUIC; STUN; DTLS; and what goes by its port. */
+	return quarter == 3 || (quarter == 0 && length >= 20) || first == 0x16 || wl_app_port(ip, 53) ||
+	       wl_app_port(ip, 5353) || wl_app_port(ip, 5355) || wl_app_port(ip, 123) || wl_app_port(ip, 67);
+}
+
 /*
  * What speaks in a packet with these headers: of the `length` bytes behind them, as many as there are and as
  * fit are in `window`, with zeros behind them.
@@ -331,7 +386,7 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 static __always_inline __u32 wl_application(const __u8 window[WL_APPLICATION_WINDOW], __u32 length,
 					    const struct wl_ip *ip)
 {
-	if (!length || !(ip->flags & WL_IP_PORTS))
+	if (!length || !(ip->flags & WL_IP_PORTS) || !wl_may_begin(ip, length, window[0]))
 		return WL_APP_UNKNOWN;
 	if (ip->flags & WL_IP_TCP)
 		return wl_app_tcp(window, length, ip);

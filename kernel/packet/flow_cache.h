@@ -127,6 +127,21 @@ static __always_inline void wl_flow_put(struct wl_flow_set *set, __u32 chosen, _
 	wl_flow_update(&part->flow, ip, packet);
 }
 
+/*
+ * Whether nobody knows yet what speaks in the part in this place. Who keeps flows where packets are, and
+ * looks at payloads only where that may say something, asks after wl_flow_put(); wl_flow_name() then does
+ * what wl_flow_update() does with a name that it is given.
+ */
+static __always_inline int wl_flow_is_nameless(const struct wl_flow_set *set, __u32 chosen)
+{
+	return !set->parts[chosen & WL_FLOW_WAY].flow.application;
+}
+
+static __always_inline void wl_flow_name(struct wl_flow_set *set, __u32 chosen, __u32 application)
+{
+	set->parts[chosen & WL_FLOW_WAY].flow.application = application;
+}
+
 /* What is known of a packet, for its flow. `chosen` is what wl_choose() gave, `flags` has WL_REC_EGRESS. */
 static __always_inline void wl_flow_packet_of(struct wl_flow_packet *to, const struct wl_parsed *parsed,
 					      const struct wl_ip *chosen, __u32 flags)

@@ -6,8 +6,8 @@
  * wl_rtp_finish() closes the account of what was lost. Integers only, no helper, no pointer in structs; loops
  * are bounded by WL_RTP_WINDOW and run beyond their first turn only behind a gap.
  *
- * Natively so far. For a kernel program this is too much for one function: the verifier walks every way
- * through it.
+ * As one inlined function this is too much for the verifier. So in the kernel each WL_RTP_PART is a function
+ * of its own, which it walks once; hence these check their pointers, and return a number.
  *
  * Sequence. The last WL_RTP_WINDOW numbers are remembered one by one, so that a packet that comes late is
  * late, and one that comes again is a duplicate. A number that leaves the window without its packet is lost;
@@ -26,6 +26,12 @@
 #define WL_PACKET_RTP_H
 
 #include "packet/cursor.h"
+
+#ifdef __bpf__
+#define WL_RTP_PART __noinline
+#else
+#define WL_RTP_PART static inline
+#endif
 
 #define WL_RTP_WINDOW	256  /* sequence numbers that are remembered */
 #define WL_RTP_DROPOUT	3000 /* numbers that may be missing in a stream that goes on (MAX_DROPOUT) */
@@ -136,8 +142,8 @@ struct wl_rtp_stream {
 
 /*
  * Reads the RTP header at `off`, of a datagram whose payload has `len` bytes. With WL_RTP_MALFORMED and
- * WL_RTP_CUT the fixed header has been read if it was there; with WL_RTP_NOT nothing is valid. off and len
- * are bounded by the caller: at most 0xffff.
+ * WL_RTP_CUT the fixed header has been read if it was there; with WL_RTP_NOT nothing is valid. Both
+ * off and len are 0xffff at most.
  */
 static __always_inline __u32 wl_rtp_read(const struct wl_walk *w, __u32 off, __u32 len,
 					 struct wl_rtp_packet *out)
@@ -195,43 +201,50 @@ static __always_inline __u32 wl_rtp_read(const struct wl_walk *w, __u32 off, __u
 }
 
 /* The end of a run of lost packets. */
-static __always_inline void wl_rtp_burst(struct wl_rtp_stream *s)
+WL_RTP_PART int wl_rtp_burst(struct wl_rtp_stream *s)
 {
-	__u32 run = s->run, at;
+	__u32 run, at;
 
-	if (!run)
-		return;
+	if (!s || !s->run)
+		return 0;
+	run = s->run;
 	s->run = 0;
 	s->bursts++;
 	if (run > s->longest_burst)
 		s->longest_burst = run;
 	at = (run > 1) + (run > 2) + (run > 4) + (run > 8) + (run > 16) + (run > 32) + (run > 64);
 	s->burst[at & (WL_RTP_BURSTS - 1)]++;
+	return 0;
 }
 
-/* Judges the numbers below `upto`: they leave the window, and have come or are lost. */
-static __always_inline void wl_rtp_leave(struct wl_rtp_stream *s, __u64 upto)
+/*
+ * Judges the numbers below `upto`: they leave the window, and have come or are lost. Each turn reads where it
+ * is from memory: what the verifier knows of that would differ by the way through all turns before.
+ */
+WL_RTP_PART int wl_rtp_leave(struct wl_rtp_stream *s, __u64 upto)
 {
-	__u64 many = upto > s->left ? upto - s->left : 0, at = s->left, beyond;
+	__u64 at, beyond;
 	__u32 turn;
 
+	if (!s)
+		return 0;
 	for (turn = 0; turn < WL_RTP_WINDOW; turn++) {
-		if (turn >= many)
-			break;
+		at = *(volatile __u64 *)&s->left;
+		if (at >= upto)
+			return 0;
+		*(volatile __u64 *)&s->left = at + 1;
 		if (at <= s->highest && s->window[at >> 6 & (WL_RTP_WINDOW / 64 - 1)] >> (at & 63) & 1) {
 			wl_rtp_burst(s);
 		} else {
 			s->run++;
 			s->lost++;
 		}
-		at++;
 	}
-	/* Those behind that are ahead of all that has come. */
-	beyond = many > WL_RTP_WINDOW ? many - WL_RTP_WINDOW : 0;
+	beyond = upto > s->left ? upto - s->left : 0; /* ahead of all that has come */
 	s->run += (__u32)beyond;
 	s->lost += beyond;
-	if (many)
-		s->left = upto;
+	s->left += beyond;
+	return 0;
 }
 
 static __always_inline void wl_rtp_set(struct wl_rtp_stream *s, __u64 at)
@@ -257,14 +270,15 @@ static __always_inline void wl_rtp_begin(struct wl_rtp_stream *s, __u64 at)
 	s->flags &= ~(WL_RTP_TIMED | WL_RTP_STRAYED);
 }
 
-/* Moves on to `ahead` numbers behind the highest. */
-static __always_inline void wl_rtp_advance(struct wl_rtp_stream *s, __u32 ahead)
+/* `ahead` numbers behind the highest have not come so far. */
+WL_RTP_PART int wl_rtp_clear(struct wl_rtp_stream *s, __u32 ahead)
 {
-	__u64 old = s->highest, now = old + ahead;
+	__u64 old;
 	__u32 turn;
 
-	/* Numbers begin behind one cycle: there is no underflow. */
-	wl_rtp_leave(s, now - (WL_RTP_WINDOW - 1));
+	if (!s)
+		return 0;
+	old = s->highest;
 	for (turn = 1; turn <= WL_RTP_WINDOW; turn++) {
 		__u64 at = old + turn;
 
@@ -272,16 +286,32 @@ static __always_inline void wl_rtp_advance(struct wl_rtp_stream *s, __u32 ahead)
 			break;
 		s->window[at >> 6 & (WL_RTP_WINDOW / 64 - 1)] &= ~(1ULL << (at & 63));
 	}
+	return 0;
+}
+
+/* Moves on to `ahead` numbers behind the highest. */
+static __always_inline void wl_rtp_advance(struct wl_rtp_stream *s, __u32 ahead)
+{
+	__u64 now = s->highest + ahead;
+
+	/* Numbers begin behind one cycle: there is no underflow. */
+	wl_rtp_leave(s, now - (WL_RTP_WINDOW - 1));
+	wl_rtp_clear(s, ahead);
 	s->highest = now;
 	wl_rtp_set(s, now);
 }
 
 /* Where a packet's number stands. Returns 1 where it moves the stream on, or is its first. */
-static __always_inline int wl_rtp_sequence(struct wl_rtp_stream *s, __u16 seq)
+WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 {
-	__u32 ahead = (__u16)(seq - (__u16)s->highest), back = (__u16)-ahead;
+	__u16 seq = (__u16)number;
+	__u32 ahead, back;
 	__u64 at;
 
+	if (!s)
+		return 0;
+	ahead = (__u16)(seq - (__u16)s->highest);
+	back = (__u16)-ahead;
 	if (!ahead || back < WL_RTP_WINDOW) {
 		at = s->highest - back;
 		s->flags &= ~WL_RTP_STRAYED;
@@ -325,27 +355,33 @@ static __always_inline int wl_rtp_sequence(struct wl_rtp_stream *s, __u16 seq)
 	return 0;
 }
 
-/* What the payload type means; NULL where it is not known. */
-static __always_inline const struct wl_rtp_payload *wl_rtp_payload_of(const struct wl_rtp_stream *s, __u8 pt)
+/* Where it says what the payload type means; WL_RTP_PAYLOADS where that is not known. */
+WL_RTP_PART int wl_rtp_payload_of(struct wl_rtp_stream *s, __u32 pt)
 {
 	__u32 turn;
 
+	if (!s)
+		return WL_RTP_PAYLOADS;
 	for (turn = 0; turn < WL_RTP_PAYLOADS; turn++)
 		if (s->payload[turn].kind && s->payload[turn].pt == pt)
-			return &s->payload[turn];
-	return (const struct wl_rtp_payload *)0;
+			return turn;
+	return WL_RTP_PAYLOADS;
 }
 
 /* Jitter, transit and delta of a packet that came at ts_ns, behind one that is known. */
-static __always_inline void wl_rtp_time(struct wl_rtp_stream *s, const struct wl_rtp_packet *p, __u64 ts_ns,
-					__u32 clock, int counts)
+WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __u64 ts_ns, __u32 clock,
+			    __u32 counts)
 {
-	__u32 step = p->ts - s->seq_ts;
-	int forward = step < 0x80000000u;
-	__u64 delta = ts_ns > s->seq_ns ? ts_ns - s->seq_ns : 0;
-	__u64 nominal, off, jitter;
+	__u64 delta, nominal, off, jitter;
+	__u32 step;
+	int forward;
 	__s64 late;
 
+	if (!s || !p)
+		return 0;
+	step = p->ts - s->seq_ts;
+	forward = step < 0x80000000u;
+	delta = ts_ns > s->seq_ns ? ts_ns - s->seq_ns : 0;
 	if (delta > WL_RTP_MOST_NS)
 		delta = WL_RTP_MOST_NS;
 	if (clock) {
@@ -372,7 +408,7 @@ static __always_inline void wl_rtp_time(struct wl_rtp_stream *s, const struct wl
 		}
 	}
 	if (!counts || !forward)
-		return;
+		return 0;
 	s->deltas++;
 	s->delta_ns += delta;
 	if (delta > s->max_delta_ns)
@@ -381,7 +417,7 @@ static __always_inline void wl_rtp_time(struct wl_rtp_stream *s, const struct wl
 		s->min_delta_ns = delta;
 	s->flags |= WL_RTP_REGULAR;
 	if (!clock)
-		return;
+		return 0;
 	jitter = s->jitter16_ns >> 4;
 	s->jitters++;
 	s->jitter_sum_ns += jitter;
@@ -390,16 +426,24 @@ static __always_inline void wl_rtp_time(struct wl_rtp_stream *s, const struct wl
 	if (!(s->flags & WL_RTP_JITTER) || jitter < s->min_jitter_ns)
 		s->min_jitter_ns = jitter;
 	s->flags |= WL_RTP_JITTER;
+	return 0;
 }
 
 /* Adds a packet of the stream's SSRC that came at ts_ns. */
-static __always_inline void wl_rtp_update(struct wl_rtp_stream *s, const struct wl_rtp_packet *p, __u64 ts_ns)
+WL_RTP_PART int wl_rtp_update(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __u64 ts_ns)
 {
-	const struct wl_rtp_payload *payload = wl_rtp_payload_of(s, p->pt);
-	__u8 kind = payload ? payload->kind : WL_RTP_MEDIA;
-	__u32 clock = payload && kind != WL_RTP_DIGIT ? payload->clock : 0;
-	__u64 strays = s->stray;
+	__u32 slot, clock = 0;
+	__u8 kind = WL_RTP_MEDIA;
+	__u64 strays;
 
+	if (!s || !p)
+		return 0;
+	slot = wl_rtp_payload_of(s, p->pt);
+	if (slot < WL_RTP_PAYLOADS) {
+		kind = s->payload[slot].kind;
+		clock = kind != WL_RTP_DIGIT ? s->payload[slot].clock : 0;
+	}
+	strays = s->stray;
 	s->bytes += p->payload_len;
 	s->payload_types[p->pt >> 6 & 1] |= 1ULL << (p->pt & 63);
 	if (p->flags & WL_RTP_MARKER)
@@ -416,8 +460,7 @@ static __always_inline void wl_rtp_update(struct wl_rtp_stream *s, const struct 
 		if (ts_ns > s->last_ns)
 			s->last_ns = ts_ns;
 	}
-	if (kind == WL_RTP_NOISE)
-		s->noise++;
+	s->noise += kind == WL_RTP_NOISE;
 	if (kind == WL_RTP_MEDIA) {
 		if (s->media_pt != p->pt && s->media_pt != WL_RTP_NO_TYPE)
 			s->payload_changes++;
@@ -433,7 +476,7 @@ static __always_inline void wl_rtp_update(struct wl_rtp_stream *s, const struct 
 	}
 	/* A stray has a time of its own. */
 	if (s->stray > strays)
-		return;
+		return 0;
 	if (s->flags & WL_RTP_TIMED)
 		wl_rtp_time(s, p, ts_ns, clock,
 			    !(p->flags & WL_RTP_MARKER) && kind != WL_RTP_NOISE &&
@@ -445,9 +488,10 @@ static __always_inline void wl_rtp_update(struct wl_rtp_stream *s, const struct 
 	}
 	s->pt = p->pt;
 	s->last_kind = kind;
+	return 0;
 }
 
-/* Numbers that should have come by now. */
+/* Numbers due by now. */
 static __always_inline __u64 wl_rtp_expected(const struct wl_rtp_stream *s)
 {
 	return s->packets ? s->expected + (s->highest - s->base + 1) : 0;

@@ -185,6 +185,8 @@ enum wl_rule_verdict {
 	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
 	WL_VERDICT_REDIRECT = 5, /* sent to the exit `to`, not to the host: `absorbed` in the ledger */
 	WL_VERDICT_PLUGIN = 6,	 /* what the first of wl_rule.plugin says that matches: one of the above */
+	WL_VERDICT_MEASURE = 7,	 /* added to its RTP stream where that is measured in the kernel
+				    (programs/streams.h): `absorbed` in the ledger; else delivered */
 	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first, and plug-ins asked
 				    (never the last word) */
 };

@@ -6,8 +6,10 @@
 #ifndef WL_COPY_H
 #define WL_COPY_H
 
+#include "application.h"
 #include "flows.h"
 #include "hook.h"
+#include "http.h"
 #include "instance.h"
 #include "judge.h"
 #include "load.h"
@@ -219,15 +221,44 @@ __noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, stru
 				: WL_LOST;
 }
 
-/* Copies the packet to a worker, or adds it to a flow, and to the column that it belongs to. */
+/* Copies the packet to a worker, adds it to a flow, or leaves it below, and adds it to the column that it
+ * belongs to. */
 static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 				       struct wl_parsed *parsed, const struct wl_group *group,
 				       struct wl_tally *tally, __u32 g, __u32 worker)
 {
 	__u32 target = g | worker << 8, fate;
 
+	if (group->flags & WL_GROUP_HTTP) {
+		fate = hook == WL_HOOK_XDP ? wl_http_xdp(ctx, packet, parsed, target)
+					   : wl_http_skb(ctx, packet, parsed, target);
+		if (fate & WL_HTTP_READ) {
+			if (hook == WL_HOOK_XDP)
+				wl_http_read_xdp(ctx, packet, target);
+			else
+				wl_http_read_skb(ctx, packet, target);
+			fate &= ~WL_HTTP_READ;
+		}
+		if (fate == WL_ABSORBED) {
+			tally->absorbed++;
+			tally->kept++;
+			tally->kept_bytes += packet->wire_len;
+			return;
+		}
+		if (fate == WL_LOST) {
+			tally->lost++;
+			return;
+		}
+	}
 	if (group->flags & WL_GROUP_FLOWS) {
 		fate = wl_keep_flow(packet, parsed, target);
+		if (fate & WL_NAMELESS) {
+			if (hook == WL_HOOK_XDP)
+				wl_name_xdp(ctx, packet, parsed, target);
+			else
+				wl_name_skb(ctx, packet, parsed, target);
+			fate = WL_ABSORBED;
+		}
 		if (fate == WL_ABSORBED) {
 			tally->kept++;
 			tally->kept_bytes += packet->wire_len;

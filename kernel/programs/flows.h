@@ -34,6 +34,7 @@
 #include "maps.h"
 #include "ring.h"
 #include "shed.h"
+#include "packet/application.h"
 #include "packet/flow_cache.h"
 
 /* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
@@ -44,6 +45,9 @@ enum wl_fate {
 	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
 	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
 };
+
+/* With WL_ABSORBED: the flow has no name yet, and the packet has what may give it one (application.h). */
+#define WL_NAMELESS    0x100
 
 #define WL_FLOW_RECORD (WL_RECORD_HEADER + sizeof(struct wl_flow_part))
 
@@ -100,7 +104,7 @@ static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets
 
 /*
  * Adds the packet to its flow, in the cache that its lane has for this worker; `target` as in wl_copy_xdp().
- * The enum wl_fate that becomes of it. It needs no context, so that all hooks share it.
+ * The enum wl_fate that becomes of it, and WL_NAMELESS. It needs no context, so that all hooks share it.
  */
 __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
@@ -169,7 +173,12 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 		goto lost;
 	wl_flow_put(set, chosen, epoch, hash, &lane->flow_key, ip, about);
 	ring->kept++;
-	return WL_ABSORBED;
+	/* Of a digest a worker would have no bytes. */
+	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
+		return WL_ABSORBED;
+	lane->nameless =
+	    (half_at + 1 + sets / WL_FLOW_LEAST_SETS + place) * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY);
+	return WL_ABSORBED | WL_NAMELESS;
 lost:
 	ring->lost++;
 	return WL_LOST;

@@ -10,6 +10,10 @@
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
  *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
+ *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
+ *   wl_streams, wl_measured
+ *                per group: which RTP streams are measured, and what they come to (inner maps, the same for
+ *                all instances of a capture: streams.h)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
  *                A program looks at those of groups that are device-wide
@@ -38,14 +42,16 @@
 
 #include "packet/filter.h"
 #include "packet/flow_cache.h"
+#include "packet/http_way.h"
 #include "packet/rules.h"
 #include "packet/steer.h"
+#include "packet/stream.h"
 #include "packet/types.h"
 #include "../../include/wirelane/plugin.h"
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 12
+#define WL_INTERFACE_VERSION 13
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -83,6 +89,8 @@ struct wl_instance {
 #define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
 #define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
 #define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
+#define WL_GROUP_TAKE_REST  0x40 /* what the group refuses does not go on to the host stack either */
+#define WL_GROUP_HTTP	    0x80 /* bodies of HTTP, and all that is none, stay below (http.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -131,7 +139,7 @@ struct wl_group {
  *
  * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
  * What a rule drops goes on, as what a filter refuses does, but with WL_GROUP_WIDE. What one redirects does
- * not, also without WL_GROUP_TAKE.
+ * not, also without WL_GROUP_TAKE. With WL_GROUP_TAKE_REST nothing goes on, whatever is said of it.
  */
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
@@ -145,7 +153,8 @@ struct wl_tally {
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
 	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
-	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling */
+	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
+		       what has stayed below of HTTP (http.h); or was added to RTP streams (streams.h) */
 	__u64 kept_bytes; /* their wire bytes */
 	__u64 pad[5];
 };
@@ -167,8 +176,8 @@ struct wl_ring {
 	/* Third line: congestion control, private to the lane (shed.h). */
 	__u64 shed;	  /* records that were refused */
 	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
-	/* And the flow cache (flows.h). */
-	__u64 kept;	       /* packets that went into it, or were left out by sampling */
+	/* And the flow cache (flows.h), or HTTP (http.h). */
+	__u64 kept;	       /* packets that went into it, were left out by sampling, or stayed below */
 	__u64 parts;	       /* of flows that were written to the ring */
 	__u64 unsampled;       /* packets that sampling has left out */
 	__u64 unsampled_bytes; /* their wire bytes */
@@ -255,6 +264,18 @@ struct wl_segment {
  * takes. */
 #define WL_FILTER_HEAD 24
 
+#define WL_HTTP_BLOCK  128 /* bytes of a segment that are read in one go */
+
+/* A segment that is being read. */
+struct wl_http_work {
+	struct wl_http_way fresh; /* of a direction that is new */
+	__u32 from;		  /* where its payload begins in the packet */
+	__u32 end;		  /* the length of that */
+	__u32 at;		  /* bytes of it that have been read */
+	__u32 pad;
+	__u8 block[WL_HTTP_BLOCK];
+};
+
 /* Private to a lane. */
 struct wl_lane {
 	struct wl_parsed parsed;
@@ -270,7 +291,14 @@ struct wl_lane {
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
 	struct wl_flow_key flow_key;		    /* of the packet at hand (flows.h) */
 	struct wl_flow_packet flow_packet;
-	__u64 pad3[1];
+	struct wl_http_work http; /* of the packet at hand (http.h) */
+	__u32 nameless;		  /* the place of its flow, over all sets (application.h) */
+	__u32 pad3;
+	__u64 payload[4];	  /* its first bytes */
+	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
+	struct wl_stream_key stream_key;
+	__u32 pad4[1];
+	__u64 pad5[7];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

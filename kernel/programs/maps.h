@@ -233,6 +233,52 @@ struct {
 	__array(values, struct wl_flow_map);
 } wl_flows SEC(".maps");
 
+/* Lanes share it: packets of a direction may come on several CPUs, one after the other. */
+struct wl_http_way_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct wl_flow_key));
+	__uint(value_size, sizeof(struct wl_http_way));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_http_way_map);
+} wl_http_ways SEC(".maps");
+
+/* The groups' tables of streams differ in size, too. */
+struct wl_stream_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct wl_stream_key));
+	__uint(value_size, sizeof(struct wl_stream_at));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_stream_map);
+} wl_streams SEC(".maps");
+
+struct wl_measured_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_stream));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_measured_map);
+} wl_measured SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -17,6 +17,7 @@
 #include "plugin.h"
 #include "program.h"
 #include "send.h"
+#include "streams.h"
 #include "verdict.h"
 #include "wide.h"
 #include "packet/parse.h"
@@ -118,6 +119,13 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	}
 	if (hook == WL_HOOK_SKB && packet->exits)
 		wl_send_later(packet, g);
+	if (verdict == WL_VERDICT_MEASURE) {
+		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
+			return true;
+		tally->kept++;
+		tally->kept_bytes += packet->wire_len;
+		verdict = WL_VERDICT_ABSORB;
+	}
 	packet->digest = verdict == WL_VERDICT_DIGEST;
 	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
 		return true;
@@ -143,7 +151,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
-	__u32 goes = 0;
+	__u32 goes;
 
 	group = wl_group_wanting(g, queue);
 	if (!group)
@@ -151,6 +159,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	tally = wl_tally_of(packet, g);
 	if (!tally)
 		return 0;
+	goes = wl_takes_rest(group);
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	/* Its share first: of many groups that divide flows among them, one asks its filter and rules. */
 	if (group->shares &&
@@ -158,7 +167,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		tally->seen++;
 		tally->seen_bytes += packet->wire_len;
 		tally->filtered++;
-		return 0;
+		return goes;
 	}
 	/* Once: its owner may change it meanwhile. */
 	filter = *(volatile __u32 *)&group->filter;
@@ -169,7 +178,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			tally->seen++;
 			tally->seen_bytes += packet->wire_len;
 			tally->filtered++;
-			return 0;
+			return goes;
 		}
 	}
 	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
@@ -200,7 +209,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			tally->seen++;
 			tally->seen_bytes += packet->wire_len;
 			tally->filtered++;
-			return 0;
+			return goes;
 		}
 		break;
 	default:

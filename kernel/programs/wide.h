@@ -30,6 +30,12 @@ static __always_inline __u32 wl_takes(const struct wl_group *group)
 	return group->flags & WL_GROUP_TAKE ? WL_TAKEN : 0;
 }
 
+/* The same of what it refuses. */
+static __always_inline __u32 wl_takes_rest(const struct wl_group *group)
+{
+	return group->flags & WL_GROUP_TAKE_REST ? WL_TAKEN : 0;
+}
+
 /* The group, if it wants packets of this RX queue. */
 static __always_inline struct wl_group *wl_group_wanting(__u32 g, __u32 queue)
 {

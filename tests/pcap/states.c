@@ -2,6 +2,9 @@
 /*
  * Functions in every state of a handle, and those that have none: states DEVICE DOWN FILE, where DOWN is a
  * device that is not set up and FILE can be written. What it prints is the same with every libpcap.
+ *
+ * states closed DEVICE: all that can be done to a handle after it was closed. libpcap's manual says nothing
+ * of that, and its own handles are freed memory then.
  */
 #include <netdb.h>
 #include <pcap/pcap.h>
@@ -132,6 +135,36 @@ static void activated(pcap_t *handle)
 	pcap_perror(handle, "perror");
 }
 
+/* Where a device may be left out, it is all of them. */
+static void unnamed(void)
+{
+	pcap_t *handle = pcap_create(NULL, said);
+
+	SHOW(pcap_activate(handle));
+	SHOW(pcap_datalink(handle));
+	pcap_close(handle);
+	handle = pcap_open_live(NULL, 100, 0, 10, said);
+	SHOW(pcap_datalink(handle));
+	pcap_close(handle);
+}
+
+static void closed(const char *device)
+{
+	pcap_t *handle = pcap_open_live(device, 100, 0, 10, said), *other;
+
+	pcap_close(handle);
+	not_activated(handle);
+	SHOW_ERROR(pcap_activate(handle));
+	pcap_breakloop(handle);
+	pcap_perror(handle, "perror");
+	/* It is closed once. */
+	pcap_close(handle);
+	other = pcap_open_live(device, 100, 0, 10, said);
+	pcap_close(handle);
+	SHOW(pcap_snapshot(other));
+	pcap_close(other);
+}
+
 static void refused(const char *down)
 {
 	const char *names[] = {"nosuch0", "", down, NULL};
@@ -252,6 +285,10 @@ int main(int count, char **words)
 	int status;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (count == 3 && !strcmp(words[1], "closed")) {
+		closed(words[2]);
+		return 0;
+	}
 	if (count != 4)
 		return 2;
 	handle = pcap_create(words[1], said);
@@ -273,5 +310,6 @@ int main(int count, char **words)
 	SHOW(pcap_activate(handle));
 	SHOW(pcap_datalink(handle));
 	pcap_close(handle);
+	unnamed();
 	return 0;
 }

@@ -1,5 +1,7 @@
 //! What `wirelane flows --json` has printed, for comparison.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
@@ -20,6 +22,21 @@ pub fn flows_of(finished: &Finished) -> Result<(Vec<String>, Value)> {
     }
     flows.sort();
     Ok((flows, finished.last_json()?))
+}
+
+/// Of such flows: the names of what was known by the first bytes of a payload.
+///
+/// # Errors
+/// Where one is no JSON.
+pub fn named_by_payload(flows: &[String]) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for flow in flows {
+        let flow: Value = serde_json::from_str(flow)?;
+        if flow["application_by"] == "payload" {
+            names.insert(flow["application"].as_str().context("a name is text")?.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 fn timeless(mut flow: Value) -> Result<String> {

@@ -23,6 +23,8 @@
 mod bpf;
 pub mod calls;
 mod child;
+pub mod duckdb;
+pub mod flow_traffic;
 pub mod flows;
 mod foreign;
 pub mod frames;
@@ -36,6 +38,7 @@ mod programs;
 pub mod recordings;
 pub mod ruled;
 mod sys;
+pub mod terminal;
 
 pub use bpf::{BpfObjects, bpf_objects, maps_named, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};

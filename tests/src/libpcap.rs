@@ -108,3 +108,21 @@ pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> 
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Waits until a program has a handler for SIGTERM: tcpdump has none before it captures in both directions, and from then on
+/// says what it has captured.
+///
+/// # Errors
+/// Where it has none in time, or has ended.
+pub fn wait_for_handler(child: &Child) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid()))?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).context("no SigCgt")?;
+        if u64::from_str_radix(caught.trim(), 16)? & (1 << 14) != 0 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "it has no handler for SIGTERM");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

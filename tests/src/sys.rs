@@ -15,6 +15,8 @@ pub enum Signal {
     Interrupt = libc::SIGINT,
     /// SIGTERM.
     Terminate = libc::SIGTERM,
+    /// SIGHUP.
+    HangUp = libc::SIGHUP,
     /// SIGKILL.
     Kill = libc::SIGKILL,
     /// SIGSTOP.

@@ -1,4 +1,5 @@
-//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind.
+//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind. And what README does with its
+//! recording, as typed there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use wirelane_tests::recordings::count_packets;
 use wirelane_tests::{Child, Finished, Lab, Signal, repository, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -15,12 +17,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 struct Demo {
     folder: TempDir,
     // The demo's programs must not come into the way of a test that looks at the whole machine.
-    _lab: Lab,
+    lab: Lab,
 }
 
 impl Demo {
     fn new() -> Demo {
-        Demo { folder: TempDir::new().unwrap(), _lab: Lab::new(1).unwrap() }
+        Demo { folder: TempDir::new().unwrap(), lab: Lab::new(1).unwrap() }
     }
 
     fn start(&self, wirelane: &Path, more: &[&str]) -> Child {
@@ -84,6 +86,56 @@ fn every_count_agrees_and_the_recording_is_kept_where_asked() {
     let refused = demo.run(&wirelane_binary().unwrap(), &["--keep", kept.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
+
+    readme_walks_on_from(&demo, &kept);
+}
+
+/// What stands behind `$ ` in the first block of code behind this line of README that has such lines.
+fn typed_in_readme(behind: &str) -> Vec<String> {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, rest) = readme.split_once(behind).unwrap_or_else(|| panic!("README has no {behind}"));
+    let block = rest.split("```").nth(1).unwrap();
+    block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+}
+
+/// The flow section, from the recording to nfdump's table and to answers in SQL and by DuckDB: all packets are in all of them.
+fn readme_walks_on_from(demo: &Demo, recording: &Path) {
+    let typed = typed_in_readme("as typed in this folder:");
+    assert_eq!(typed[..2], ["make demo KEEP=demo.pcapng", "export PATH=$PWD/target/release:$PATH"]);
+    let packets = count_packets(recording).unwrap();
+    let folder = demo.folder.path();
+    fs::copy(recording, folder.join("demo.pcapng")).unwrap();
+    let run = |lines: &[String]| {
+        let mut command = demo.lab.command(&demo.lab.receiver().namespace, "bash");
+        let own = wirelane_binary().unwrap();
+        let path = format!("{}:{}", own.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        // As at a prompt, where nothing ends at the first failure; but the last one counts.
+        command.args(["-c", &lines.join("\n")]).current_dir(folder).env("PATH", path);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{lines:#?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = run(&typed[2..]);
+    for words in ["Top 3 Src IP Addr ordered by bytes", "sent_bytes", "10.77.0.1", "proto"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let sums = run(&[
+        "nfdump -R nf -I | sed -n 's/^Packets: //p'".to_owned(),
+        "wirelane query --csv 'SELECT sum(packets) AS packets FROM flows' --store flows.db | tail -1"
+            .to_owned(),
+    ]);
+    assert_eq!(sums.split_whitespace().collect::<Vec<_>>(), [packets.to_string(), packets.to_string()]);
+
+    let typed = typed_in_readme("DuckDB, with the store of the demo's flows from above:");
+    assert!(typed[0].ends_with("/pip install -q duckdb"), "{typed:?}");
+    let python = repository().join("target/python");
+    if python.join("lib").exists() {
+        std::os::unix::fs::symlink(python, folder.join("duck")).unwrap();
+        let shown = run(&typed[1..]);
+        assert!(shown.contains("10.77.0.1"), "{shown}");
+    } else {
+        println!("left out: what DuckDB says (it is not installed: scripts/setup kernels)");
+    }
 }
 
 #[test]

@@ -6,94 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use wirelane_tests::flows::{difference, flows_of};
-use wirelane_tests::frames::ethernet;
+use wirelane_tests::flow_traffic::{SPOKEN, make_capture};
+use wirelane_tests::flows::{difference, flows_of, named_by_payload};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
-use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{Child, Lab, LabOptions, Signal, maps_named, require_root, wirelane_binary};
-
-/// Numbers that look like chance, the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
-
-/// An IPv4 packet.
-fn ipv4(numbers: &mut Numbers, proto: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
-    let mut packet =
-        vec![0x45, numbers.one_of(&[0, 0, 8]), 0, 0, 0, 7, 0, 0, numbers.one_of(&[64, 64, 63]), proto, 0, 0];
-    packet[2..4].copy_from_slice(&(20 + transport.len() as u16).to_be_bytes());
-    packet[6..8].copy_from_slice(&fragment.to_be_bytes());
-    packet.extend([10, 0, 0, numbers.below(4) as u8, 10, 0, 1, numbers.below(4) as u8]);
-    packet.extend(transport);
-    packet
-}
-
-/// A frame of some flow: TCP that begins, ends, repeats itself and begins anew, UDP, ICMP, fragments, tunnels, tags,
-/// IPv6 and what is no IP.
-fn frame(numbers: &mut Numbers) -> Vec<u8> {
-    let ports =
-        [numbers.one_of(&[1000u16, 1001, 1002]).to_be_bytes(), numbers.one_of(&[80u16, 443]).to_be_bytes()]
-            .concat();
-    let payload = vec![7; numbers.below(60) as usize];
-    let mut tcp = [ports.clone(), vec![0, 0, 0, numbers.below(200) as u8, 0, 0, 0, 0, 0x50]].concat();
-    tcp.extend([numbers.one_of(&[0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x11, 0x04]), 1, 0, 0, 0, 0, 0]);
-    tcp.extend(&payload);
-    let mut udp = [ports, vec![0, 8 + payload.len() as u8, 0, 0]].concat();
-    udp.extend(&payload);
-    let icmp = vec![numbers.one_of(&[8, 0, 3]), 0, 0, 0, 0, 1, 0, 1];
-    match numbers.below(16) {
-        0..=6 => ethernet(0x0800, &ipv4(numbers, 6, 0, &tcp)),
-        7 | 8 => ethernet(0x0800, &ipv4(numbers, 17, 0, &udp)),
-        9 => ethernet(0x0800, &ipv4(numbers, 1, 0, &icmp)),
-        // The first of two fragments, and the second.
-        10 => ethernet(0x0800, &ipv4(numbers, 17, 0x2000, &udp)),
-        11 => ethernet(0x0800, &ipv4(numbers, 17, 0x0009, &udp)),
-        // GRE with a key.
-        12 => {
-            let inside = ipv4(numbers, 17, 0, &udp);
-            let gre = [vec![0x20, 0, 8, 0, 0, 0, 0, numbers.below(2) as u8], inside].concat();
-            ethernet(0x0800, &ipv4(numbers, 47, 0, &gre))
-        }
-        13 => {
-            let tagged = [vec![0, numbers.below(3) as u8, 8, 0], ipv4(numbers, 6, 0, &tcp)].concat();
-            ethernet(0x8100, &tagged)
-        }
-        14 => {
-            let mut packet = vec![0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64];
-            let address = |last: u64| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last as u8];
-            packet.extend(address(numbers.below(2)).into_iter().chain(address(9)).chain(tcp));
-            ethernet(0x86dd, &packet)
-        }
-        _ => ethernet(
-            0x0806,
-            &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
-        ),
-    }
-}
-
-/// Frames over some seconds, with silences around the timeouts of a second.
-fn make_capture(path: &Path, frames: usize) {
-    let mut output = Vec::new();
-    write_header(&mut output).unwrap();
-    let (mut numbers, mut at_ns) = (Numbers(7), 0);
-    for n in 0..frames {
-        at_ns += match n % (frames / 3) {
-            0 => 1_300_000_000,
-            _ => numbers.below(3_000_000),
-        };
-        write_packet(&mut output, at_ns, &frame(&mut numbers)).unwrap();
-    }
-    fs::write(path, output).unwrap();
-}
 
 /// A capturing command on the receiver, ready.
 fn start(lab: &Lab, command: &[&str]) -> Child {
@@ -127,6 +43,12 @@ action = "digest"
 id = 3
 protocol = "icmp"
 action = "drop"
+
+[[rule]]
+id = 4
+protocol = "tcp"
+action = "pass"
+truncate = 82
 "#;
 
 /// All at once, on one device, so that each packet has one timestamp for all: with each set of options, both ways.
@@ -137,7 +59,7 @@ fn both_caches_find_the_same_flows() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (file, rules) = (folder.path().join("in.pcap"), folder.path().join("rules.toml"));
-    make_capture(&file, 2400);
+    make_capture(&file, 2400).unwrap();
     fs::write(&rules, RULES).unwrap();
     let rules = rules.to_str().unwrap();
     let lab = Lab::new(1).unwrap();
@@ -145,6 +67,8 @@ fn both_caches_find_the_same_flows() {
         &["--cache-entries", "1"],
         &["--inner", "--clock", "packet"],
         &["--sampling", "3"],
+        // All headers, and 22 bytes of the payload of a segment over IPv4, two over IPv6.
+        &["--snap-length", "76"],
         &["--workers", "3"],
         &["--rules", rules],
         &["tcp and not port 443"],
@@ -167,6 +91,9 @@ fn both_caches_find_the_same_flows() {
         let (user, of_user) = flows_of(&user.terminate(LIMIT).unwrap()).unwrap();
         assert!(kernel.len() > 50, "{options:?}: {} flows", kernel.len());
         assert_eq!(difference(&kernel, &user), None, "{options:?}");
+        let named = named_by_payload(&kernel).unwrap();
+        let least = if options.contains(&"--cache-entries") { SPOKEN.len() } else { 5 };
+        assert!(named.len() >= least, "{options:?}: {named:?}");
         for name in
             ["seen", "filtered", "flows", "flow_packets", "flow_bytes", "flow_wire_bytes", "unsampled"]
         {

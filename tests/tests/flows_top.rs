@@ -1,128 +1,11 @@
 //! `wirelane flows --top` on a terminal: what its screen shows, and that the terminal is given back whatever ends it.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use wirelane_tests::numbers::{LIMIT, send};
+use wirelane_tests::numbers::send;
+use wirelane_tests::terminal::Terminal;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
-
-/// The command on a terminal of its own, which it controls.
-struct Terminal {
-    child: Child,
-    ours: File,
-    theirs: OwnedFd,
-    before: LocalModes,
-    emulator: Arc<Mutex<vt100::Parser>>,
-}
-
-impl Terminal {
-    fn start(lab: &Lab, columns: u16, rows: u16, words: &[&str]) -> Terminal {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-        let before = tcgetattr(&theirs).unwrap().local_modes;
-        let end = || Stdio::from(theirs.try_clone().unwrap());
-        // In a session of its own, whose terminal this is: so Ctrl-C becomes a signal.
-        let mut command = lab.command(&lab.receiver().namespace, "setsid");
-        command
-            .args(["--ctty", "--wait"])
-            .arg(wirelane_binary().unwrap())
-            .args(["flows", "--top"])
-            .args(words);
-        resize(&ours, columns, rows);
-        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        let emulator = Arc::new(Mutex::new(vt100::Parser::new(some(rows), some(columns), 0)));
-        let (mut from, to) = (File::from(ours.try_clone().unwrap()), Arc::clone(&emulator));
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(read @ 1..) = from.read(&mut buffer) {
-                to.lock().unwrap().process(&buffer[..read]);
-            }
-        });
-        Terminal { child, ours: File::from(ours), theirs, before, emulator }
-    }
-
-    fn rows(&self) -> Vec<String> {
-        let emulator = self.emulator.lock().unwrap();
-        let columns = emulator.screen().size().1;
-        emulator.screen().rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect()
-    }
-
-    /// Waits until the screen is as wanted.
-    fn until(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
-        let end = Instant::now() + LIMIT;
-        loop {
-            let rows = self.rows();
-            if wanted(&rows) {
-                return;
-            }
-            assert!(Instant::now() < end, "{what}: {rows:#?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn until_text(&self, text: &str) {
-        self.until(text, |rows| rows.join("\n").contains(text));
-    }
-
-    fn resize(&self, columns: u16, rows: u16) {
-        self.emulator.lock().unwrap().screen_mut().set_size(some(rows), some(columns));
-        resize(&self.ours, columns, rows);
-    }
-
-    fn type_in(&mut self, text: &str) {
-        self.ours.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// How it has ended, and whether it has given back what it had taken.
-    fn ended(mut self) -> (ExitStatus, Vec<String>) {
-        let end = Instant::now() + LIMIT;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if Instant::now() >= end {
-                self.child.kill().unwrap();
-                panic!("it has not ended: {:#?}", self.rows());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        assert_eq!(tcgetattr(&self.theirs).unwrap().local_modes, self.before);
-        self.until("the screen of before", |_| {
-            let emulator = self.emulator.lock().unwrap();
-            !emulator.screen().alternate_screen() && !emulator.screen().hide_cursor()
-        });
-        let rows = self.rows();
-        (status, rows)
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // Nothing where it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn some(number: u16) -> NonZero<u16> {
-    NonZero::new(number).unwrap()
-}
-
-fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(terminal, size).unwrap();
-}
 
 /// The packets of the rows of flows.
 fn packets(rows: &[String]) -> Vec<u64> {
@@ -142,7 +25,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
         lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     let collector = format!("ipfix://{}", collector.as_ref().unwrap().local_addr().unwrap());
     let words = ["-i", device, "--interval", "0.2", "--inactive-timeout", "3", "--export", &collector, "udp"];
-    let mut terminal = Terminal::start(&lab, 80, 24, &words);
+    let mut terminal = Terminal::start(&lab, 80, 24, &[&["flows", "--top"][..], &words].concat());
     terminal.until_text(&format!("wirelane flows  {device}  engine ring"));
     send(&lab, 5000, &["--flows", "5", "--rate", "50000"]).unwrap();
     terminal.until_text("seen 5,000  filtered 0  absorbed 0  shed 0  lost 0");
@@ -172,7 +55,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     assert_eq!(packets(&seen), [1000 + more; 5], "{seen:#?}");
     assert!(seen[0].ends_with("q ends") && seen[0].chars().count() == 80, "{seen:#?}");
     // Every thread goes without rights, the one that reads keys too.
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid_of_wirelane(&terminal.child))).unwrap();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", terminal.pid())).unwrap();
     let confined = |task: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.unwrap().path().join("status")).unwrap().contains("Seccomp:\t2")
     };
@@ -194,13 +77,6 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     assert!(text.contains("the ledger balances"), "{text}");
 }
 
-/// The program itself: who waits for it is setsid, unless it became it.
-fn pid_of_wirelane(child: &Child) -> u32 {
-    let children = format!("/proc/{0}/task/{0}/children", child.id());
-    let first = std::fs::read_to_string(children).unwrap_or_default();
-    first.split_whitespace().next().map_or(child.id(), |pid| pid.parse().unwrap())
-}
-
 #[test]
 fn whatever_ends_it_gives_the_terminal_back() {
     if !require_root("whatever_ends_it_gives_the_terminal_back") {
@@ -209,7 +85,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
     let lab = Lab::new(1).unwrap();
     let words = ["-i", &lab.receiver().device, "--interval", "0.2", "udp"];
     let start = || {
-        let terminal = Terminal::start(&lab, 80, 24, &words);
+        let terminal = Terminal::start(&lab, 80, 24, &[&["flows", "--top"][..], &words].concat());
         terminal.until_text("flows   0 now (of");
         terminal
     };
@@ -222,7 +98,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
     );
 
     let terminal = start();
-    let pid = pid_of_wirelane(&terminal.child).to_string();
+    let pid = terminal.pid().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let (status, rows) = terminal.ended();
     assert!(

@@ -36,6 +36,8 @@ mod filter;
 mod http;
 #[path = "../../fuzz/targets/packet.rs"]
 mod packet;
+#[path = "../../fuzz/targets/probe.rs"]
+mod probe;
 #[path = "../../fuzz/targets/rules.rs"]
 mod rules;
 #[path = "../../fuzz/targets/second_opinion.rs"]
@@ -48,11 +50,12 @@ mod voip;
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 9] = [
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
     ("http", http::one_input, 1),
     ("packet", packet::one_input, 1),
+    ("probe", probe::one_input, 40),
     ("rules", rules::one_input, 6),
     ("second_opinion", second_opinion::one_input, 1),
     ("selector", selector::one_input, 1),

@@ -1,8 +1,10 @@
 //! `wirelane http` over a file: what is asked for wrongly, files that exist, disks that are full, sums.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 use wirelane_tests::numbers::column;
@@ -48,7 +50,10 @@ fn text(bytes: &[u8]) -> String {
 fn what_makes_no_sense_is_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();
     for (words, what) in [
-        (&["--analysis", "kernel"][..], "'kernel' is not there yet"),
+        (&["--analysis", "kernel"][..], "use 'user' with -r"),
+        (&["--kernel-directions", "4096"], "this is for --analysis kernel"),
+        (&["--export", "file:x.json"], "as IPFIX only"),
+        (&["--export", "netflow9://127.0.0.1"], "as IPFIX only"),
         (&["--steering", "round-robin"], "would part the two directions"),
         (&["--workers", "2", "--direction", "both"], "would part the two directions"),
         (&["--log", "nothing:x.log"], "'nothing' is no format"),
@@ -124,4 +129,44 @@ fn a_log_that_cannot_be_written_fails_and_is_counted() {
     assert_eq!((column(&last["logs"][1], "lines"), column(&last["logs"][1], "unwritten")), (2, 0));
     let log = fs::read_to_string(folder.path().join("c.log")).unwrap();
     assert_eq!(log.lines().filter(|line| !line.starts_with('#')).count(), 2, "{log}");
+}
+
+/// tshark and ipfixDump read what is exported, and find nothing wrong; a collector gets the same by UDP.
+#[test]
+fn transactions_are_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let to = format!("ipfix://{}", collector.local_addr().unwrap());
+    let words =
+        ["--json", "--quiet", "--observation-domain", "7", "--export", "file:a.ipfix", "--export", &to];
+    let output = http(folder.path(), &words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let last: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
+    let file = fs::read(folder.path().join("a.ipfix")).unwrap();
+    for export in last["exports"].as_array().unwrap() {
+        assert_eq!((column(export, "transactions"), column(export, "messages")), (2, 1), "{export}");
+        assert_eq!(column(export, "bytes"), file.len() as u64);
+    }
+    let mut message = vec![0; 2000];
+    let length = collector.recv(&mut message).unwrap();
+    assert_eq!(message[..length], file);
+    if let Ok(output) = Command::new("tshark").arg("-V").arg("-r").arg(folder.path().join("a.ipfix")).output()
+    {
+        let text = text(&output.stdout);
+        for part in ["Version: 10", "GET", "/a", "/b", "HTTP/1.1", "192.0.2.1", "192.0.2.2"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for bad in ["Malformed", "Expert Info", "Unknown Field Type"] {
+            assert!(!text.contains(bad), "{bad}: {text}");
+        }
+    } else {
+        println!("left out: transactions_are_exported by tshark (there is none)");
+    }
+    if let Ok(output) = Command::new("ipfixDump").arg("--in").arg(folder.path().join("a.ipfix")).output() {
+        let text = text(&output.stdout);
+        assert!(text.contains(" 2 Data Records") && text.contains("httpRequestTarget"), "{text}");
+    } else {
+        println!("left out: transactions_are_exported by ipfixDump (there is none)");
+    }
 }

@@ -34,6 +34,8 @@ mod rules_plugins;
 mod rules_sets;
 #[path = "kernels/rules_wide.rs"]
 mod rules_wide;
+#[path = "kernels/streams.rs"]
+mod streams;
 #[path = "kernels/zero_copy.rs"]
 mod zero_copy;
 

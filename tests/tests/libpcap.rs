@@ -7,7 +7,7 @@ use std::time::Duration;
 use object::{Object as _, ObjectSymbol as _};
 use wirelane_tests::libpcap::{Library, built, compile, start, systems};
 use wirelane_tests::numbers::{LIMIT, capture, finish, last_of, send, wirelane};
-use wirelane_tests::{Child, Lab, LabOptions, require_root};
+use wirelane_tests::{Child, Lab, LabOptions, require_root, settled_bpf_objects, wait_for_bpf_objects};
 
 /// Packets from source ports 1000 to 1015, in turn, each of 100 bytes.
 const PACKETS: [&str; 8] = ["--pattern", "ports", "--flows", "16", "--src-port", "1000", "--size", "100"];
@@ -58,16 +58,31 @@ fn functions_say_the_same_in_every_state_of_a_handle() {
     let lab = Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = compile("states", folder.path(), &[]).unwrap();
+    let checked = compile("states", folder.path(), &["-fsanitize=address,undefined"]).unwrap();
     let (receiver, file) = (lab.receiver(), folder.path().join("file.pcap"));
     let down = &lab.links[1].receiver.device;
     lab.exec(&receiver.namespace, &["ip", "link", "set", down, "down"]).unwrap();
-    let words = [program.to_str().unwrap(), &receiver.device, down, file.to_str().unwrap()];
-    let say = |library| rest(start(&lab, library, folder.path(), &words).unwrap());
-    let expected = say(Library::System);
+    let say = |library, words: &[&str]| rest(start(&lab, library, folder.path(), words).unwrap());
+    let all = |program: &Path, library| {
+        say(library, &[program.to_str().unwrap(), &receiver.device, down, file.to_str().unwrap()])
+    };
+    let expected = all(&program, Library::System);
     assert!(expected.lines().count() > 150, "{expected}");
-    assert_eq!(say(Library::DropIn), expected);
+    assert_eq!(all(&program, Library::DropIn), expected);
     // Ordinary devices are the system's here, and what is ours to call goes there.
-    assert_eq!(say(Library::Preload), expected);
+    assert_eq!(all(&program, Library::Preload), expected);
+    // The address sanitizer wants to come first, and so a library that is preloaded does not go with it.
+    assert_eq!(all(&checked, Library::DropIn), expected);
+    // A closed handle refuses all that one refuses which is not activated yet, in the same words, and activating, too.
+    let refusals = expected.split("activate: ").next().unwrap().trim_end();
+    for program in [&program, &checked] {
+        let said = say(Library::DropIn, &[program.to_str().unwrap(), "closed", &receiver.device]);
+        let (same, rest) = said.split_at(refusals.len());
+        assert_eq!(same, refusals);
+        let expected = "pcap_activate(handle): -5 [the handle has been closed]\n\
+                        pcap_snapshot(other): 100\nperror: the handle has been closed";
+        assert_eq!(rest.trim(), expected);
+    }
 }
 
 /// A mode of `behave`, further words, and how many packets it is to get. The sender sends 64 in all.
@@ -166,14 +181,51 @@ fn opening_and_closing_leaves_nothing_behind() {
     if !require_root("opening_and_closing_leaves_nothing_behind") {
         return;
     }
+    // A cycle waits for the kernel most of the time: four devices go through it side by side.
+    let lab = Lab::with(&LabOptions { links: 4, alone: true, ..LabOptions::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("behave", folder.path(), &[]).unwrap();
+    let devices: Vec<&str> = lab.links.iter().map(|link| link.receiver.device.as_str()).collect();
+    let all = devices.join(",");
+    let holder = capture(&lab, &["count", "-i", &all, "--direction", "both", "--json"]).unwrap();
+    let before = settled_bpf_objects();
+    // Of all devices together; 'make soak' has 1000.
+    let cycles = std::env::var("WIRELANE_PCAP_CYCLES").map_or(60, |cycles| cycles.parse::<u32>().unwrap());
+    let each = cycles.div_ceil(devices.len() as u32).to_string();
+    let begin = |device: &&str| {
+        let words = [program.to_str().unwrap(), "cycles", device, &each];
+        start(&lab, Library::DropIn, folder.path(), &words).unwrap()
+    };
+    let children: Vec<Child> = devices.iter().map(begin).collect();
+    for child in children {
+        let finished = child.finish(Duration::from_secs(600)).unwrap();
+        assert_eq!(finished.lines, ["descriptors 0, threads 0, memory the same"], "{}", finished.stderr);
+    }
+    assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
+    finish(holder).unwrap();
+}
+
+/// A program that has asked for a time-out of 50 ms, and not for each packet at once, is not woken for each.
+#[test]
+fn packets_gather_where_a_program_lets_them() {
+    if !require_root("packets_gather_where_a_program_lets_them") {
+        return;
+    }
     let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
     let program = compile("behave", folder.path(), &[]).unwrap();
-    let device = lab.receiver().device.clone();
-    let holder = capture(&lab, &["count", "-i", &device, "--direction", "both", "--json"]).unwrap();
-    let cycles = std::env::var("WIRELANE_PCAP_CYCLES").unwrap_or_else(|_| "60".into());
-    let words = [program.to_str().unwrap(), "cycles", &device, &cycles];
+    let words = [program.to_str().unwrap(), "loop", &lab.receiver().device, "601", ""];
     let child = start(&lab, Library::DropIn, folder.path(), &words).unwrap();
-    let finished = child.finish(Duration::from_secs(600)).unwrap();
-    assert_eq!(finished.lines, ["descriptors 0, threads 0, memory the same"], "{}", finished.stderr);
-    finish(holder).unwrap();
+    assert_eq!(child.next_line(LIMIT).unwrap().as_deref(), Some("ready"));
+    let woken = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let before = woken();
+    send(&lab, 600, &[&PACKETS[..], &["--rate", "300"]].concat()).unwrap();
+    let times = woken() - before;
+    // Two seconds of 20 ms are 100; a machine that is busy makes them more seconds.
+    assert!(times < 300, "woken {times} times for 600 packets");
+    send(&lab, 1, &PACKETS).unwrap();
+    assert!(rest(child).starts_with("loop: 0, 601 packets"));
 }

@@ -2,13 +2,16 @@
 
 #[path = "libpcap_clients/more.rs"]
 mod more;
+#[path = "libpcap_clients/readme.rs"]
+mod readme;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use wirelane::groups::Group;
-use wirelane_tests::libpcap::{Library, built, start, wait_for_groups};
+use wirelane_tests::libpcap::{Library, built, start, wait_for_groups, wait_for_handler};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, in_file, send};
 use wirelane_tests::recordings::count_packets;
 use wirelane_tests::{Child, Finished, Lab, Signal, require_root, wirelane_binary};
@@ -115,7 +118,9 @@ fn programs_see_exactly_what_was_sent() {
         while !said.iter().any(|line: &String| line.starts_with("File:")) {
             said.push(child.next_line(LIMIT).unwrap().unwrap_or_else(|| panic!("{said:?}")));
         }
-        assert!(said.iter().any(|line| line.contains("engine ring does not work here")), "{said:?}");
+        let instead =
+            format!("{device}@0-1 has Wirelane capture, by its extcap): engine ring does not work here");
+        assert!(said.iter().any(|line| line.contains(&instead)), "{said:?}");
         beside.send();
         assert!(child.finish(LIMIT).unwrap().status.success());
         assert_eq!(in_file(Path::new(&file)).unwrap().len() as u64, count);
@@ -128,10 +133,14 @@ fn programs_see_exactly_what_was_sent() {
         let words = vec!["/usr/bin/python3", "-c", SCAPY, device, &number];
         let finished = run("python3", with(words, FILTER));
         assert_eq!(finished.lines, [format!("{count} packets")], "{}", finished.stderr);
+
+        let words = vec!["/usr/bin/python3", "-c", PCAPY, device, &number];
+        let finished = run("python3", with(words, FILTER));
+        assert_eq!(finished.lines, [format!("{count} packets, {count} 0")], "{}", finished.stderr);
     }
     let ledger = finish(beside.holder).unwrap();
-    // Four programs were sent the same, with a filter and without.
-    assert_eq!(column(&ledger, "seen"), 4 * 2 * SENT, "{ledger}");
+    // Five programs were sent the same, with a filter and without.
+    assert_eq!(column(&ledger, "seen"), 5 * 2 * SENT, "{ledger}");
 }
 
 /// Scapy counts packets by libpcap: DEVICE COUNT [FILTER].
@@ -141,6 +150,16 @@ from scapy.all import conf, sniff
 conf.use_pcap = True
 rule = sys.argv[3] if len(sys.argv) > 3 else None
 print(len(sniff(iface=sys.argv[1], count=int(sys.argv[2]), filter=rule)), 'packets')";
+
+/// Pcapy counts packets, and says what libpcap has received and dropped: DEVICE COUNT [FILTER].
+const PCAPY: &str = "import sys, pcapy
+reader, count = pcapy.open_live(sys.argv[1], 65535, 1, 100), 0
+if len(sys.argv) > 3:
+    reader.setfilter(sys.argv[3])
+while count < int(sys.argv[2]):
+    header, data = reader.next()
+    count += header is not None and header.getcaplen() == len(data)
+print(count, 'packets,', *reader.stats()[:2])";
 
 #[test]
 fn collectors_of_flows_account_for_every_packet() {
@@ -249,6 +268,7 @@ fn processes_share_a_group_by_flow() {
         let mut child = start(&beside.lab, Library::System, beside.folder.path(), &words).unwrap();
         let pid = child.pid();
         wait_for_groups(&beside.lab, &mut child, |group| group.pid == pid).unwrap();
+        wait_for_handler(&child).unwrap();
         child
     };
     let mut children: Vec<Child> = (0..6).map(begin).collect();
@@ -257,6 +277,20 @@ fn processes_share_a_group_by_flow() {
     let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
     let refused = refused.finish(LIMIT).unwrap();
     assert!(refused.stderr.contains("all 6 shares of group 'ids'"), "{refused:?}");
+    // A group has a share for another, and the device no place: the six, the capture beside, and these have all 16.
+    let open = |_| {
+        let selectors = wirelane::Selector::parse_list(&beside.lab.receiver().device).unwrap();
+        let builder = wirelane::Builder::new(selectors).direction(wirelane::Direction::Both);
+        builder.ring_size(1 << 20).open().unwrap()
+    };
+    let others: Vec<wirelane::Capture> =
+        beside.lab.enter(&beside.lab.receiver().namespace, || (0..9).map(open).collect()).unwrap();
+    let sixteen = device.replace("ids/6", "more/16");
+    let one_more = [binary.to_str().unwrap(), "run", "--", "tcpdump", "-n", "-i", &sixteen];
+    let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
+    let refused = refused.finish(LIMIT).unwrap();
+    assert!(refused.stderr.contains("already serves 16 groups, the most it can"), "{refused:?}");
+    drop(others);
     // A share whose process was killed is the next one's.
     let killed = children.remove(2);
     killed.signal(Signal::Kill).unwrap();
@@ -343,6 +377,8 @@ fn a_preloaded_library_takes_what_is_named_and_all_where_it_is_told() {
         let words = ["tcpdump", "-U", "-n", "-i", &name, "-w", &file];
         let child = beside.begin(Library::Preload, "tcpdump", false, &words);
         beside.send();
+        // Packets gather before it is woken, and what it has not read when it is ended it leaves.
+        std::thread::sleep(Duration::from_millis(300));
         child.terminate(LIMIT).unwrap();
         seen += in_file(Path::new(&file)).unwrap().len() as u64;
     }

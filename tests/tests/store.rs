@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use serde_json::{Value, json};
+use wirelane_tests::duckdb::duckdb;
 use wirelane_tests::numbers::{LIMIT, column};
 use wirelane_tests::recordings::{Disk, NOON_NS, write_header, write_packet};
-use wirelane_tests::{Child, Finished, Signal, corpus, repository, require_root, wirelane_binary};
+use wirelane_tests::{Child, Finished, Signal, corpus, require_root, wirelane_binary};
 
 fn spawn(words: &[&str]) -> Child {
     Child::spawn(Command::new(wirelane_binary().unwrap()).args(words)).unwrap()
@@ -152,22 +153,6 @@ fn bag(rows: impl Iterator<Item = String>) -> BTreeMap<String, u32> {
     let mut bag = BTreeMap::new();
     rows.for_each(|row| *bag.entry(row).or_default() += 1);
     bag
-}
-
-/// The Python that scripts/setup has put duckdb into, or another that has it.
-fn duckdb(script: &str) -> Option<String> {
-    let own = repository().join("target/python/bin/python3");
-    let found = [text(&own), "python3"].into_iter().find(|python| {
-        let import = Command::new(python).args(["-c", "import duckdb"]).output();
-        import.is_ok_and(|output| output.status.success())
-    });
-    let Some(python) = found else {
-        println!("left out: what DuckDB makes of the store (it is not installed: scripts/setup kernels)");
-        return None;
-    };
-    let output = Command::new(python).args(["-c", script]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
 #[test]
@@ -403,7 +388,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
     }
     let finished = run(&["query", "top", "talkers", "--store", text(&folder.path().join("nothing"))]);
     assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("is no store of flows"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("is no store: "), "{}", finished.stderr);
     let db = folder.path().join("db");
     store(&input, &db, &[]);
     for (words, message) in [
@@ -414,7 +399,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
         (&["SELEC 1"], "(line 1, column 1)\n  SELEC 1\n  ^"),
         (
             &["SELECT src FROM\nflow"],
-            "no table 'flow'; the table of a store is 'flows' (line 2, column 1)\n  flow\n  ^",
+            "no table 'flow'; the tables of a store are flows, calls, streams, transactions (line 2, column 1)\n  flow\n  ^",
         ),
         (
             &["SELECT src FROM flows WHERE"],

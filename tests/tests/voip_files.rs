@@ -376,8 +376,15 @@ fn what_is_not_there_yet_fails_and_says_so() {
     let run =
         |words: &[&str]| Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();
     for (words, part) in [
-        (&["-r", "x.pcap", "--analysis", "kernel"][..], "--analysis: 'kernel' is not there yet"),
-        (&["-r", "x.pcap", "--export", "file:x.parquet"], "must end in .json or .csv"),
+        (
+            &["-r", "x.pcap", "--analysis", "kernel"][..],
+            "--analysis: a file is read without the kernel's help",
+        ),
+        (&["-i", "lo", "--analysis", "kernel", "--packets", "5"], "--packets: with --analysis kernel"),
+        (&["-i", "lo", "--streams", "5"], "--streams: this is for --analysis kernel"),
+        (&["-i", "lo", "--analysis", "kernel", "--clock", "card"], "--clock: streams that are measured"),
+        (&["-i", "lo", "--analysis", "kernel", "--engine", "packet"], "--analysis: only --engine ring"),
+        (&["-r", "x.pcap", "--export", "file:x.parquet"], "must end in .json, .csv or .ipfix"),
         (&["-r", "x.pcap", "--steering", "queue"], "there is one worker"),
     ] {
         let output = run(words);

@@ -6,18 +6,22 @@
 //!   softflowd                        every packet, to flows
 //! ```
 //!
-//! Each is the same program, started as it is and by `wirelane run`. Traffic is live frames of 256 flows: a driver's own,
-//! before there is an sk_buff. What a device has to make of an sk_buff before XDP sees it is the other parts' matter.
+//! Each is the same program, started as it is, by `wirelane run`, and by `wirelane run --take`, which keeps the packets from
+//! the host's stack. Traffic is live frames of 256 flows: a driver's own, before there is an sk_buff. What a device has to
+//! make of an sk_buff before XDP sees it is the other parts' matter.
 //!
-//! First all of them take what they can while the generator runs as fast as it can, both libraries in each round. Then
-//! their highest rates are searched for.
+//! First all of them take what they can while the generator runs as fast as it can, each once in a round; in setup B it is
+//! seen what of a packet's time is the program's, and what NAPI's, the capture and the host's stack in it. Then their highest
+//! rates are searched for.
 //!
-//! Each search is one of `search`, for a loss of 0.5 % and for none. Afterwards both run at one rate, four fifths of what
-//! the slower one takes, for the program's CPU time. (NAPI's thread is woken for each handful of packets at such rates, and that
+//! Each search is one of `search`, for a loss of 0.5 % and for none. Afterwards all run at one rate, four fifths of what
+//! the slowest one takes, for the program's CPU time. (NAPI's thread is woken for each handful of packets at such rates, and that
 //! is what its time is then.)
 
 pub mod report;
 mod trial;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -73,10 +77,25 @@ pub enum Whose {
     System,
     /// Ours, by `wirelane run`.
     Ours,
+    /// Ours, by `wirelane run --take`.
+    Taken,
 }
 
 impl Whose {
-    const ALL: [Whose; 2] = [Whose::System, Whose::Ours];
+    const ALL: [Whose; 3] = [Whose::System, Whose::Ours, Whose::Taken];
+
+    /// For people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Whose::System => "the system's",
+            Whose::Ours => "Wirelane's",
+            Whose::Taken => "Wirelane's, taken",
+        }
+    }
+
+    fn is_ours(self) -> bool {
+        matches!(self, Whose::Ours | Whose::Taken)
+    }
 }
 
 /// What one program does with one size of frames.
@@ -88,17 +107,18 @@ pub struct Cell {
     pub work: Work,
     /// Bytes of a frame.
     pub size: u32,
-    /// Packets a second that were judged at full speed, with the system's libpcap and with ours, and the ratio of ours to
-    /// the system's within each round.
-    pub full: [Option<Spread>; 3],
-    /// What the searches found with the system's libpcap: for a loss of 0.5 %, and for none; empty where they were not run.
-    pub system: Vec<Found>,
-    /// The same with ours.
-    pub ours: Vec<Found>,
-    /// Nanoseconds of the program's CPU time per packet that was not lost, with the system's.
-    pub system_ns: Option<Spread>,
-    /// The same with ours.
-    pub ours_ns: Option<Spread>,
+    /// Packets a second that were judged at full speed.
+    pub full: BTreeMap<Whose, Spread>,
+    /// These as ratios to the system's within each round.
+    pub ratios: BTreeMap<Whose, Spread>,
+    /// Nanoseconds of the program's CPU time per packet that was judged at full speed.
+    pub full_ns: BTreeMap<Whose, Spread>,
+    /// The same of NAPI's thread; in setup B only.
+    pub napi_ns: BTreeMap<Whose, Spread>,
+    /// What the searches found: for a loss of 0.5 %, and for none; empty where they were not run.
+    pub found: BTreeMap<Whose, Vec<Found>>,
+    /// Nanoseconds of the program's CPU time per packet that was not lost, all at one rate.
+    pub cpu_ns: BTreeMap<Whose, Spread>,
 }
 
 /// What was measured.
@@ -149,11 +169,12 @@ pub fn measure(
                     setup: *setup,
                     work,
                     size: *size,
-                    full: [None; 3],
-                    system: Vec::new(),
-                    ours: Vec::new(),
-                    system_ns: None,
-                    ours_ns: None,
+                    full: BTreeMap::new(),
+                    ratios: BTreeMap::new(),
+                    full_ns: BTreeMap::new(),
+                    napi_ns: BTreeMap::new(),
+                    found: BTreeMap::new(),
+                    cpu_ns: BTreeMap::new(),
                 });
             }
         }
@@ -185,49 +206,60 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn full_speed(&mut self, cell: &mut Cell) -> Result<()> {
-        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        let mut rates = BTreeMap::<_, Vec<_>>::new();
+        let (mut ratios, mut costs, mut napi) = (rates.clone(), rates.clone(), rates.clone());
         for _ in 0..self.options.rounds {
-            let mut both = Vec::new();
+            let mut system = None;
             for whose in Whose::ALL {
                 let point = self.trial(cell, whose, None, self.options.seconds)?;
-                if point.invalid.is_none() || self.options.disturbed {
-                    both.push(point.judged_pps());
+                if point.invalid.is_some() && !self.options.disturbed {
+                    continue;
+                }
+                let pps = point.judged_pps();
+                rates.entry(whose).or_default().push(pps);
+                costs.entry(whose).or_default().push(point.receiver_ns());
+                if cell.setup == Setup::B {
+                    napi.entry(whose).or_default().push(point.napi_ns());
+                }
+                if whose == Whose::System {
+                    system = Some(pps);
+                } else if let Some(system) = system {
+                    ratios.entry(whose).or_default().push(pps / system);
                 }
             }
-            if let [system, ours] = both[..] {
-                rates[0].push(system);
-                rates[1].push(ours);
-                rates[2].push(ours / system);
-            }
         }
-        cell.full = rates.map(Spread::of);
+        cell.full = spreads(rates);
+        cell.ratios = spreads(ratios);
+        [cell.full_ns, cell.napi_ns] = [costs, napi].map(spreads);
         Ok(())
     }
 
     fn searches(&mut self, cell: &mut Cell) -> Result<()> {
-        cell.system = self.search(cell, Whose::System)?;
-        cell.ours = self.search(cell, Whose::Ours)?;
-        let best = |found: &[Found]| found.iter().filter_map(|one| one.rate).fold(0.0, f64::max);
-        let lower = best(&cell.system).min(best(&cell.ours));
-        ensure!(lower > 0.0, "no rate was found at which nothing is lost");
-        let mut costs = [Vec::new(), Vec::new()];
+        for whose in Whose::ALL {
+            let found = self.search(cell, whose)?;
+            cell.found.insert(whose, found);
+        }
+        let best = |found: &Vec<Found>| found.iter().filter_map(|one| one.rate).fold(0.0, f64::max);
+        let lowest = cell.found.values().map(best).fold(f64::INFINITY, f64::min);
+        ensure!(lowest > 0.0, "no rate was found at which nothing is lost");
+        let mut costs = BTreeMap::<_, Vec<_>>::new();
         for _ in 0..COST_TRIALS {
-            for (whose, costs) in Whose::ALL.into_iter().zip(&mut costs) {
-                let point = self.trial(cell, whose, Some(COST_RATE * lower), LONG)?;
+            for whose in Whose::ALL {
+                let point = self.trial(cell, whose, Some(COST_RATE * lowest), LONG)?;
                 if point.invalid.is_none() || self.options.disturbed {
-                    costs.push(point.receiver_ns());
+                    costs.entry(whose).or_default().push(point.receiver_ns());
                 }
             }
         }
-        [cell.system_ns, cell.ours_ns] = costs.map(Spread::of);
+        cell.cpu_ns = spreads(costs);
         Ok(())
     }
 
     fn search(&mut self, cell: &Cell, whose: Whose) -> Result<Vec<Found>> {
         // What it took at full speed is near.
-        let start = match (whose, cell.full[0], cell.full[1]) {
-            (Whose::System, Some(full), _) | (Whose::Ours, _, Some(full)) => full.median,
-            _ => self.trial(cell, whose, None, self.options.seconds)?.judged_pps(),
+        let start = match cell.full.get(&whose) {
+            Some(full) => full.median,
+            None => self.trial(cell, whose, None, self.options.seconds)?.judged_pps(),
         };
         let most = if self.options.quick { QUICK_TRIALS } else { MOST_TRIALS };
         let disturbed = self.options.disturbed;
@@ -250,4 +282,8 @@ impl Runner<'_> {
         self.points.push(point.clone());
         Ok(point)
     }
+}
+
+fn spreads(of: BTreeMap<Whose, Vec<f64>>) -> BTreeMap<Whose, Spread> {
+    of.into_iter().filter_map(|(whose, values)| Some((whose, Spread::of(values)?))).collect()
 }

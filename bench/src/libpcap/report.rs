@@ -1,18 +1,21 @@
 //! The results as text and CSV.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Cell, Compared};
+use super::{Cell, Compared, Whose};
 use crate::report::table;
 use crate::search::{Bound, Found};
 use crate::summary::Spread;
 
 const EXPLANATION: &str = "\
-The same programs on the system's libpcap and on Wirelane's (`wirelane run`). Traffic: live frames of 256 flows. Full \
-speed: Mpps that were judged, neither dropped by the device's queue nor lost, while the generator made as many as it could; \
-the ratio is the median of those within each round. Mpps without loss, and with 0.5 %: every packet made was judged, and \
-every one wanted was received; with `?` unconfirmed. Packets go on to the host's stack with both libraries, also those that \
-a filter rejects. CPU: the program's time for each packet judged, both libraries at the same rate, in turn.
+The same programs on the system's libpcap, on Wirelane's (`wirelane run`), and on Wirelane's with `wirelane run --take`. \
+Traffic: live frames of 256 flows. Full speed: Mpps that were judged, neither dropped by the device's queue nor lost, while \
+the generator made as many as it could; the ratio to the system's is the median of those within each round. Mpps without \
+loss, and with 0.5 %: every packet made was judged, and every one wanted was received; with `?` unconfirmed. Packets go on to \
+the host's stack, also those that a filter rejects, but where they are taken. Time for each packet judged: at full speed, the \
+program's and that of NAPI's thread (in setup B), which is what the capture and the host's stack cost; and the program's where \
+all run at the same rate, in turn.
 ";
 
 /// The part of the page; empty where nothing was measured.
@@ -31,49 +34,55 @@ pub fn page(compared: &Compared) -> String {
     page
 }
 
-/// The table.
+/// The table: a row for each library.
 pub fn cells(cells: &[Cell]) -> String {
     let heads = [
         "program",
         "setup",
         "bytes",
-        "full speed, system's",
-        "Wirelane's",
+        "libpcap",
+        "full speed",
         "ratio",
-        "0 loss, system's",
-        "Wirelane's",
+        "0 loss",
         "ratio",
-        "0.5 %, system's",
-        "Wirelane's",
+        "0.5 %",
         "ratio",
         "target",
-        "CPU ns, system's",
-        "Wirelane's",
+        "full speed, program ns",
+        "NAPI ns",
+        "same rate, program ns",
     ];
-    let row = |cell: &Cell| {
-        let [lenient, strict] = [0, 1].map(|goal| (cell.system.get(goal), cell.ours.get(goal)));
-        let ns = |spread: Option<Spread>| {
-            spread.map_or_else(|| "-".into(), |spread| format!("{:.0}", spread.median))
+    let row = |cell: &Cell, whose: Whose| {
+        let target = cell.work.target();
+        let of = |goal: usize, whose| cell.found.get(&whose).and_then(|found| found.get(goal));
+        let ratio = |goal: usize| ratio(of(goal, Whose::System), of(goal, whose), whose, target);
+        let spread = |of: &BTreeMap<Whose, Spread>, show: &dyn Fn(f64) -> String| {
+            of.get(&whose).map_or_else(|| "-".into(), |spread| show(spread.median))
         };
         vec![
             cell.work.label().to_owned(),
             cell.setup.name().to_owned(),
             cell.size.to_string(),
-            mpps(cell.full[0]),
-            mpps(cell.full[1]),
-            cell.full[2].map_or_else(|| "-".into(), |ratio| judged(ratio.median, cell.work.target())),
-            rate(strict.0),
-            rate(strict.1),
-            ratio(strict, cell.work.target()),
-            rate(lenient.0),
-            rate(lenient.1),
-            ratio(lenient, cell.work.target()),
-            format!("{:.1}", cell.work.target()),
-            ns(cell.system_ns),
-            ns(cell.ours_ns),
+            whose.label().to_owned(),
+            spread(&cell.full, &|pps| format!("{:.3}", pps / 1e6)),
+            spread(&cell.ratios, &|ratio| judged(ratio, whose, target)),
+            rate(of(1, whose)),
+            ratio(1),
+            rate(of(0, whose)),
+            ratio(0),
+            if whose.is_ours() { format!("{target:.1}") } else { "-".into() },
+            spread(&cell.full_ns, &|ns| format!("{ns:.0}")),
+            spread(&cell.napi_ns, &|ns| format!("{ns:.0}")),
+            spread(&cell.cpu_ns, &|ns| format!("{ns:.0}")),
         ]
     };
-    table(&heads, cells.iter().map(row))
+    let rows = cells.iter().flat_map(|cell| {
+        let with = Whose::ALL
+            .into_iter()
+            .filter(|whose| cell.full.contains_key(whose) || cell.found.contains_key(whose));
+        with.map(move |whose| row(cell, whose))
+    });
+    table(&heads, rows)
 }
 
 fn rate(found: Option<&Found>) -> String {
@@ -87,19 +96,15 @@ fn rate(found: Option<&Found>) -> String {
     }
 }
 
-fn mpps(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "-".into(), |spread| format!("{:.3}", spread.median / 1e6))
+/// Of ours it says whether the target was missed.
+fn judged(ratio: f64, whose: Whose, target: f64) -> String {
+    if ratio >= target || !whose.is_ours() { format!("{ratio:.2}") } else { format!("{ratio:.2}, missed") }
 }
 
-fn judged(ratio: f64, target: f64) -> String {
-    if ratio >= target { format!("{ratio:.2}") } else { format!("{ratio:.2}, missed") }
-}
-
-/// Ours to the system's, and whether the target is met.
-fn ratio(found: (Option<&Found>, Option<&Found>), target: f64) -> String {
-    let rates = (found.0.and_then(|found| found.rate), found.1.and_then(|found| found.rate));
-    match rates {
-        (Some(system), Some(ours)) => judged(ours / system, target),
+/// Its rate to the system's.
+fn ratio(system: Option<&Found>, its: Option<&Found>, whose: Whose, target: f64) -> String {
+    match (system.and_then(|found| found.rate), its.and_then(|found| found.rate)) {
+        (Some(system), Some(its)) if whose != Whose::System => judged(its / system, whose, target),
         _ => "-".into(),
     }
 }

@@ -78,13 +78,21 @@ impl Point {
 
     /// Packets per second that were judged, whether wanted or not, but for those that were lost.
     pub fn judged_pps(&self) -> f64 {
-        (self.offered - self.device_dropped).saturating_sub(self.lost) as f64 / self.duration_s
+        self.judged() as f64 / self.duration_s
     }
 
     /// Nanoseconds of the program's CPU time per packet that was judged.
     pub fn receiver_ns(&self) -> f64 {
-        self.receiver_cpu_s * 1e9
-            / (self.offered - self.device_dropped).saturating_sub(self.lost).max(1) as f64
+        self.receiver_cpu_s * 1e9 / self.judged().max(1) as f64
+    }
+
+    /// The same of NAPI's thread.
+    pub fn napi_ns(&self) -> f64 {
+        self.napi_cpu_s * 1e9 / self.judged().max(1) as f64
+    }
+
+    fn judged(&self) -> u64 {
+        (self.offered - self.device_dropped).saturating_sub(self.lost)
     }
 }
 
@@ -146,7 +154,7 @@ impl Trial {
             invalid: signs.disturbance(),
         };
         let exact = received + lost + device_dropped == offered;
-        if self.whose == Whose::Ours && self.work != Work::Filter && !exact {
+        if self.whose.is_ours() && self.work != Work::Filter && !exact {
             bail!("packets of ours are missing: {point:?}");
         }
         Ok(point)
@@ -169,13 +177,15 @@ impl Trial {
         let line = match self.whose {
             Whose::System => program,
             Whose::Ours => format!("{} run -- {program}", tools.wirelane),
+            Whose::Taken => format!("{} run --take -- {program}", tools.wirelane),
         };
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let mut child = Child::spawn(&mut bed.receiver(&words))?;
         bed.favour(child.pid())?;
         match self.whose {
             Whose::System => process::wait_for_packet_socket(child.pid(), LIMIT),
-            Whose::Ours => wait_for_group(bed, &mut child, self.work == Work::Filter),
+            Whose::Ours => wait_for_groups(bed, &mut child, 2, self.work == Work::Filter),
+            Whose::Taken => wait_for_groups(bed, &mut child, 1, self.work == Work::Filter),
         }
         .with_context(|| format!("it did not start: {line}"))?;
         // A program that sleeps waits for packets.
@@ -230,14 +240,14 @@ impl Trial {
     }
 }
 
-/// Waits until the process captures by us.
-fn wait_for_group(bed: &Bed, child: &mut Child, filtered: bool) -> Result<()> {
+/// Waits until the process captures by us, with a group for each direction.
+fn wait_for_groups(bed: &Bed, child: &mut Child, directions: usize, filtered: bool) -> Result<()> {
     let end = Instant::now() + LIMIT;
     loop {
         let groups = bed.groups()?;
-        // Both directions, each with its filter.
+        // Each has its filter.
         let its = groups.iter().filter(|group| group.pid == child.pid());
-        if its.filter(|group| group.filter.is_some() || !filtered).count() == 2 {
+        if its.filter(|group| group.filter.is_some() || !filtered).count() == directions {
             return Ok(());
         }
         ensure!(child.is_running()?, "it has ended");

@@ -7,8 +7,10 @@ mod flows;
 mod groups;
 mod http;
 mod man;
+mod metrics;
 mod out;
 mod packets;
+mod probe;
 mod query;
 mod record;
 mod report;
@@ -19,7 +21,9 @@ mod run;
 mod send;
 mod session;
 mod source;
+mod store;
 mod table;
+mod terminal;
 mod tune;
 mod values;
 mod voip;
@@ -39,6 +43,9 @@ enum Command {
     Groups(groups::Args),
     Http(Box<http::Args>),
     Packets(Box<packets::Args>),
+    Probe(Box<probe::Args>),
+    #[command(hide = true)]
+    ProbeHelper(probe::helper::HelperArgs),
     Query(Box<query::Args>),
     Record(Box<record::Args>),
     #[command(hide = true)]
@@ -80,6 +87,8 @@ fn main() -> ExitCode {
         Command::Groups(args) => groups::run(&args),
         Command::Http(args) => http::run(*args),
         Command::Packets(args) => packets::run(&args),
+        Command::Probe(args) => probe::run(*args),
+        Command::ProbeHelper(args) => probe::helper::run_helper(&args),
         Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
@@ -90,9 +99,9 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Tune(args) => tune::run(&args),
-        Command::Voip(args) => voip::run(&args),
+        Command::Voip(args) => voip::run(*args),
     };
-    flows::restore_terminal();
+    terminal::restore();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
@@ -158,6 +167,7 @@ mod tests {
             groups::HELP,
             http::HELP,
             packets::HELP,
+            probe::HELP,
             query::HELP,
             record::HELP,
             rules::HELP,

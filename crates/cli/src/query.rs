@@ -1,4 +1,4 @@
-//! `wirelane query`: questions about a store of flows.
+//! `wirelane query`: questions about a store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +7,15 @@ use crate::record::options::time;
 use anyhow::Result;
 
 /// Heading of the help.
-const RANGE: &str = "Which flows (otherwise all of them)";
+const RANGE: &str = "Which time (otherwise all of it)";
 /// Heading of the help.
 const OUTPUT: &str = "What to print";
 
-/// Ask a store of flows: in SQL, or by ready questions
+/// Ask a store of flows, calls and transactions: in SQL, or by ready questions
 ///
-/// The store is what 'wirelane flows --store DIR' writes; its table is 'flows'. Needs no privilege but to read the files, and
-/// can be used while they are written: a flow is there once its file is whole.
+/// The store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams') and 'wirelane
+/// http' ('transactions'). Needs no privilege but to read the files, and can be used while they are written: what is in a file is
+/// there once that is whole.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -26,15 +27,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR", global = true)]
     store: Option<PathBuf>,
 
-    /// Flows that have ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
+    /// What has ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
     #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
     from: Option<i64>,
 
-    /// Flows that have ended before this time
+    /// What has ended before this time
     #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
     to: Option<i64>,
 
-    /// Flows that have ended within this time until now, as in 15m, 1h or 7d
+    /// What has ended within this time until now, as in 15m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], global = true, help_heading = RANGE)]
     last: Option<Duration>,
 
@@ -61,14 +62,14 @@ pub struct Args {
 /// Ready questions.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Ready {
-    /// The most: talkers (addresses, by the bytes they have sent), ports (of services: of a flow's two, the lower one), or pairs
-    /// of addresses
+    /// The most: talkers (addresses, by the bytes they have sent), ports (of services: of a flow's two, the lower one), pairs
+    /// of addresses, or hosts of HTTP, by transactions
     Top {
         /// Of what
         #[arg(value_enum)]
         what: Top,
     },
-    /// Bytes by network, application, protocol or device
+    /// Bytes by network, application, protocol or device; transactions by status
     By {
         /// By what
         #[arg(value_enum)]
@@ -92,6 +93,28 @@ enum Ready {
         /// hour
         #[arg(long, value_name = "TIME", value_parser = time)]
         step: Option<Duration>,
+    },
+    /// What sounded worst: calls, by the worst of their streams, or streams
+    Worst {
+        /// Of what
+        #[arg(value_enum)]
+        what: Worst,
+    },
+    /// Calls by how they have ended: calls by status
+    Calls {
+        /// The word 'by'
+        #[arg(value_enum, value_name = "BY")]
+        by: ByWord,
+
+        /// The word 'status'
+        #[arg(value_enum, value_name = "STATUS")]
+        status: StatusWord,
+    },
+    /// The transactions that took longest
+    Slowest {
+        /// The word 'transactions'
+        #[arg(value_enum)]
+        what: Slowest,
     },
     /// With whom an address, or a network, has talked: who talked to ADDRESS
     Who {
@@ -118,6 +141,38 @@ enum Top {
     Ports,
     /// Pairs of addresses
     Pairs,
+    /// Hosts of HTTP
+    Hosts,
+}
+
+/// Values of `worst`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Worst {
+    /// Calls
+    Calls,
+    /// RTP streams
+    Streams,
+}
+
+/// A word of `calls by status`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ByWord {
+    /// By
+    By,
+}
+
+/// A word of `calls by status`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum StatusWord {
+    /// Status
+    Status,
+}
+
+/// Values of `slowest`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Slowest {
+    /// HTTP transactions
+    Transactions,
 }
 
 /// Values of `by`.
@@ -131,6 +186,8 @@ enum By {
     Protocol,
     /// Devices
     Device,
+    /// Statuses of HTTP responses
+    Status,
 }
 
 /// A word of `over time`.
@@ -156,13 +213,20 @@ enum To {
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-Columns of flows (DESCRIBE flows lists all, with their types):
+Tables: flows, calls, streams (of RTP), transactions (of HTTP). What nobody has
+stored is an empty table. DESCRIBE calls, for one, lists its columns with their
+types; names are those of the JSON of flows, voip and http.
+
+Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst
   proto src_port dst_port packets bytes wire_bytes tcp_flags application
   community_id end_reason; reverse_packets, reverse_bytes and so on of the other
   direction (flows --biflow); date and hour, in which the flow has ended. Times
   are in UTC. network(src, 24, 48) is the network of an address, by bits of
   IPv4 and of IPv6; in_network(src, '10.0.0.0/8') is whether it is in one.
+
+Columns of all tables: start_time end_time start_ns duration_ns date hour. A
+row of streams has the call_id and call_start_ns of its call.
 
 SQL is that of Apache DataFusion, much as in PostgreSQL. It asks only: what
 would change the store is refused. A file that cannot be read is left out and
@@ -174,6 +238,9 @@ Examples:
   wirelane query by network --bits4 16 --store flows.db
   wirelane query over time --step 5m --from 2026-11-23 --store flows.db
   wirelane query who talked to 192.0.2.1 --json --store flows.db
+  wirelane query worst calls --last 1d --store calls.db
+  wirelane query calls by status --store calls.db
+  wirelane query top hosts --store web.db
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
       GROUP BY src ORDER BY ports DESC LIMIT 5\" --store flows.db
 
@@ -235,7 +302,8 @@ pub fn run(args: &Args) -> Result<()> {
         (None, Some(ready)) => question(ready, from_ns, to_ns)?.sql(args.limit),
         _ => {
             let reason = "ask in SQL, or one of: top talkers, top ports, top pairs, by network, by application, \
-                          by protocol, by device, over time, who talked to ADDRESS";
+                          by protocol, by device, by status, over time, who talked to ADDRESS, worst calls, worst streams, \
+                          calls by status, top hosts, slowest transactions";
             return Err(wrong("query", reason));
         }
     };
@@ -306,10 +374,16 @@ fn question(
         Ready::Top { what: Top::Talkers } => Question::Talkers,
         Ready::Top { what: Top::Ports } => Question::Ports,
         Ready::Top { what: Top::Pairs } => Question::Pairs,
+        Ready::Top { what: Top::Hosts } => Question::Hosts,
+        Ready::Worst { what: Worst::Calls } => Question::WorstCalls,
+        Ready::Worst { what: Worst::Streams } => Question::WorstStreams,
+        Ready::Calls { .. } => Question::CallStatus,
+        Ready::Slowest { .. } => Question::Slowest,
         Ready::By { what: By::Network, bits4, bits6 } => Question::Networks { bits4: *bits4, bits6: *bits6 },
         Ready::By { what: By::Application, .. } => Question::Applications,
         Ready::By { what: By::Protocol, .. } => Question::Protocols,
         Ready::By { what: By::Device, .. } => Question::Devices,
+        Ready::By { what: By::Status, .. } => Question::HttpStatus,
         Ready::Over { step, .. } => {
             let step = step.map_or_else(|| step_of(from_ns, to_ns), |step| step.as_secs().max(1));
             Question::OverTime { step }

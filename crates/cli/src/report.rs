@@ -11,6 +11,7 @@ use wirelane_export::recorder::RecordingCounts;
 use crate::flows::FlowsReport;
 use crate::http::HttpReport;
 use crate::out;
+use crate::probe::ProbeReport;
 use crate::session::Reporter;
 use crate::table::{Table, amount, counted, printable, rate};
 use crate::voip::VoipReport;
@@ -51,6 +52,9 @@ struct Object<'a> {
     /// The same of calls.
     #[serde(flatten)]
     voip: Option<&'a VoipReport>,
+    /// The same of a probe.
+    #[serde(flatten)]
+    probe: Option<&'a ProbeReport>,
     /// Of files, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
@@ -100,6 +104,7 @@ pub struct Report {
     flows: Option<FlowsReport>,
     http: Option<HttpReport>,
     voip: Option<VoipReport>,
+    probe: Option<ProbeReport>,
 }
 
 impl Report {
@@ -117,6 +122,7 @@ impl Report {
             flows: None,
             http: None,
             voip: None,
+            probe: None,
         }
     }
 
@@ -140,6 +146,11 @@ impl Report {
         self.voip = Some(voip);
     }
 
+    /// What a probe came to in the end, the same way.
+    pub fn probe(&mut self, probe: ProbeReport) {
+        self.probe = Some(probe);
+    }
+
     /// What the recording has come to by now, to be shown with the next ledger.
     pub fn recorded(&mut self, recorded: Recorded) {
         self.recorded = Some(recorded);
@@ -155,8 +166,9 @@ impl Report {
             let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
             let http = self.http.as_ref().map(HttpReport::text).unwrap_or_default();
             let voip = self.voip.as_ref().map(VoipReport::text).unwrap_or_default();
+            let probe = self.probe.as_ref().map(ProbeReport::text).unwrap_or_default();
             let ledger = ledger_text(ledger, elapsed, self.engine);
-            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http + &voip))
+            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http + &voip + &probe))
         }
     }
 
@@ -203,6 +215,7 @@ impl Report {
             flows: self.flows.as_ref().filter(|_| r#final),
             http: self.http.as_ref().filter(|_| r#final),
             voip: self.voip.as_ref().filter(|_| r#final),
+            probe: self.probe.as_ref().filter(|_| r#final),
             file_bytes_per_s,
         })
     }

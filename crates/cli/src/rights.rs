@@ -36,9 +36,12 @@ pub struct RightsArgs {
     /// Whether the settings of a terminal are changed, and changed back at the end.
     #[arg(skip)]
     pub terminal: bool,
-    /// Folder in which the command goes on to make folders and files.
+    /// Whether connections are accepted, at a socket that listens by then.
     #[arg(skip)]
-    pub tree: Option<PathBuf>,
+    pub serves: bool,
+    /// Folders in which the command goes on to make folders and files.
+    #[arg(skip)]
+    pub trees: Vec<PathBuf>,
 }
 
 impl RightsArgs {
@@ -63,8 +66,8 @@ impl RightsArgs {
             return Ok(None);
         }
         let mut confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
-        confinement = confinement.terminal(self.terminal);
-        if let Some(tree) = &self.tree {
+        confinement = confinement.terminal(self.terminal).serves(self.serves);
+        for tree in &self.trees {
             confinement = confinement.tree(tree);
         }
         Ok(Some(match output {

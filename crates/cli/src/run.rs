@@ -15,6 +15,11 @@ use anyhow::{Context, Result, bail};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
+    /// Keep all packets that come by the devices it captures from the host's network stack, wanted or not: for devices that
+    /// only capture (a login over one would hang). Sent packets are not captured then
+    #[arg(long)]
+    take: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -33,6 +38,7 @@ Devices:
 Environment:
   WIRELANE_PCAP=named         only eth1@2, eth1:ids/4 and the like are captured
                               by Wirelane, other devices by the system's libpcap
+  WIRELANE_TAKE=1             as --take
   WIRELANE_SYSTEM_LIBPCAP     the file of the system's libpcap, if not found
 
 Programs with file capabilities or the set-user-id bit do not load libraries
@@ -60,6 +66,9 @@ pub fn run(args: &Args) -> Result<()> {
     command.args(arguments).env("LD_PRELOAD", preload);
     if std::env::var_os("WIRELANE_PCAP").is_none() {
         command.env("WIRELANE_PCAP", "all");
+    }
+    if args.take {
+        command.env("WIRELANE_TAKE", "1");
     }
     Err(command.exec()).with_context(|| format!("starting {}", program.to_string_lossy()))
 }

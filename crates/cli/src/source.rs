@@ -10,8 +10,8 @@ use wirelane::confine::Work;
 use wirelane::filter::FileFilter;
 use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows, Selector,
-    Steering, Watermarks, ZeroCopy,
+    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows,
+    KernelHttp, RulesRoom, Selector, Steering, Watermarks, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
@@ -109,6 +109,13 @@ pub struct SourceArgs {
     /// Flows that are made in the kernel, where the command asks for that.
     #[arg(skip)]
     pub kernel_flows: Option<KernelFlows>,
+
+    /// HTTP that is looked at in the kernel, the same way.
+    #[arg(skip)]
+    pub kernel_http: Option<KernelHttp>,
+    /// RTP streams that can be measured in the kernel, where the command asks for that.
+    #[arg(skip)]
+    pub kernel_streams: Option<usize>,
 
     /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
     #[arg(long, help_heading = CAPTURE)]
@@ -423,6 +430,9 @@ impl SourceArgs {
         if let Some(flows) = self.kernel_flows {
             builder = builder.kernel_flows(flows);
         }
+        if let Some(http) = self.kernel_http {
+            builder = builder.kernel_http(http);
+        }
         if let Some(program) = &self.steering_program {
             builder = builder.steering_program(program);
         }
@@ -433,6 +443,12 @@ impl SourceArgs {
             builder = builder.polling(polling.polling());
         }
         builder = self.ruled.apply(builder)?;
+        if let Some(streams) = self.kernel_streams {
+            // A call has a place for media and one for RTCP on both sides, and two streams.
+            let room = self.ruled.rules_room.unwrap_or_default();
+            let precise = if room.precise == 0 { (2 * streams).max(1 << 16) } else { room.precise };
+            builder = builder.kernel_streams(streams).rules_room(RulesRoom { precise, ..room });
+        }
         builder = builder.control(true);
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,

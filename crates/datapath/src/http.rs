@@ -1,5 +1,7 @@
 //! Recognising HTTP/1 as `kernel/packet/http.h` does, compiled natively; the C header is the source of these structs.
 
+use crate::flow::FlowKey;
+
 /// Bytes of a head that are followed at most (`WL_HTTP_HEAD_MOST`).
 pub const HEAD_MOST: usize = 65_536;
 
@@ -65,7 +67,101 @@ pub struct HttpHalf {
     pub pad: [u8; 3],
 }
 
+/// One direction of a connection, as a lane follows it (`struct wl_http_way`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct HttpWay {
+    #[doc(hidden)]
+    pub word: u64,
+    /// Content that is left of the body or chunk at hand; all ones: up to the end of the connection.
+    pub left: u64,
+    #[doc(hidden)]
+    pub length: u64,
+    /// When the last byte of what has stayed below came; `CLOCK_MONOTONIC`.
+    pub last_ns: u64,
+    #[doc(hidden)]
+    pub told_ns: u64,
+    /// Sequence number behind all that has come.
+    pub next: u32,
+    #[doc(hidden)]
+    pub begin: u32,
+    /// Sequence number of the first byte that has stayed below and was not told.
+    pub from: u32,
+    /// How many have.
+    pub bytes: u32,
+    #[doc(hidden)]
+    pub head: u32,
+    #[doc(hidden)]
+    pub ack: u32,
+    #[doc(hidden)]
+    pub flags: u32,
+    #[doc(hidden)]
+    pub status: u16,
+    /// `enum wl_http_way_phase`.
+    pub phase: u8,
+    #[doc(hidden)]
+    pub line: u8,
+    #[doc(hidden)]
+    pub count: u8,
+    #[doc(hidden)]
+    pub begun: u8,
+    #[doc(hidden)]
+    pub field: u8,
+    #[doc(hidden)]
+    pub at: u8,
+    #[doc(hidden)]
+    pub names: u8,
+    #[doc(hidden)]
+    pub pad: [u8; 3],
+}
+
+/// What has stayed below of one direction before something came up (`struct wl_http_told`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct HttpTold {
+    /// The direction, without device and flags.
+    pub key: FlowKey,
+    /// When the last byte came; `CLOCK_MONOTONIC`.
+    pub last_ns: u64,
+    /// Sequence number of the first one.
+    pub from: u32,
+    /// How many there are.
+    pub bytes: u32,
+}
+
+/// A segment of TCP, all of whose payload is there, as [`HttpWay::segment`] gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeSegment<'a> {
+    /// Its time in nanoseconds.
+    pub now_ns: u64,
+    /// Its sequence number.
+    pub seq: u32,
+    /// What it acknowledges, with ACK among the flags.
+    pub ack: u32,
+    /// TCP's flags.
+    pub flags: u8,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// `struct wl_native_segment`.
+#[repr(C)]
+struct NativeSegment {
+    now_ns: u64,
+    seq: u32,
+    ack: u32,
+    flags: u32,
+    length: u32,
+}
+
 unsafe extern "C" {
+    fn wl_native_http_way(
+        way: *mut HttpWay,
+        segment: *const NativeSegment,
+        bytes: *const u8,
+        told: *mut HttpTold,
+    ) -> u32;
+    fn wl_native_http_way_begin(way: *mut HttpWay, seq: u32, now: u64);
     fn wl_native_http_first(bytes: *const u8, length: usize) -> u32;
     fn wl_native_http_line(line: *mut u8, bytes: *const u8, length: usize) -> usize;
     fn wl_native_http_packet(
@@ -103,5 +199,31 @@ impl HttpHalf {
         // SAFETY: as in `first`; `self` has the layout of struct wl_http_half, which a test compares field by field, and
         // is all that is written.
         unsafe { wl_native_http_packet(self, seq, stated, bytes.as_ptr(), bytes.len()) != 0 }
+    }
+}
+
+impl HttpWay {
+    /// A direction that was not seen from its beginning on: its first segment that is seen has this sequence number.
+    /// Where it begins with a SYN, any will do.
+    pub fn new(seq: u32, now_ns: u64) -> HttpWay {
+        let mut way = HttpWay::default();
+        // SAFETY: C writes to the struct behind the pointer, whose layout a test compares field by field, and to nothing
+        // else.
+        unsafe { wl_native_http_way_begin(&mut way, seq, now_ns) };
+        way
+    }
+
+    /// What a lane does with the next segment. `None`: it stays below. Else it comes up, and what has stayed below before
+    /// it is told, if [`HttpTold::bytes`] is not 0; its key is empty. (`wl_http_look()` and what it stands before.)
+    pub fn segment(&mut self, segment: &WholeSegment<'_>) -> Option<HttpTold> {
+        let mut told = HttpTold::default();
+        let WholeSegment { now_ns, seq, ack, flags, payload } = *segment;
+        // What is longer is no segment of TCP.
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let native = NativeSegment { now_ns, seq, ack, flags: flags.into(), length };
+        // SAFETY: the pointers are to structs whose layouts a test compares, or that are C's own, and to a slice that is
+        // read up to its length; C keeps none of them.
+        let up = unsafe { wl_native_http_way(self, &native, payload.as_ptr(), &mut told) };
+        (up != 0).then_some(told)
     }
 }

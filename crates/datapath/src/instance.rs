@@ -7,7 +7,7 @@ use crate::flow_cache::{FlowSet, Splits, WAYS};
 use crate::rules::{MAX_EXITS, MAX_PLUGINS};
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 12;
+pub const INTERFACE_VERSION: u32 = 13;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -97,6 +97,10 @@ pub mod group_flags {
     pub const WIDE: u32 = 0x10;
     /// Packets become flows in the lane.
     pub const FLOWS: u32 = 0x20;
+    /// What the group refuses does not go on to the host stack either.
+    pub const TAKE_REST: u32 = 0x40;
+    /// Bodies of HTTP, and all that is none, stay below.
+    pub const HTTP: u32 = 0x80;
 }
 
 /// Values of [`Group::steering`].
@@ -197,7 +201,7 @@ pub struct Tally {
     pub turn: u64,
     /// Of `filtered`: dropped by the rules of another group, for the whole device.
     pub blocked: u64,
-    /// Of `absorbed`: what became flows in the lane, or was left out by sampling.
+    /// Of `absorbed`: what became flows in the lane, or was left out by sampling; or was added to RTP streams.
     pub kept: u64,
     /// Wire bytes of that.
     pub kept_bytes: u64,

@@ -211,6 +211,8 @@ pub mod record_kind {
     pub const DIGEST: u8 = 3;
     /// Not a packet: a part of a flow follows ([`crate::flow_cache::FlowPart`]). `hash` is its epoch.
     pub const FLOW: u8 = 4;
+    /// Not a packet: what has stayed below of HTTP follows ([`crate::http::HttpTold`]).
+    pub const HTTP: u8 = 5;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

@@ -12,7 +12,9 @@
 //! * [`rules`]: compiled rules.
 //! * [`rtp`]: what packets of one RTP stream come to.
 //! * [`search`]: the automata that search payloads for patterns.
+//! * [`sketch`]: how many different keys there were, and which of them had most.
 //! * [`skel`]: the kernel programs, ready to be loaded.
+//! * [`stream`]: RTP streams that are measured in the kernel.
 pub mod filter;
 pub mod flow;
 pub mod flow_cache;
@@ -26,3 +28,5 @@ pub mod rtp;
 pub mod rules;
 pub mod search;
 pub mod skel;
+pub mod sketch;
+pub mod stream;

@@ -143,6 +143,8 @@ pub mod verdict {
     pub const REDIRECT: u8 = 5;
     /// What the first of [`super::Rule::plugin`] says that matches.
     pub const PLUGIN: u8 = 6;
+    /// Added to its RTP stream where that is measured in the kernel: `absorbed` in the ledger; else delivered.
+    pub const MEASURE: u8 = 7;
 }
 
 /// Bits of [`Rule::flags`] and [`Precise::flags`].

@@ -42,3 +42,12 @@ pub fn clock(ns: u64) -> String {
     let ms = ns / 1_000_000 % 1000;
     format!("{:02}:{:02}:{:02}.{ms:03}", time.hour, time.minute, time.second)
 }
+
+/// Date and time without colons, for names of files: `20260301T120000Z`.
+pub fn compact(ns: u64) -> String {
+    let time = calendar(ns / 1_000_000_000);
+    format!(
+        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
+        time.year, time.month, time.day, time.hour, time.minute, time.second
+    )
+}

@@ -6,7 +6,8 @@
 //!   worker's by a thread of its own, with an account of what was written and what was not.
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
-//! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV.
+//! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV, pcapng.
+//! * [`metrics`]: numbers for Prometheus.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -17,6 +18,7 @@ mod calendar;
 pub mod error;
 pub mod flows;
 pub mod http;
+pub mod metrics;
 pub mod output;
 pub mod pcap;
 pub mod pcapng;

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::sync::Once;
+use std::time::Duration;
 
 use wirelane::{Builder, Capture, Direction, Error, LinkType, Selector};
 
@@ -9,7 +10,7 @@ use crate::abi;
 use crate::handle::{Handle, Options};
 use crate::inject::Sender;
 use crate::names::Wanted;
-use crate::read::{Live, Opened};
+use crate::read::{Live, Opened, SLICE};
 use crate::share::Share;
 use crate::system::system;
 
@@ -91,6 +92,21 @@ fn status(error: &Error) -> c_int {
     }
 }
 
+/// The variable that says that no packet which comes by the devices that we capture goes on to the host's stack.
+const TAKE: &str = "WIRELANE_TAKE";
+
+fn takes() -> Result<bool, Error> {
+    match std::env::var_os(TAKE) {
+        None => Ok(false),
+        Some(value) if value.is_empty() || value == "0" => Ok(false),
+        Some(value) if value == "1" => Ok(true),
+        Some(value) => {
+            let reason = format!("'{}' is neither 0 nor 1", value.display());
+            Err(Error::BadOption { option: TAKE, reason })
+        }
+    }
+}
+
 /// The device as it is now: it must be set up, as with libpcap.
 fn look_up(selector: &Selector) -> Result<wirelane::Device, Error> {
     let selected = selector.resolve()?;
@@ -113,7 +129,9 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     };
     // What leaves by the loopback device comes in by it, and libpcap shows it once. A virtual device is an RX queue.
     let only_received = is_loopback(&device) || wanted.selector.to_string() != device.name;
-    let direction = if only_received { Direction::Rx } else { Direction::Both };
+    let take = takes()?;
+    // A device whose packets are taken is there to receive: what it sends is not held up.
+    let direction = if only_received || take { Direction::Rx } else { Direction::Both };
     // 0: whole packets, however long they may be.
     let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
     let mut builder = Builder::new([wanted.selector.clone()])
@@ -121,7 +139,11 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         .promiscuous(options.promiscuous)
         .immediate(options.immediate)
         .in_order(true)
+        .take_all(take)
         .snap_len(kept);
+    if options.timeout > 0 && !options.immediate {
+        builder = builder.patience(Duration::from_millis(options.timeout as u64).min(SLICE));
+    }
     if options.buffer > 0 {
         builder = builder.ring_size((options.buffer as usize).clamp(*RING.start(), *RING.end()));
     }
@@ -131,13 +153,27 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     let capture: Capture = builder.open()?;
     // What follows is about the command.
     let warning = capture.engine_reason().and_then(|reason| reason.split("; run it with sudo").next());
-    let warning = warning.map(|reason| format!("captured by packet sockets: {reason}"));
+    let warning = warning.map(|reason| {
+        format!("captured by packet sockets{}: {reason}", instead(&device).unwrap_or_default())
+    });
     let sender = Sender::open(device.ifindex)?;
     let dlt = if device.link_type == LinkType::Raw { abi::DLT_RAW } else { abi::DLT_ETHERNET };
     let nano = options.precision == abi::PRECISION_NANO;
     let opened = Opened { dlt, snap_len, nano, is_loopback: is_loopback(&device) };
     let live = Live::new(capture, sender, share, opened)?;
     Ok((live, warning))
+}
+
+/// What to do about it where the program cannot help it: dumpcap keeps two capabilities of root's, which a BPF program is
+/// not loaded with, and opens devices after that; but it starts others' programs for interfaces of extcap before.
+fn instead(device: &wirelane::Device) -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    if program.file_name()? != "dumpcap" {
+        return None;
+    }
+    let (name, last) = (&device.name, device.rx_queues.len().saturating_sub(1));
+    let queues = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
+    Some(format!(" (dumpcap has no rights for more; {name}@{queues} has Wirelane capture, by its extcap)"))
 }
 
 fn is_loopback(device: &wirelane::Device) -> bool {

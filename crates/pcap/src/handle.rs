@@ -15,15 +15,17 @@ use crate::system::system;
 /// a function.
 const MAGIC: u64 = 0xbad0_77e1_a9e0_ca97;
 
-/// A handle that was closed, of which nobody looks at more than the first word.
-struct Kept(#[expect(dead_code, reason = "memory that stays as it is")] Box<Handle>);
+/// A handle that was closed: one that can never be activated.
+struct Kept(*mut Handle);
 
 // SAFETY: what was bound to a thread was taken out when it was closed.
 unsafe impl Send for Kept {}
 
 /// What a handle of ours begins with that was closed.
 const CLOSED: u64 = 0xbad0_77e1_a9e0_c105;
-/// So many of those keep their memory.
+/// So many of those keep their memory. libpcap's manual leaves open what comes of using a closed handle; here the last ones
+/// that were closed refuse everything, as one that is not activated does. tcpdump breaks the loop of a handle that it has
+/// closed, where writing its last packets fails at its end.
 const KEPT: usize = 16;
 
 /// What was asked for before the handle was activated.
@@ -63,29 +65,21 @@ pub(crate) struct Handle {
     twin: Cell<*mut Pcap>,
 }
 
-/// The handle, if it is one of ours.
+/// The handle, if it is one of ours, closed ones of late included.
 ///
 /// # Safety
-/// `pcap` is null, or a handle of ours or the system's libpcap that is not closed; it stays so while the result is used.
+/// `pcap` is null, or a handle of ours or the system's libpcap that is not closed, or one of the [`KEPT`] of ours that were
+/// closed last; it stays so while the result is used.
 pub(crate) unsafe fn ours<'a>(pcap: *mut Pcap) -> Option<&'a Handle> {
     if pcap.is_null() {
         return None;
     }
     // SAFETY: both kinds begin with a word, aligned as pointers are.
-    if unsafe { pcap.cast::<u64>().read() } != MAGIC {
+    if !matches!(unsafe { pcap.cast::<u64>().read() }, MAGIC | CLOSED) {
         return None;
     }
-    // SAFETY: nothing else begins with the word; handles are shared and never borrowed mutably.
+    // SAFETY: nothing else begins with these words; handles are shared, and borrowed mutably only while they are closed.
     Some(unsafe { &*pcap.cast::<Handle>() })
-}
-
-/// Whether it is a handle of ours that was closed not long ago.
-///
-/// # Safety
-/// `pcap` is null, or a handle of ours or the system's libpcap, which may be closed if it is ours.
-pub(crate) unsafe fn is_closed(pcap: *mut Pcap) -> bool {
-    // SAFETY: as in `ours`; what was closed not long ago is still there.
-    !pcap.is_null() && unsafe { pcap.cast::<u64>().read() } == CLOSED
 }
 
 impl Handle {
@@ -114,24 +108,29 @@ impl Handle {
         Box::into_raw(Box::new(handle)).cast()
     }
 
-    /// Ends the capture and frees the handle.
+    /// Ends the capture, and frees the handle once [`KEPT`] others have been closed. Of one that is closed it does nothing.
     ///
     /// # Safety
-    /// It is one of ours, and nobody uses it any more.
+    /// It is one of ours, as [`ours`] has it, and nobody is using it.
     pub(crate) unsafe fn close(pcap: *mut Pcap) {
         static CLOSED_HANDLES: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
-        // SAFETY: made by `create`, and given back once.
-        let mut handle = unsafe { Box::from_raw(pcap.cast::<Handle>()) };
-        handle.magic = CLOSED;
+        let pcap = pcap.cast::<Handle>();
+        // SAFETY: made by `create`, and not freed; nobody else uses it (the caller's part).
+        let handle = unsafe { &mut *pcap };
+        if std::mem::replace(&mut handle.magic, CLOSED) == CLOSED {
+            return;
+        }
         if let Some(live) = handle.live.take() {
             live.close();
         }
         handle.set_twin(std::ptr::null_mut());
-        // tcpdump breaks the loop of a handle that it has closed, where writing its last packets fails at its end.
+        handle.options.get_mut().device = Err("the handle has been closed".into());
         let mut kept = CLOSED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(Kept(handle));
-        if kept.len() > KEPT {
-            kept.pop_front();
+        kept.push_back(Kept(pcap));
+        let free = if kept.len() > KEPT { kept.pop_front() } else { None };
+        if let Some(Kept(oldest)) = free {
+            // SAFETY: made by `create`, and given back once: here alone, as it is in the list no more.
+            drop(unsafe { Box::from_raw(oldest) });
         }
     }
 

@@ -20,8 +20,9 @@ use crate::inject::Sender;
 use crate::share::Share;
 use crate::system::system;
 
-/// Longest wait in one go: within this time a break is noticed that another thread or a signal handler asked for.
-const SLICE: Duration = Duration::from_millis(20);
+/// Longest wait in one go: within this time a break is noticed that another thread or a signal handler asked for. And so
+/// long, at most, packets gather for a program that has asked for a time-out, and not for each packet at once.
+pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// `BPF_RET | BPF_K`: the packet is accepted, or refused where the operand is 0.
 const RETURN: u16 = 0x06;
@@ -187,9 +188,10 @@ impl Live {
     /// Goes on in a process that was forked from the one that used it before.
     fn follow_fork(&self) -> Result<(), Error> {
         let forks = forks();
-        if self.used.swap(forks, Ordering::Relaxed) == forks {
+        if self.used.load(Ordering::Relaxed) == forks {
             return Ok(());
         }
+        self.used.store(forks, Ordering::Relaxed);
         self.capture.write().unwrap_or_else(std::sync::PoisonError::into_inner).adopt()
     }
 

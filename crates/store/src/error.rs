@@ -16,18 +16,18 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no store where one was asked.
-    #[error("{path} is no store of flows: {reason}; 'wirelane flows --store {path}' makes one")]
+    #[error("{path} is no store: {reason}; 'wirelane flows --store {path}' makes one, as do voip and http")]
     NoStore {
         /// The folder.
         path: PathBuf,
         /// What is missing.
         reason: String,
     },
-    /// Flows that are in no file.
-    #[error("{flows} flows could not be stored in {path}; the first error was: {first}")]
+    /// Rows that are in no file.
+    #[error("{what} could not be stored in {path}; the first error was: {first}")]
     Unwritten {
-        /// How many.
-        flows: u64,
+        /// How many, of which tables.
+        what: String,
         /// The store.
         path: PathBuf,
         /// The first thing that went wrong.

@@ -1,4 +1,4 @@
-//! A file of flows that is being written.
+//! A file of a table that is being written.
 //!
 //! The encoder writes to memory, and what it has written is taken to the disk from there: so it never meets a disk that
 //! is full, and goes on once there is room. What waits in memory is bounded by whoever owns the file.
@@ -14,31 +14,30 @@ use datafusion::parquet::errors::ParquetError;
 use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use datafusion::parquet::schema::types::ColumnPath;
-use wirelane_analysis::flows::FlowRecord;
 
-use crate::columns::{self, FlowColumns, Names};
+use crate::tables::{Columns, Row, TABLE, Table, VERSION};
 use crate::unfinished::Unfinished;
 
-/// Flows that are encoded together.
+/// Rows that are encoded together.
 const TOGETHER: usize = 4096;
-/// Flows of a row group: what readers share among their threads, and what waits in memory in any case.
+/// Rows of a row group: what readers share among their threads, and what waits in memory in any case.
 const ROW_GROUP: usize = 128 * 1024;
 
-/// How files are encoded.
-pub(crate) fn properties() -> WriterPropertiesPtr {
+/// How files of a table are encoded.
+pub(crate) fn properties(table: Table) -> WriterPropertiesPtr {
     let pair = |(key, value): (&str, &str)| KeyValue::new(key.to_owned(), value.to_owned());
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("wirelane ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROW_GROUP))
-        .set_key_value_metadata(Some(vec![pair(columns::TABLE), pair(columns::VERSION)]));
-    for name in columns::SERIES {
+        .set_key_value_metadata(Some(vec![pair((TABLE, table.name())), pair(VERSION)]));
+    for name in table.series() {
         let column = ColumnPath::from(*name);
         properties = properties
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
     }
-    for name in columns::DISTINCT {
+    for name in table.distinct() {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(*name), false);
     }
     Arc::new(properties.build())
@@ -93,11 +92,12 @@ impl Disk {
 /// See the head of this file.
 pub(crate) struct OpenFile {
     disk: Disk,
+    table: Table,
     encoder: ArrowWriter<Memory>,
-    columns: FlowColumns,
-    /// Flows in it.
-    pub(crate) flows: u64,
-    /// When its first flow came.
+    columns: Columns,
+    /// Rows in it.
+    pub(crate) rows: u64,
+    /// When its first row came.
     pub(crate) since: Instant,
     /// When its last one did.
     pub(crate) used: Instant,
@@ -106,24 +106,31 @@ pub(crate) struct OpenFile {
 /// A file that is encoded to its end.
 pub(crate) struct Ended {
     disk: Disk,
-    /// Flows in it.
-    pub(crate) flows: u64,
+    /// Its table.
+    pub(crate) table: Table,
+    /// Rows in it.
+    pub(crate) rows: u64,
 }
 
 impl OpenFile {
     /// An empty one, to lie in this folder. Nothing is made there yet.
-    pub(crate) fn new(folder: PathBuf, properties: &WriterPropertiesPtr) -> Result<OpenFile, ParquetError> {
-        let encoder =
-            ArrowWriter::try_new(Memory::default(), columns::schema(), Some(properties.as_ref().clone()))?;
+    pub(crate) fn new(
+        folder: PathBuf,
+        table: Table,
+        properties: &WriterPropertiesPtr,
+    ) -> Result<OpenFile, ParquetError> {
+        let columns = Columns::new(table);
+        let properties = properties.as_ref().clone();
+        let encoder = ArrowWriter::try_new(Memory::default(), columns.schema(), Some(properties))?;
         let disk = Disk { folder, part: None, waiting: Vec::new(), written: 0 };
         let now = Instant::now();
-        Ok(OpenFile { disk, encoder, columns: FlowColumns::new(), flows: 0, since: now, used: now })
+        Ok(OpenFile { disk, table, encoder, columns, rows: 0, since: now, used: now })
     }
 
-    /// Adds a flow.
-    pub(crate) fn push(&mut self, record: &FlowRecord, names: &mut Names) -> Result<(), ParquetError> {
-        self.columns.push(record, names);
-        self.flows += 1;
+    /// Adds a row.
+    pub(crate) fn push(&mut self, fill: &mut dyn FnMut(&mut Row<'_>)) -> Result<(), ParquetError> {
+        self.columns.push(fill);
+        self.rows += 1;
         if self.columns.rows() >= TOGETHER { self.encode() } else { Ok(()) }
     }
 
@@ -152,7 +159,7 @@ impl OpenFile {
         self.encode()?;
         let mut rest = self.encoder.into_inner()?;
         self.disk.waiting.append(&mut rest.0);
-        Ok(Ended { disk: self.disk, flows: self.flows })
+        Ok(Ended { disk: self.disk, table: self.table, rows: self.rows })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where files lie, and what they are called.
 //!
-//! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the hour is that in which the flows have
-//! ended, the time in the name that of the file's beginning, both in UTC; what follows is random, so that writers do not
+//! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the hour is that in which the flows (calls,
+//! transactions) have ended, the time in the name that of the file's beginning, both in UTC; what follows is random, so that writers do not
 //! meet.
 
 use std::ffi::OsStr;
@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-/// The folder of the table of flows.
-pub(crate) const FLOWS: &str = "flows";
 /// Nanoseconds of an hour.
 pub(crate) const HOUR_NS: u64 = 3_600_000_000_000;
 

@@ -5,15 +5,16 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::place::{self, Listing};
+use crate::place;
+use crate::tables::Table;
 use crate::unfinished;
 
 /// How much of a store is kept. Both hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keep {
-    /// How long a flow is kept after its end; files go when their whole hour is older.
+    /// How long rows are kept after the end of what they tell of; files go when their whole hour is older.
     pub(crate) age: Option<Duration>,
-    /// Bytes, with those of files that are not whole yet.
+    /// Bytes of all tables, with those of files that are not whole yet.
     pub(crate) size: Option<u64>,
 }
 
@@ -25,18 +26,30 @@ pub(crate) struct Gone {
     pub(crate) parts: u64,
 }
 
-/// Removes what is to go from a table, at this time in seconds since 1970. Others may do the same at once.
+/// Removes what is to go from a store, at this time in seconds since 1970: by age from `aged`, by size from all tables, the
+/// oldest hour of any first. Others may do the same at once.
 ///
 /// # Errors
 /// The last thing that could not be removed, or listed; the rest is removed all the same.
-pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<()>) {
+pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Gone, io::Result<()>) {
     let mut gone = Gone::default();
-    let Listing { files, parts, empty } = match place::list(table) {
-        Ok(listing) => listing,
-        Err(error) => return (gone, Err(named(table, &error))),
-    };
     let mut result = Ok(());
-    let mut total: u64 = files.iter().filter(|file| file.ours).map(|file| file.size).sum();
+    let (mut files, mut parts, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for table in Table::ALL {
+        let folder = store.join(table.name());
+        match place::list(&folder) {
+            Ok(listing) => {
+                files.extend(listing.files.into_iter().map(|file| (file, table)));
+                parts.extend(listing.parts);
+                empty.extend(listing.empty);
+            }
+            // A store has the tables that somebody has written.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => result = Err(named(&folder, &error)),
+        }
+    }
+    files.sort();
+    let mut total: u64 = files.iter().filter(|(file, _)| file.ours).map(|(file, _)| file.size).sum();
     for part in parts {
         match unfinished::clear(&part.path) {
             Ok(true) => gone.parts += 1,
@@ -44,9 +57,10 @@ pub(crate) fn sweep(table: &Path, keep: Keep, now_s: i64) -> (Gone, io::Result<(
             Err(error) => result = Err(named(&part.path, &error)),
         }
     }
-    for file in files.iter().filter(|file| file.ours) {
+    for (file, table) in files.iter().filter(|(file, _)| file.ours) {
         let end_s = (file.hour + 1) * 3600;
-        let old = keep.age.is_some_and(|age| now_s.saturating_sub(end_s) > age.as_secs() as i64);
+        let keep_age = keep.age.filter(|_| aged.contains(table));
+        let old = keep_age.is_some_and(|age| now_s.saturating_sub(end_s) > age.as_secs() as i64);
         let much = keep.size.is_some_and(|most| total > most);
         if !old && !much {
             continue;
@@ -86,6 +100,12 @@ mod tests {
     use chrono::DateTime;
     use std::path::PathBuf;
 
+    const FLOWS: &[Table] = &[Table::Flows];
+
+    fn table(store: &Path) -> PathBuf {
+        store.join(Table::Flows.name())
+    }
+
     /// A file of so many bytes in each of these hours.
     fn fill(table: &Path, hours: std::ops::Range<i64>, bytes: usize) -> Vec<PathBuf> {
         let make = |hour: i64| {
@@ -102,41 +122,57 @@ mod tests {
     #[test]
     fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_not_ours() {
         let store = tempfile::tempdir().unwrap();
-        let files = fill(store.path(), 1000..1010, 100);
-        let foreign = place::folder(store.path(), 1000).join("mine.parquet");
+        let files = fill(&table(store.path()), 1000..1010, 100);
+        let foreign = place::folder(&table(store.path()), 1000).join("mine.parquet");
         fs::write(&foreign, "x").unwrap();
         let there = || files.iter().map(|file| file.exists()).collect::<Vec<_>>();
         // Hour 1001 has ended two hours ago, to the second.
         let now = 1004 * 3600;
         let keep = Keep { age: Some(Duration::from_secs(7200)), size: None };
-        let (gone, result) = sweep(store.path(), keep, now);
+        let (gone, result) = sweep(store.path(), FLOWS, keep, now);
         result.unwrap();
         assert_eq!(gone, Gone { files: 1, bytes: 100, parts: 0 });
         assert_eq!(there(), [&[false][..], &[true; 9]].concat());
         let keep = Keep { age: None, size: Some(450) };
-        let (gone, result) = sweep(store.path(), keep, now);
+        let (gone, result) = sweep(store.path(), FLOWS, keep, now);
         result.unwrap();
         assert_eq!(gone, Gone { files: 5, bytes: 500, parts: 0 });
         assert_eq!(there(), [&[false; 6][..], &[true; 4]].concat());
         assert!(foreign.exists());
         // What is empty now goes the next time.
-        sweep(store.path(), keep, now).1.unwrap();
-        assert!(place::folder(store.path(), 1000).exists(), "something is in it");
-        assert!(!place::folder(store.path(), 1001).exists());
+        sweep(store.path(), FLOWS, keep, now).1.unwrap();
+        assert!(place::folder(&table(store.path()), 1000).exists(), "something is in it");
+        assert!(!place::folder(&table(store.path()), 1001).exists());
+    }
+
+    #[test]
+    fn age_is_of_a_table_and_size_of_all() {
+        let store = tempfile::tempdir().unwrap();
+        let flows = fill(&table(store.path()), 1000..1003, 100);
+        let calls = fill(&store.path().join("calls"), 1000..1003, 100);
+        let there = |files: &[PathBuf]| files.iter().map(|file| file.exists()).collect::<Vec<_>>();
+        let keep = Keep { age: Some(Duration::from_secs(3600)), size: None };
+        let (gone, result) = sweep(store.path(), &[Table::Calls], keep, 1002 * 3600 + 1);
+        result.unwrap();
+        assert_eq!((gone.files, there(&calls)), (1, vec![false, true, true]));
+        assert_eq!(there(&flows), [true; 3]);
+        let keep = Keep { age: None, size: Some(250) };
+        sweep(store.path(), FLOWS, keep, 0).1.unwrap();
+        assert_eq!((there(&flows), there(&calls)), (vec![false, false, true], vec![false, false, true]));
     }
 
     #[test]
     fn what_a_dead_writer_left_goes_and_what_is_being_written_stays() {
         let store = tempfile::tempdir().unwrap();
-        let folder = place::folder(store.path(), 1000);
+        let folder = place::folder(&table(store.path()), 1000);
         let live = unfinished::Unfinished::create(&folder).unwrap();
         let dead = folder.join(place::part_of(&place::new_name(chrono::Utc::now())));
         fs::write(&dead, "half").unwrap();
-        let (gone, result) = sweep(store.path(), Keep::default(), 0);
+        let (gone, result) = sweep(store.path(), FLOWS, Keep::default(), 0);
         result.unwrap();
         assert_eq!(gone, Gone { files: 0, bytes: 0, parts: 1 });
         assert!(!dead.exists() && live.path().exists());
         drop(live);
-        assert_eq!(sweep(store.path(), Keep::default(), 0).0.parts, 1, "a lock ends with its holder");
+        assert_eq!(sweep(store.path(), FLOWS, Keep::default(), 0).0.parts, 1, "a lock ends with its holder");
     }
 }

@@ -7,25 +7,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use datafusion::parquet::file::properties::WriterPropertiesPtr;
-use serde::Serialize;
-use wirelane_analysis::flows::FlowRecord;
-use wirelane_export::flows::Naming;
+use serde::{Serialize, Serializer};
 
-use crate::columns::Names;
 use crate::file::{Ended, OpenFile, properties};
 use crate::place::{self, Hour};
 use crate::retention::{Keep, sweep};
+use crate::tables::{Row, Storable, Table};
 use crate::unfinished::make_folder;
 use crate::{Error, Result};
 
-/// Batches of flows that may wait for the thread. One is 256 flows while many come, and so some 60 KiB.
+/// Batches that may wait for the thread. One of flows is 256 while many come, and so some 60 KiB.
 const UNDER_WAY: usize = 256;
 /// Bytes that may wait in memory for a disk that takes none.
 const MOST_WAITING: usize = 64 << 20;
-/// Hours of which files are open at once. A capture file may have packets of any.
+/// Hours of which files of a table are open at once. A capture file may have packets of any.
 const MOST_OPEN: usize = 4;
-/// How long the thread waits for flows, where nothing else is to be done.
+/// How long the thread waits for more, where nothing else is to be done.
 const REST: Duration = Duration::from_millis(200);
 /// After a failed write, how long until the next one.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -41,27 +38,32 @@ pub const LEAST_SIZE: u64 = 1 << 20;
 pub struct StoreSettings {
     /// Its folder.
     pub folder: PathBuf,
-    /// How long flows are kept after their end, to the hour.
+    /// How long rows of the tables that are written are kept after the end of what they tell of, to the hour.
     pub max_age: Option<Duration>,
     /// Bytes that are kept, of all tables and writers. At least [`LEAST_SIZE`].
     pub max_size: Option<u64>,
-    /// After how long a file is ended, so that its flows can be asked for and no longer be lost.
+    /// After how long a file is ended, so that its rows can be asked for and no longer be lost.
     pub rotate: Duration,
-    /// Whether flows are of now. Then nothing waits for the disk: what finds no room is counted as unwritten.
+    /// Whether what comes is of now. Then nothing waits for the disk: what finds no room is counted as unwritten.
     pub live: bool,
     /// Whom the folder is given to, where it is made here by root.
     pub owner: Option<(u32, u32)>,
 }
 
-/// What has become of the flows.
+/// Numbers of rows by their tables.
+type Rows = BTreeMap<Table, u64>;
+
+/// What has become of what was to be stored.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StoreCounts {
     /// The store.
     pub store: String,
-    /// Flows in files that are whole and on the disk.
-    pub flows: u64,
-    /// Flows that are in no file: no room, no right to write, a disk that is too slow.
-    pub unwritten_flows: u64,
+    /// Rows in files that are whole and on the disk, by the names of their tables.
+    #[serde(flatten, serialize_with = "by_name")]
+    pub rows: Rows,
+    /// Rows that are in no file: no room, no right to write, a disk that is too slow. Under `unwritten_flows`, and so on.
+    #[serde(flatten, serialize_with = "by_unwritten")]
+    pub unwritten: Rows,
     /// Files written.
     pub files: u64,
     /// Their bytes.
@@ -79,12 +81,32 @@ pub struct StoreCounts {
     first_error: Option<String>,
 }
 
+fn by_name<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_map(rows.iter().map(|(table, rows)| (table.name(), rows)))
+}
+
+fn by_unwritten<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_map(rows.iter().map(|(table, rows)| (table.unwritten(), rows)))
+}
+
 impl StoreCounts {
-    /// The error of a store that lacks flows.
+    fn new(folder: &Path, tables: &[Table]) -> StoreCounts {
+        let none: Rows = tables.iter().map(|table| (*table, 0)).collect();
+        let store = folder.display().to_string();
+        StoreCounts { store, rows: none.clone(), unwritten: none, ..StoreCounts::default() }
+    }
+
+    /// The error of a store that lacks rows.
     pub fn failure(&self) -> Option<Error> {
         let first = self.first_error.clone().unwrap_or_default();
-        let (flows, path) = (self.unwritten_flows, PathBuf::from(&self.store));
-        (flows > 0).then_some(Error::Unwritten { flows, path, first })
+        let lacks = self.unwritten.iter().filter(|(_, rows)| **rows > 0);
+        let lacks: Vec<String> = lacks.map(|(table, rows)| format!("{rows} {}", table.name())).collect();
+        let (what, path) = (lacks.join(" and "), PathBuf::from(&self.store));
+        (!lacks.is_empty()).then_some(Error::Unwritten { what, path, first })
+    }
+
+    fn unwritten(&mut self, table: Table, rows: u64) {
+        *self.unwritten.entry(table).or_default() += rows;
     }
 
     fn failed(&mut self, why: String) {
@@ -98,21 +120,22 @@ impl StoreCounts {
 
 /// The capture's side of the writer.
 #[derive(Debug)]
-pub struct Writer {
+pub struct Writer<T> {
     settings: StoreSettings,
-    thread: Option<(SyncSender<Vec<FlowRecord>>, JoinHandle<StoreCounts>)>,
-    /// Flows for which the thread had no time.
-    refused: u64,
+    thread: Option<(SyncSender<Vec<T>>, JoinHandle<StoreCounts>)>,
+    /// Rows for which the thread had no time.
+    refused: Rows,
 }
 
-impl Writer {
+impl<T: Storable> Writer<T> {
     /// Makes the store's folder where it is missing. Nothing is written yet, and no thread runs.
     ///
     /// # Errors
     /// [`Error::Folder`].
-    pub fn open(settings: StoreSettings) -> Result<Writer> {
+    pub fn open(settings: StoreSettings) -> Result<Writer<T>> {
         let failed = |source| Error::Folder { path: settings.folder.clone(), source };
-        for folder in [settings.folder.clone(), settings.folder.join(place::FLOWS)] {
+        let tables = T::TABLES.iter().map(|table| settings.folder.join(table.name()));
+        for folder in std::iter::once(settings.folder.clone()).chain(tables) {
             if folder.is_dir() {
                 continue;
             }
@@ -121,41 +144,47 @@ impl Writer {
                 std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).map_err(failed)?;
             }
         }
-        Ok(Writer { settings, thread: None, refused: 0 })
+        Ok(Writer { settings, thread: None, refused: Rows::new() })
     }
 
-    /// Starts the thread, after rights are given up. `naming`: what numbers in flows are called.
+    /// Starts the thread, after rights are given up. `naming`: what numbers in what comes are called.
     ///
     /// # Errors
     /// Where there can be no thread more.
-    pub fn start(&mut self, naming: Naming) -> io::Result<()> {
+    pub fn start(&mut self, naming: T::Naming) -> io::Result<()> {
         let (sender, inbox) = sync_channel(UNDER_WAY);
-        let store = Store::new(self.settings.clone(), naming);
-        let thread = std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(&inbox))?;
+        let (store, names) = (Store::new(self.settings.clone(), T::TABLES), T::Names::from(naming));
+        let thread =
+            std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox))?;
         self.thread = Some((sender, thread));
         Ok(())
     }
 
-    /// Takes flows on.
-    pub fn flows(&mut self, flows: Vec<FlowRecord>) {
-        let number = flows.len() as u64;
-        let taken = match &self.thread {
-            None => false,
-            Some((sender, _)) if self.settings.live => match sender.try_send(flows) {
-                Ok(()) => true,
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
-            },
-            Some((sender, _)) => sender.send(flows).is_ok(),
-        };
-        self.refused += if taken { 0 } else { number };
+    /// Takes these on.
+    pub fn take(&mut self, these: Vec<T>) {
+        let Some((sender, _)) = &self.thread else { return self.refuse(&these) };
+        if !self.settings.live {
+            if let Err(refused) = sender.send(these) {
+                self.refuse(&refused.0);
+            }
+        } else if let Err(TrySendError::Full(these) | TrySendError::Disconnected(these)) =
+            sender.try_send(these)
+        {
+            self.refuse(&these);
+        }
     }
 
-    /// There are no more flows: ends all files. What has become of them.
+    fn refuse(&mut self, these: &[T]) {
+        for table in T::TABLES {
+            let rows: u64 = these.iter().map(|one| one.rows(*table)).sum();
+            *self.refused.entry(*table).or_default() += rows;
+        }
+    }
+
+    /// There is no more: ends all files. What has become of it all.
     pub fn finish(self) -> StoreCounts {
         let mut counts = match self.thread {
-            None => {
-                StoreCounts { store: self.settings.folder.display().to_string(), ..StoreCounts::default() }
-            }
+            None => StoreCounts::new(&self.settings.folder, T::TABLES),
             Some((sender, thread)) => {
                 drop(sender);
                 match thread.join() {
@@ -165,9 +194,9 @@ impl Writer {
                 }
             }
         };
-        if self.refused > 0 {
-            counts.unwritten_flows += self.refused;
-            counts.failed(format!("the disk was too slow for {} flows", self.refused));
+        for (table, rows) in self.refused.into_iter().filter(|(_, rows)| *rows > 0) {
+            counts.unwritten(table, rows);
+            counts.failed(format!("the disk was too slow for {rows} {}", table.name()));
         }
         counts
     }
@@ -176,10 +205,8 @@ impl Writer {
 /// The thread's side.
 struct Store {
     settings: StoreSettings,
-    table: PathBuf,
-    names: Names,
-    properties: WriterPropertiesPtr,
-    open: BTreeMap<Hour, OpenFile>,
+    tables: &'static [Table],
+    open: BTreeMap<Place, OpenFile>,
     ended: VecDeque<Ended>,
     counts: StoreCounts,
     /// Since when nothing can be written.
@@ -187,27 +214,21 @@ struct Store {
     swept: Option<Instant>,
 }
 
+/// What the rows of a file have in common.
+type Place = (Table, Hour);
+
 impl Store {
-    fn new(settings: StoreSettings, naming: Naming) -> Store {
-        let counts = StoreCounts { store: settings.folder.display().to_string(), ..StoreCounts::default() };
-        Store {
-            table: settings.folder.join(place::FLOWS),
-            settings,
-            names: Names::new(naming),
-            properties: properties(),
-            open: BTreeMap::new(),
-            ended: VecDeque::new(),
-            counts,
-            stuck: None,
-            swept: None,
-        }
+    fn new(settings: StoreSettings, tables: &'static [Table]) -> Store {
+        let counts = StoreCounts::new(&settings.folder, tables);
+        let (open, ended) = (BTreeMap::new(), VecDeque::new());
+        Store { settings, tables, open, ended, counts, stuck: None, swept: None }
     }
 
-    fn run(mut self, inbox: &Receiver<Vec<FlowRecord>>) -> StoreCounts {
+    fn run<T: Storable>(mut self, mut names: T::Names, inbox: &Receiver<Vec<T>>) -> StoreCounts {
         self.sweep();
         loop {
             match inbox.recv_timeout(REST) {
-                Ok(flows) => self.flows(&flows),
+                Ok(these) => self.take(&these, &mut names),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -225,71 +246,81 @@ impl Store {
         self.open.values().map(OpenFile::waiting).chain(self.ended.iter().map(Ended::waiting)).sum()
     }
 
-    fn flows(&mut self, flows: &[FlowRecord]) {
+    fn take<T: Storable>(&mut self, these: &[T], names: &mut T::Names) {
         if self.stuck.is_some() && self.waiting() >= MOST_WAITING {
-            self.counts.unwritten_flows += flows.len() as u64;
+            for table in T::TABLES {
+                self.counts.unwritten(*table, these.iter().map(|one| one.rows(*table)).sum());
+            }
             return;
         }
-        for flow in flows {
-            let hour = (flow.last_ns() / place::HOUR_NS) as Hour;
-            if let Err(error) = self.flow(hour, flow) {
-                self.broken(hour, &error);
-            }
+        for one in these {
+            one.put(names, &mut |table, end_ns, fill| {
+                let place = (table, (end_ns / place::HOUR_NS) as Hour);
+                if let Err(error) = self.row(place, fill) {
+                    self.broken(place, &error);
+                }
+            });
         }
     }
 
-    fn flow(&mut self, hour: Hour, flow: &FlowRecord) -> datafusion::parquet::errors::Result<()> {
-        if !self.open.contains_key(&hour) {
-            if self.open.len() >= MOST_OPEN {
-                let oldest = self.open.iter().min_by_key(|(_, file)| file.used).map(|(hour, _)| *hour);
-                oldest.into_iter().for_each(|hour| self.end(hour));
+    fn row(
+        &mut self,
+        place: Place,
+        fill: &mut dyn FnMut(&mut Row<'_>),
+    ) -> datafusion::parquet::errors::Result<()> {
+        let (table, hour) = place;
+        if !self.open.contains_key(&place) {
+            let its = self.open.iter().filter(|((of, _), _)| *of == table);
+            if its.clone().count() >= MOST_OPEN {
+                let oldest = its.min_by_key(|(_, file)| file.used).map(|(place, _)| *place);
+                oldest.into_iter().for_each(|place| self.end(place));
             }
-            let file = OpenFile::new(place::folder(&self.table, hour), &self.properties)?;
-            self.open.insert(hour, file);
+            let folder = place::folder(&self.settings.folder.join(table.name()), hour);
+            self.open.insert(place, OpenFile::new(folder, table, &properties(table))?);
         }
         let most = self.most_file();
-        let Some(file) = self.open.get_mut(&hour) else { return Ok(()) };
-        file.push(flow, &mut self.names)?;
+        let Some(file) = self.open.get_mut(&place) else { return Ok(()) };
+        file.push(fill)?;
         // The clock is asked now and then.
-        if file.flows.is_multiple_of(256) {
+        if file.rows.is_multiple_of(256) {
             file.used = Instant::now();
             if file.size() >= most {
-                self.end(hour);
+                self.end(place);
             }
         }
         Ok(())
     }
 
-    /// The encoder has refused flows, which is a fault of ours: this file is lost, and said to be.
-    fn broken(&mut self, hour: Hour, error: &datafusion::parquet::errors::ParquetError) {
-        let lost = self.open.remove(&hour).map_or(1, |file| file.flows);
-        self.counts.unwritten_flows += lost;
-        self.counts.failed(format!("flows cannot be encoded, which is a bug: {error}"));
+    /// The encoder has refused rows, which is a fault of ours: this file is lost, and said to be.
+    fn broken(&mut self, place: Place, error: &datafusion::parquet::errors::ParquetError) {
+        let lost = self.open.remove(&place).map_or(1, |file| file.rows);
+        self.counts.unwritten(place.0, lost);
+        self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
     }
 
     /// Ends a file.
-    fn end(&mut self, hour: Hour) {
-        let Some(file) = self.open.remove(&hour) else { return };
-        let flows = file.flows;
+    fn end(&mut self, place: Place) {
+        let Some(file) = self.open.remove(&place) else { return };
+        let rows = file.rows;
         match file.end() {
             Ok(ended) => self.ended.push_back(ended),
             Err(error) => {
-                self.counts.unwritten_flows += flows;
-                self.counts.failed(format!("flows cannot be encoded, which is a bug: {error}"));
+                self.counts.unwritten(place.0, rows);
+                self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
             }
         }
     }
 
-    /// What is to be done between flows.
+    /// What is to be done between batches.
     fn look_after(&mut self) {
         let rotate = self.settings.rotate;
-        let due: Vec<Hour> = self
+        let due: Vec<Place> = self
             .open
             .iter()
             .filter(|(_, file)| file.since.elapsed() >= rotate)
-            .map(|(hour, _)| *hour)
+            .map(|(place, _)| *place)
             .collect();
-        due.into_iter().for_each(|hour| self.end(hour));
+        due.into_iter().for_each(|place| self.end(place));
         if self.stuck.is_none_or(|since| since.elapsed() >= PATIENCE) {
             self.write();
         }
@@ -307,14 +338,14 @@ impl Store {
         {
             match ended.finish() {
                 Ok(bytes) => {
-                    self.counts.flows += ended.flows;
+                    *self.counts.rows.entry(ended.table).or_default() += ended.rows;
                     self.counts.files += 1;
                     self.counts.bytes += bytes;
                     finished = true;
                 }
                 // It is all there, but whether it would be after a power failure nobody knows, or it is gone.
                 Err(error) if ended.is_written() => {
-                    self.counts.unwritten_flows += ended.flows;
+                    self.counts.unwritten(ended.table, ended.rows);
                     self.counts.failed(error.to_string());
                     ended.discard();
                 }
@@ -330,9 +361,9 @@ impl Store {
         match result {
             Ok(()) if self.stuck.take().is_some() => {
                 self.counts.error = None;
-                let lost = self.counts.unwritten_flows;
+                let lost: u64 = self.counts.unwritten.values().sum();
                 tracing::warn!(
-                    "store {}: is written to again; {lost} flows are in no file",
+                    "store {}: is written to again; {lost} rows are in no file",
                     self.counts.store
                 );
             }
@@ -352,7 +383,7 @@ impl Store {
         // Room for the file that is being written.
         let size = self.settings.max_size.map(|most| most - self.most_file());
         let keep = Keep { age: self.settings.max_age, size };
-        let (gone, result) = sweep(&self.table, keep, now_s());
+        let (gone, result) = sweep(&self.settings.folder, self.tables, keep, now_s());
         self.counts.removed_files += gone.files;
         self.counts.removed_bytes += gone.bytes;
         self.counts.cleared_files += gone.parts;
@@ -370,13 +401,13 @@ impl Store {
 
     /// The end of all files; what cannot be written now is counted.
     fn finish(mut self) -> StoreCounts {
-        for hour in self.open.keys().copied().collect::<Vec<_>>() {
-            self.end(hour);
+        for place in self.open.keys().copied().collect::<Vec<_>>() {
+            self.end(place);
         }
         self.write();
         // One that goes makes room for the next.
         while let Some(ended) = self.ended.pop_front() {
-            self.counts.unwritten_flows += ended.flows;
+            self.counts.unwritten(ended.table, ended.rows);
             ended.discard();
             self.write();
         }
@@ -387,9 +418,4 @@ impl Store {
 /// Seconds since 1970.
 fn now_s() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
-}
-
-/// Where the files of flows of a store are.
-pub(crate) fn table(store: &Path) -> PathBuf {
-    store.join(place::FLOWS)
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
 use wirelane_datapath::flow_cache::FlowPart;
+use wirelane_datapath::http::HttpTold;
 use wirelane_datapath::layout::{
     FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
     record_kind,
@@ -255,6 +256,14 @@ pub(crate) fn flow_in(data: &[u8]) -> Option<&FlowPart> {
     whole.then(|| unsafe { &*data.as_ptr().cast::<FlowPart>() })
 }
 
+/// What lies behind the header of a record of what has stayed below of HTTP.
+fn http_in(data: &[u8]) -> Option<&HttpTold> {
+    let whole = data.len() == size_of::<HttpTold>() && data.as_ptr().cast::<HttpTold>().is_aligned();
+    // SAFETY: as long and as aligned as an HttpTold, which is plain integers without padding, so that every bit pattern is
+    // valid; borrowed for as long as `data`.
+    whole.then(|| unsafe { &*data.as_ptr().cast::<HttpTold>() })
+}
+
 impl<'a> Batch<'a> {
     /// A batch over parts of flows where they were kept. What is yielded of them is no packet.
     pub(crate) fn kept(
@@ -364,6 +373,11 @@ impl<'a> Iterator for Batch<'a> {
         let Some(data) = after.get(..header.cap_len as usize) else { return self.damaged() };
         if header.kind == record_kind::FLOW {
             return self.flow(header, data);
+        }
+        if header.kind == record_kind::HTTP {
+            let Some(told) = http_in(data) else { return self.damaged() };
+            self.progress.yielded.set(start + body_size(data.len()));
+            return Some(Record::of_http(header, told, self.device));
         }
         let mut size = body_size(data.len());
         let mut said = Behind::default();

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wirelane_datapath::instance::MAX_SNAP;
 
 use crate::confine::Confinement;
 use crate::device::Selector;
 use crate::flow_cache::KernelFlows;
+use crate::http_heads::KernelHttp;
 use crate::in_force::RulesRoom;
 use crate::rules::RuleSet;
 use crate::settings::{
@@ -119,6 +121,17 @@ impl Builder {
         self
     }
 
+    /// Keeps all received packets from the host stack, also those that the filter, the rules or the share refuse, and those
+    /// that find no room: for a device that only captures, as one on a mirror port. What the stack would do with a packet
+    /// costs several times what a capture does. Other captures on the device get theirs as always. Engine `ring`, and `xsk`,
+    /// which has it so anyway. Default: no.
+    #[must_use]
+    pub fn take_all(mut self, take_all: bool) -> Builder {
+        self.0.take |= take_all;
+        self.0.take_rest = take_all;
+        self
+    }
+
     /// Steers by, and reports, the headers inside tunnels. Default: the outer ones.
     #[must_use]
     pub fn inner_headers(mut self, inner: bool) -> Builder {
@@ -130,6 +143,16 @@ impl Builder {
     #[must_use]
     pub fn immediate(mut self, immediate: bool) -> Builder {
         self.0.immediate = immediate;
+        self
+    }
+
+    /// How long packets may gather in the rings before a worker that waits looks at them, unless one is a quarter full:
+    /// fewer wake-ups, and so less CPU time where few packets come; whoever waits by [`crate::Worker::readiness`] is told
+    /// at once all the same. Engine `ring` only, and without [`Builder::immediate`]. Default: a lone packet wakes its
+    /// worker, and under load sleeps are as long as they pay, up to 5 ms.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Builder {
+        self.0.patience = Some(patience);
         self
     }
 
@@ -284,6 +307,25 @@ impl Builder {
     #[must_use]
     pub fn kernel_flows(mut self, flows: KernelFlows) -> Builder {
         self.0.flows = Some(flows);
+        self
+    }
+
+    /// Picks heads of HTTP out in the kernel, on any port: packets with some of a head in them come up, and with them
+    /// the last packet of each body, what begins and ends connections, what was sent again or out of order, and what is
+    /// in doubt. All else stays below, `absorbed` in the ledger: bodies, what is no HTTP, what is no TCP. What stays
+    /// below of a connection is told by records that are no packets ([`crate::Record::http`]) before its next packet, and
+    /// at its end by [`crate::Worker::http_below`]. Engine `ring` only. Default: not.
+    #[must_use]
+    pub fn kernel_http(mut self, http: KernelHttp) -> Builder {
+        self.0.http = Some(http);
+        self
+    }
+
+    /// Lets RTP streams be measured in the kernel, up to so many at a time ([`crate::Capture::meter`]); takes 576 bytes for
+    /// each, and rules ([`Builder::rules`]). Engine `ring` only. Default: none.
+    #[must_use]
+    pub fn kernel_streams(mut self, streams: usize) -> Builder {
+        self.0.streams = Some(streams);
         self
     }
 

@@ -13,6 +13,7 @@ use crate::in_force::{Changed, InForce, RuleStats};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
+use crate::meter::Meter;
 use crate::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 use crate::settings::Settings;
 use crate::sockets::SocketCapture;
@@ -146,6 +147,12 @@ impl Capture {
     /// What the kernel said.
     pub fn rule_stats(&self) -> Result<Option<RuleStats>> {
         self.rules().map(|rules| rules.stats()).transpose()
+    }
+
+    /// What measures RTP streams in the kernel; `None` where that was not asked for ([`crate::Builder::kernel_streams`]).
+    pub fn meter(&self) -> Option<Meter> {
+        let Kind::Live(live) = &self.0 else { return None };
+        Some(Meter::new(Arc::clone(live.streams()?), Arc::clone(live.rules()?)))
     }
 
     fn rules(&self) -> Option<&Arc<InForce>> {

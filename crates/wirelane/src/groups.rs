@@ -11,8 +11,8 @@ use wirelane_datapath::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_fl
 use crate::device::{Device, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::filters;
-use crate::engine::ring::group::is_active;
 use crate::engine::ring::instance::{Instance, running};
+use crate::engine::ring::masks::is_active;
 use crate::engine::ring::tallies::read_tally;
 use crate::guardian::Guardian;
 use crate::interfaces::HookPoint;

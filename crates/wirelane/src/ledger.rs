@@ -24,7 +24,8 @@ pub struct Counters {
     /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
     pub absorbed: u64,
     /// Of `absorbed`: what became flows in the kernel, or was left out by their sampling
-    /// ([`crate::Builder::kernel_flows`]). [`Ledger::flow_cache`] has the sum.
+    /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; what has stayed below of HTTP
+    /// ([`crate::Builder::kernel_http`]); or was measured there ([`crate::Capture::meter`]).
     #[serde(skip)]
     pub kept: u64,
     /// Wire bytes of that.

@@ -60,6 +60,7 @@ mod forked;
 pub mod groups;
 mod guardian;
 mod headers;
+mod http_heads;
 mod in_force;
 mod interfaces;
 mod keeper;
@@ -67,6 +68,7 @@ pub mod ledger;
 pub mod linktype;
 mod live;
 mod load;
+mod meter;
 pub mod privilege;
 mod record;
 mod ruled;
@@ -95,12 +97,14 @@ pub use error::{Error, Result};
 pub use exits::ExitLine;
 pub use flow_cache::{FlowCacheLine, KernelFlows};
 pub use headers::Headers;
+pub use http_heads::{HttpBelow, HttpUntold, KernelHttp};
 pub use in_force::{
     Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
 };
 pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
 pub use ledger::Ledger;
 pub use load::spin;
+pub use meter::{Hand, Meter, StreamEnds};
 pub use record::Record;
 pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
@@ -108,5 +112,6 @@ pub use settings::{
 pub use watch::Ending;
 pub use wirelane_datapath::flow::Timeouts as FlowTimeouts;
 pub use wirelane_datapath::flow_cache::FlowPart;
+pub use wirelane_datapath::http::HttpTold;
 pub use wirelane_datapath::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use worker::{Timebase, Worker};

@@ -20,10 +20,12 @@ use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
+use crate::engine::ring::streams::Streams;
 use crate::exits::{self, Exit, ExitLine};
 use crate::filter::{self, Filter};
 use crate::flow_cache::FlowCacheLine;
 use crate::guardian::Guardian;
+use crate::http_heads::HttpBelow;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
@@ -61,6 +63,7 @@ pub(crate) struct LiveCapture {
     _keeper: Keeper,
     // Before the parts: rules are changed only in places that are ours. With the thread that serves changes.
     rules: Option<(Arc<InForce>, Server)>,
+    streams: Option<Arc<Streams>>,
     parts: Mutex<Vec<Part>>,
     kept: Arc<[Kept]>,
     clock: Arc<Clock>,
@@ -93,6 +96,7 @@ impl LiveCapture {
         let room = ruled::room(settings)?;
         let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
         let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
+        let streams = settings.streams.map(Streams::new).transpose()?.map(Arc::new);
         let exits = exits::look_up(&settings.exits, &selected)?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
@@ -113,13 +117,14 @@ impl LiveCapture {
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
-            let wish = Wish { program, plugins: plugins.clone(), rules, exits, ..wish };
+            let wish =
+                Wish { program, plugins: plugins.clone(), rules, exits, streams: streams.clone(), ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
             for (worker, (lanes, _)) in ends.iter_mut().enumerate() {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
-                for lane in lanes_of(&instance, &wish.queues) {
+                for lane in instance.lanes_of(&wish.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
                     let peers = if settings.moves_buckets() {
                         shared
@@ -183,12 +188,12 @@ impl LiveCapture {
         guardian.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
-        let ruled_parts = parts.iter().filter_map(|part| part.membership.rules().cloned());
-        let plugins = Arc::new(Watches::of(ruled_parts));
-        let (watched, told, turned) = (Arc::clone(&kept), shared.clone(), flows_of(&parts));
-        let (time, looked) = (Arc::clone(&clock), Arc::clone(&plugins));
-        let keeper = Keeper::start(watcher, watched, time, told, controllers, looked, turned)?;
+        let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());
+        let plugins = Arc::new(Watches::of(plugins));
+        let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());
+        let keeper = Keeper::start(watcher, watched, time, told, controllers, looked, flows_of(&parts))?;
         let rules = ruled.map(Ready::serve).transpose()?;
+        let below = HttpBelow::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
             .into_iter()
             .enumerate()
@@ -200,8 +205,9 @@ impl LiveCapture {
                     highest_watermark(ring_size, settings.immediate),
                     settings.workers as u32,
                     settings.in_order,
+                    settings.patience,
                 );
-                Worker::new(worker, cores[worker], Box::new(source), Some(Arc::clone(&clock)))
+                Worker::new(worker, cores[worker], Box::new(source), Some(clock.clone())).over(below.clone())
             })
             .collect();
         // Last, so that nothing that fails above leaves a half-filled ledger behind.
@@ -210,6 +216,7 @@ impl LiveCapture {
             _polling: polling,
             _keeper: keeper,
             rules,
+            streams,
             parts: Mutex::new(parts),
             kept,
             clock,
@@ -271,6 +278,10 @@ impl LiveCapture {
 
     pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
         self.rules.as_ref().map(|(rules, _)| rules)
+    }
+
+    pub(crate) fn streams(&self) -> Option<&Arc<Streams>> {
+        self.streams.as_ref()
     }
 
     pub(crate) fn adopt(&mut self) -> Result<()> {
@@ -486,13 +497,4 @@ fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, 
 /// The flow caches of these parts.
 fn flows_of(parts: &[Part]) -> Vec<Arc<GroupFlows>> {
     parts.iter().filter_map(|part| part.membership.flows().cloned()).collect()
-}
-
-/// The lanes that can bring packets of these queues.
-fn lanes_of(instance: &Instance, queues: &[u32]) -> Vec<usize> {
-    if instance.per_cpu {
-        (0..instance.lanes).collect()
-    } else {
-        queues.iter().map(|&queue| queue as usize).filter(|&queue| queue < instance.lanes).collect()
-    }
 }

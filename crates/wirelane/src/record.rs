@@ -1,6 +1,7 @@
 //! A record, as an application sees it.
 
 use wirelane_datapath::flow_cache::FlowPart;
+use wirelane_datapath::http::HttpTold;
 use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, flags};
 
 use crate::batch::FoundBytes;
@@ -21,17 +22,33 @@ pub struct Record<'a> {
     note: Option<&'a [u8]>,
     digest: Option<&'a Ip>,
     flow: Option<&'a FlowPart>,
+    http: Option<&'a HttpTold>,
 }
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
     pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
-        Record { header, data, device, tag: None, found: None, note: None, digest: None, flow: None }
+        Record {
+            header,
+            data,
+            device,
+            tag: None,
+            found: None,
+            note: None,
+            digest: None,
+            flow: None,
+            http: None,
+        }
     }
 
     /// A part of a flow of this device.
     pub(crate) fn of_flow(header: &'a RecordHeader, flow: &'a FlowPart, device: u16) -> Record<'a> {
         Record { flow: Some(flow), ..Record::new(header, &[], device) }
+    }
+
+    /// What has stayed below of HTTP on this device.
+    pub(crate) fn of_http(header: &'a RecordHeader, http: &'a HttpTold, device: u16) -> Record<'a> {
+        Record { http: Some(http), ..Record::new(header, &[], device) }
     }
 
     /// The digest of a packet of this device.
@@ -101,6 +118,12 @@ impl<'a> Record<'a> {
     /// of [`crate::Timebase::steady_ns`], and the device of its key is 0: [`Record::device`] has it.
     pub fn flow(&self) -> Option<&'a FlowPart> {
         self.flow
+    }
+
+    /// What has stayed below of a connection of HTTP before what comes next of it, where the record is that and no packet
+    /// ([`crate::Builder::kernel_http`]). Its time is that of [`crate::Timebase::steady_ns`].
+    pub fn http(&self) -> Option<&'a HttpTold> {
+        self.http
     }
 
     /// Between whom the packet travels; nothing is parsed again for it. `None` where there is no network layer, or its

@@ -1,7 +1,10 @@
 //! What a capture is asked for, with a default for everything.
 
+mod choices;
+
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 use wirelane_datapath::rules::MAX_PLUGINS;
@@ -12,182 +15,15 @@ use crate::engine::ring::group::Wish;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::filter;
 use crate::flow_cache::KernelFlows;
+use crate::http_heads::KernelHttp;
 use crate::in_force::RulesRoom;
+use crate::meter;
 use crate::rules::{RuleSet, plugins};
 use crate::tune::Polling;
 use crate::{Error, Result};
 
-/// Which worker of a capture gets a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Steering {
-    /// By the symmetric flow hash: both directions of a conversation, and all fragments of a datagram, meet at
-    /// one worker.
-    #[default]
-    Flow,
-    /// By the RX queue: queue modulo number of workers.
-    Queue,
-    /// Each lane (RX queue or CPU) in turn to all workers, whatever the packet is.
-    RoundRobin,
-    /// To every worker: each gets all packets. The ledger counts copies.
-    Copy,
-    /// By the outermost VLAN id; packets without a tag go to one worker.
-    Vlan,
-    /// By the source address.
-    Source,
-    /// By the destination address.
-    Destination,
-}
-
-impl Steering {
-    /// Whether buckets lie between packets and workers, so that load can be moved.
-    fn has_buckets(self) -> bool {
-        !matches!(self, Steering::Queue | Steering::RoundRobin | Steering::Copy)
-    }
-
-    fn code(self) -> u32 {
-        match self {
-            Steering::Flow => steering::FLOW,
-            Steering::Queue => steering::QUEUE,
-            Steering::RoundRobin => steering::ROUND_ROBIN,
-            Steering::Copy => steering::COPY,
-            Steering::Vlan => steering::VLAN,
-            Steering::Source => steering::SOURCE,
-            Steering::Destination => steering::DESTINATION,
-        }
-    }
-}
-
-/// Whether load moves from busy to idle workers or RX queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Packets go where the steering's table said at the start.
-    #[default]
-    Static,
-    /// The table follows the load: buckets of flows move from busy to idle workers, without reordering a flow.
-    ///
-    /// With [`Steering::Queue`] the table is the card's: entries of its RSS table move from busy to idle RX queues, for
-    /// as long as the capture lasts. That is for all who receive from the device, and it is put back at the end, as
-    /// what [`crate::Builder::polling`] changes. **Packets of the flows of an entry can be reordered when it moves**: those
-    /// that wait in the old queue are overtaken by those that follow on the new one. So it is done for unevenness
-    /// that lasts: the table is set once a second at most, 30 times at first and once a minute over time, and an
-    /// entry that has moved stays for three seconds or more. Entries move among the captured queues only, and none of
-    /// them is left without one.
-    Adaptive,
-}
-
-/// Congestion control: what is done about a worker that falls behind.
-///
-/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows
-/// as long as the share does not change much, so that the others stay whole. What was refused is `shed` in the
-/// ledger. Without it a ring fills up, and what finds no room is `lost`, from all flows alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Percentage of a ring that is unread.
-    pub low: u8,
-    /// The same, more than `low`.
-    pub high: u8,
-}
-
-impl Default for Watermarks {
-    fn default() -> Watermarks {
-        Watermarks { low: 50, high: 90 }
-    }
-}
-
-impl Watermarks {
-    /// In bytes of a ring.
-    fn of(self, ring_size: usize) -> (u32, u32) {
-        let part = |percent: u8| (ring_size as u64 * u64::from(percent) / 100) as u32;
-        (part(self.low), part(self.high))
-    }
-}
-
-/// One of several equal parts of all flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// Below `of`.
-    pub(crate) number: u32,
-    pub(crate) of: u32,
-    /// Of the hash that flows are divided by.
-    pub(crate) seed: u32,
-}
-
-/// Where packets are taken from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HookChoice {
-    /// Native XDP where the driver can, else generic XDP, with a warning; tc with [`crate::Builder::exits`].
-    #[default]
-    Auto,
-    /// XDP in the driver.
-    Native,
-    /// XDP in the network stack.
-    Generic,
-    /// tc: behind XDP, and beside other programs. By link (TCX) since Linux 6.6, before by [`HookChoice::Clsact`].
-    Tc,
-    /// tc by a filter on a clsact qdisc, as older kernels need it.
-    Clsact,
-}
-
-/// Which packets of a device are captured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// Received ones.
-    #[default]
-    Rx,
-    /// Those on their way out: always by tc.
-    Tx,
-    /// All.
-    Both,
-}
-
-/// How packets reach user space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// `ring` where it works, else `packet`, with a warning that says why.
-    #[default]
-    Auto,
-    /// Wirelane's own rings, filled by a program on the device's hook.
-    Ring,
-    /// AF_XDP sockets, one per RX queue: takes the packets from the host stack.
-    Xsk,
-    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only.
-    Packet,
-}
-
-/// Whether the card's driver is to put packets into our memory itself; engine `xsk` only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZeroCopy {
-    /// The kernel copies: works with every driver.
-    #[default]
-    Never,
-    /// Where the driver can.
-    Auto,
-    /// Or the capture fails.
-    Require,
-}
-
-/// What packets are stamped with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// The kernel's clock, read for every packet.
-    #[default]
-    Packet,
-    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11):
-    /// less work a packet. If another capture on the device reads it for every packet, this one profits.
-    Batch,
-    /// The card's clock, where the driver says for the packet what it was; the kernel's where it does not.
-    Card,
-}
-
-impl std::fmt::Display for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Clock::Packet => "packet",
-            Clock::Batch => "batch",
-            Clock::Card => "card",
-        })
-    }
-}
+pub(crate) use choices::Share;
+pub use choices::{Balance, Clock, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy};
 
 /// Bytes of a ring where nothing else is asked for.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
@@ -217,8 +53,12 @@ pub(crate) struct Settings {
     /// Which part of all flows; `None`: all of them.
     pub(crate) share: Option<Share>,
     pub(crate) take: bool,
+    /// So is what is refused; with `take` only.
+    pub(crate) take_rest: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
+    /// How long packets may gather before a worker looks.
+    pub(crate) patience: Option<Duration>,
     /// Records are merged by their stamps.
     pub(crate) in_order: bool,
     pub(crate) promiscuous: bool,
@@ -248,6 +88,10 @@ pub(crate) struct Settings {
     pub(crate) busy_poll: Option<u32>,
     /// Packets become flows in the kernel.
     pub(crate) flows: Option<KernelFlows>,
+    /// Heads of HTTP are picked out in the kernel.
+    pub(crate) http: Option<KernelHttp>,
+    /// How many RTP streams can be measured in the kernel.
+    pub(crate) streams: Option<usize>,
 }
 
 impl Settings {
@@ -265,8 +109,10 @@ impl Settings {
             steering_program: None,
             share: None,
             take: false,
+            take_rest: false,
             inner: false,
             immediate: false,
+            patience: None,
             in_order: false,
             promiscuous: true,
             hook: HookChoice::Auto,
@@ -286,6 +132,8 @@ impl Settings {
             zero_copy: ZeroCopy::Never,
             busy_poll: None,
             flows: None,
+            http: None,
+            streams: None,
         }
     }
 
@@ -311,6 +159,12 @@ impl Settings {
         }
         if self.snap_len > MAX_SNAP {
             return bad("--snap-length", format!("{} is more than {MAX_SNAP}, the longest", self.snap_len));
+        }
+        if self.take_rest && self.direction != Direction::Rx {
+            return bad(
+                "take_all",
+                "is for received packets: what the host sends would not leave the device".into(),
+            );
         }
         if self.ring_size > 1 << 30 {
             return bad("--ring-size", format!("{} bytes: a ring has at most 1 GiB", self.ring_size));
@@ -351,6 +205,8 @@ impl Settings {
         }
         self.check_plugins()?;
         self.flows.map_or(Ok(()), |flows| flows.check(self))?;
+        self.http.map_or(Ok(()), |http| http.check(self))?;
+        self.streams.map_or(Ok(()), |streams| meter::check(streams, self))?;
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -417,11 +273,13 @@ impl Settings {
             },
             share: self.share,
             flags: if self.take { group_flags::TAKE } else { 0 }
+                | if self.take_rest { group_flags::TAKE_REST } else { 0 }
                 | if self.inner { group_flags::INNER } else { 0 }
                 | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
                 | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
                 | if self.device_wide { group_flags::WIDE } else { 0 }
-                | if self.flows.is_some() { group_flags::FLOWS } else { 0 },
+                | if self.flows.is_some() { group_flags::FLOWS } else { 0 }
+                | if self.http.is_some() { group_flags::HTTP } else { 0 },
             clock: self.clock,
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
@@ -431,6 +289,8 @@ impl Settings {
             rules: None,
             exits: Vec::new(),
             flows: self.flows,
+            http: self.http,
+            streams: None,
         })
     }
 

@@ -10,6 +10,7 @@ use wirelane_datapath::instance::MAX_QUEUES;
 
 use crate::clock::{Clock, monotonic_ns};
 use crate::engine::Source;
+use crate::http_heads::HttpBelow;
 use crate::{Batch, Error, Record, Result};
 
 /// One consumer of a capture. Give each its own thread; it reads its rings without a lock, an allocation or a
@@ -19,6 +20,7 @@ pub struct Worker {
     core: Option<usize>,
     source: Box<dyn Source>,
     clock: Option<Arc<Clock>>,
+    below: Option<HttpBelow>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -35,7 +37,13 @@ impl Worker {
         source: Box<dyn Source>,
         clock: Option<Arc<Clock>>,
     ) -> Worker {
-        Worker { index, core, source, clock }
+        Worker { index, core, source, clock, below: None }
+    }
+
+    /// It with what its lanes have kept of HTTP.
+    pub(crate) fn over(mut self, below: Option<HttpBelow>) -> Worker {
+        self.below = below;
+        self
     }
 
     /// Its number in the capture, from 0.
@@ -96,6 +104,13 @@ impl Worker {
         self.source.settled()
     }
 
+    /// What has stayed below of connections, where HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]): for
+    /// those that end without another packet. It may be kept beside the worker, and is right too when the capture has
+    /// stopped.
+    pub fn http_below(&self) -> Option<HttpBelow> {
+        self.below.clone()
+    }
+
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.
     pub fn timebase(&self) -> Timebase {
         Timebase::new(self.clock.clone())
@@ -151,6 +166,7 @@ impl Timebase {
     ///
     /// Of the records of one RX queue that came one after the other, none is earlier than the one before it, but
     /// where the system's clock was set back by a millisecond or more.
+    #[inline]
     pub fn utc_ns(&self, record: &Record<'_>) -> u64 {
         let header = record.header();
         match &self.clock {
@@ -163,6 +179,7 @@ impl Timebase {
     }
 
     /// `utc`, or that of the latest record of the same source where that has an earlier stamp and a slightly later UTC.
+    #[inline]
     fn in_order(&self, source: usize, ts_ns: u64, utc: u64) -> u64 {
         let mut latest = self.latest.borrow_mut();
         if source >= latest.len() {

@@ -23,6 +23,7 @@ use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
 use wirelane_datapath::skel::filter_probe::FilterProbeSkelBuilder;
 use wirelane_datapath::skel::generate::GenerateSkelBuilder;
 use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_datapath::skel::rtp_probe::RtpProbeSkelBuilder;
 use wirelane_datapath::skel::rules_probe::RulesProbeSkelBuilder;
 use wirelane_datapath::skel::xsk::XskSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
@@ -50,6 +51,7 @@ fn main() -> Result<()> {
         parse_probe()?;
         filter_probe()?;
         rules_probe()?;
+        rtp_probe()?;
         xsk()
     } else {
         files.iter().try_for_each(|file| object_file(file))
@@ -220,6 +222,19 @@ fn parse_probe() -> Result<()> {
 fn filter_probe() -> Result<()> {
     let program = ("filter_probe", "wl_filter_probe");
     measure(FilterProbeSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
+}
+
+fn rtp_probe() -> Result<()> {
+    for program in ["wl_rtp_probe", "wl_rtp_read_probe"] {
+        measure(
+            RtpProbeSkelBuilder::default(),
+            &mut MaybeUninit::uninit(),
+            ("rtp_probe", program),
+            "-",
+            |_| Ok(()),
+        )?;
+    }
+    Ok(())
 }
 
 fn rules_probe() -> Result<()> {

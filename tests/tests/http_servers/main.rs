@@ -1,6 +1,7 @@
 //! `wirelane http` beside real servers: nginx, Apache and Squid with real clients. What it logs is what they log, line by
 //! line, but for what the wire cannot know: when a server took a request in hand (times), and what Squid's cache did.
 
+mod below;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -123,6 +124,11 @@ fn ask(lab: &Lab, home: &Path, to: SocketAddr) {
     curl(&["-d", "chunked", "-H", "Transfer-Encoding: chunked", &at("/post")]);
     curl(&["--http1.0", &small]);
     curl(&["-u", "somebody:secret", "-b", "session=secret", &small]);
+    // What is large, up and down, in chunks and not, and one after the other.
+    for _ in 0..5 {
+        curl(&[&large, "-o", "/dev/null", &large, "-o", "/dev/null", &small]);
+    }
+    curl(&["-d", &"u".repeat(100_000), "-H", "Expect:", &at("/post")]);
     // Without waiting, and byte by byte.
     let get = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nHost: here\r\n{more}\r\n");
     let many: String = (0..40).map(|n| get(&format!("/small.txt?{n}"), "")).collect();
@@ -188,6 +194,7 @@ fn logs_are_those_of_the_servers() {
     let logs: Vec<String> = formats.iter().flat_map(|format| ["--log".to_owned(), log(format)]).collect();
     let words = ["http", "-i", &device, "--direction", "both", "--json", "--quiet", "--ring-size", "64"];
     let words: Vec<&str> = words.into_iter().chain(logs.iter().map(String::as_str)).collect();
+    let below = below::start(&lab, &at("below.json"));
     let child = capture(&lab, &words).unwrap();
 
     ask(&lab, folder.path(), servers.nginx);
@@ -206,6 +213,7 @@ fn logs_are_those_of_the_servers() {
     std::thread::sleep(Duration::from_millis(500));
     let last = finish(child).unwrap();
     assert_eq!(column(&last, "lost"), 0, "{last}");
+    below::assert_same(&at("json.log"), &last, &at("below.json"), &finish(below).unwrap());
 
     let json = fs::read_to_string(at("json.log")).unwrap();
     let combined = fs::read_to_string(at("combined.log")).unwrap();

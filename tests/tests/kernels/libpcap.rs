@@ -52,6 +52,55 @@ fn programs_of_libpcap_divide_conversations_among_them() {
     assert_eq!(all, expected);
 }
 
+#[test]
+fn what_a_program_takes_reaches_other_captures_and_no_socket() {
+    if !require_root("what_a_program_takes_reaches_other_captures_and_no_socket") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let program = compile("behave", folder.path(), &[]).unwrap();
+    let to = (lab.receiver().address, ANSWERS);
+    let server = lab.enter(&lab.receiver().namespace, || UdpSocket::bind(to).unwrap()).unwrap();
+    server.set_read_timeout(Some(LIMIT)).unwrap();
+    let send = |port: u16| {
+        let from = (lab.sender().address, port);
+        let client = lab.enter(&lab.sender().namespace, || UdpSocket::bind(from).unwrap()).unwrap();
+        assert_eq!(client.send_to(&port.to_be_bytes(), to).unwrap(), 2);
+    };
+    let arrived = || {
+        let mut bytes = [0; 2];
+        server.recv(&mut bytes).map(|_| u16::from_be_bytes(bytes))
+    };
+    // Both hosts know each other's addresses from now on: nobody answers for a device whose packets are taken.
+    send(FIRST);
+    assert_eq!(arrived().unwrap(), FIRST);
+    let begin = |take: &str, count: &str, filter: &str| {
+        let words = ["env", take, program.to_str().unwrap(), "loop", &lab.receiver().device, count, filter];
+        let child = start(&lab, Library::DropIn, folder.path(), &words).unwrap();
+        assert_eq!(child.next_line(4 * LIMIT).unwrap().as_deref(), Some("ready"));
+        child
+    };
+    let everything = format!("udp dst port {ANSWERS}");
+    let beside = begin("WIRELANE_TAKE=0", &(PORTS + 2).to_string(), &everything);
+    let taking = begin("WIRELANE_TAKE=1", "2", &format!("udp src port {FIRST}"));
+    // What it does not want comes first: it ends with the second one that it wants.
+    (1..=PORTS).map(|port| FIRST + port).for_each(send);
+    (0..2).for_each(|_| send(FIRST));
+    for (child, count) in [(taking, 2), (beside, PORTS + 2)] {
+        let finished = child.finish(LIMIT).unwrap();
+        let expected = format!("loop: 0, {count} packets");
+        assert!(finished.lines.iter().any(|line| line.starts_with(&expected)), "{expected}: {finished:?}");
+    }
+    // The first that arrives is the first that was sent afterwards.
+    send(FIRST + PORTS + 1);
+    assert_eq!(arrived().unwrap(), FIRST + PORTS + 1);
+    // What cannot be meant is not taken for something else.
+    let words =
+        ["env", "WIRELANE_TAKE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
+    let refused = start(&lab, Library::DropIn, folder.path(), &words).unwrap().finish(LIMIT).unwrap();
+    assert!(refused.lines.join(" ").contains("WIRELANE_TAKE: 'eth1' is neither 0 nor 1"), "{refused:?}");
+}
+
 /// From each port two datagrams, and as many answers.
 fn converse(lab: &Lab) {
     let to = (lab.receiver().address, ANSWERS);

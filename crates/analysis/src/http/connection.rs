@@ -129,6 +129,34 @@ impl Connection {
         while self.exchanges.memory() > MESSAGES_MOST && self.exchanges.evict() {}
     }
 
+    /// Bytes of a direction that were captured, and stayed in the kernel: from this sequence number on, the last of them at
+    /// this time.
+    pub fn below(&mut self, dir: usize, seq: u32, len: u32, ts_ns: u64, order: u64, extra: &[Box<str>]) {
+        let stream = &self.streams[dir];
+        // Of what is not known, the next packet is the beginning.
+        if self.over || !stream.seen {
+            return;
+        }
+        let (at, next) = (stream.place(seq), stream.next);
+        if at + u64::from(len) <= next || at > next + AWAY_MOST {
+            return;
+        }
+        let place = Place { ts_ns, at, acked: None, begins: false };
+        let empty = stream.is_empty();
+        if empty && at >= next && self.parsers[dir].is_adrift() {
+            self.parsers[dir].gap(at - next, &mut self.exchanges, extra);
+            self.streams[dir].advance(at);
+            self.deliver(dir, &[], len, true, place, extra);
+        } else if empty && at == next {
+            self.deliver(dir, &[], len, true, place, extra);
+        } else {
+            let data = Box::default();
+            let piece = Piece { len, data, captured: true, ts_ns, ack: None, order, begins: false };
+            self.streams[dir].hold(at, piece);
+        }
+        self.run(extra);
+    }
+
     fn payload(&mut self, dir: usize, at: u64, segment: &Segment<'_>, order: u64, extra: &[Box<str>]) {
         let next = self.streams[dir].next;
         let place = Place { ts_ns: segment.ts_ns, at, acked: self.acked(dir, segment.ack), begins: true };

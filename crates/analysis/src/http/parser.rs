@@ -202,6 +202,9 @@ impl Parser {
                 self.content(bytes);
             }
             State::UntilClose => self.content(bytes),
+            State::Adrift if self.message.is_some() => self.content(bytes),
+            State::Adrift => self.strays.unknown += bytes,
+            State::Tunnel => self.strays.tunnel += bytes,
             _ => self.gap(bytes, exchanges, &[]),
         }
     }

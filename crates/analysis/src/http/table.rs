@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use wirelane::{Ip, Record};
+use wirelane::{HttpBelow, HttpTold, Ip, Record, Timebase};
 use wirelane_datapath::flow::{FlowKey, FlowPacket};
 use wirelane_datapath::http::HttpHalf;
 
@@ -85,6 +85,8 @@ pub struct HttpTable {
     looked_ns: u64,
     finished: Vec<Transaction>,
     totals: Totals,
+    /// Where packets stay in the kernel: what was not told of a connection that ends.
+    below: Option<(HttpBelow, Timebase)>,
 }
 
 struct Silences<'a>(&'a mut [Entry]);
@@ -118,8 +120,14 @@ impl HttpTable {
             looked_ns: 0,
             finished: Vec::new(),
             totals: Totals::default(),
+            below: None,
             settings,
         }
+    }
+
+    /// Asks the kernel what it has kept of a connection that ends without another packet, where heads are picked out there.
+    pub fn ask(&mut self, below: HttpBelow, time: Timebase) {
+        self.below = Some((below, time));
     }
 
     /// What is over and was not taken yet: take it out. It grows until then.
@@ -163,6 +171,25 @@ impl HttpTable {
         }
     }
 
+    /// Bytes of a direction that have stayed in the kernel, the last of them at this time in UTC. They are no packets of
+    /// ours, and those that are told twice count once.
+    pub fn below(&mut self, told: &HttpTold, last_ns: u64) {
+        let key = FlowKey { device: 0, flags: 0, ..told.key };
+        let Some(reverse) = reverse_key(&key) else { return };
+        let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
+        let key = if dir == 0 { key } else { reverse };
+        let hash = self.random.hash_one(key);
+        let found = self.table.find(hash, |at| self.entries[*at as usize].key == key).copied();
+        // What is not known yet begins with its next packet.
+        let Some(at) = found else { return };
+        self.now_ns = self.now_ns.max(last_ns);
+        let entry = &mut self.entries[at as usize];
+        entry.last_ns = entry.last_ns.max(last_ns);
+        let order = self.totals.packets;
+        entry.connection.below(dir, told.from, told.bytes, last_ns, order, &self.settings.extra);
+        self.after(at);
+    }
+
     fn segment(&mut self, ip: &Ip, packet: &FlowPacket, segment: &Segment<'_>) {
         // Both directions may come in by devices of their own.
         let mut key = FlowKey::of(ip, packet);
@@ -191,13 +218,18 @@ impl HttpTable {
         }
         let part = segment.len > 0 && entry.halves[dir].packet(segment.seq, segment.len, segment.data);
         entry.connection.packet(dir, segment, order, &self.settings.extra);
-        let connection = &mut entry.connection;
-        let is_http = connection.exchanges.client.is_some();
+        let is_http = entry.connection.exchanges.client.is_some();
         self.totals.count(segment, is_http, part);
         if is_http && !entry.counted {
             entry.counted = true;
             self.totals.http_connections += 1;
         }
+        self.after(at);
+    }
+
+    /// A connection has got on.
+    fn after(&mut self, at: u32) {
+        let connection = &mut self.entries[at as usize].connection;
         if connection.has_ended() && !connection.reset {
             self.end(at, EndReason::Ended);
         } else {
@@ -349,7 +381,28 @@ impl HttpTable {
         self.over.push(links, at);
     }
 
+    /// Takes what the kernel has kept of a connection and not told.
+    fn take_untold(&mut self, at: u32) {
+        let Some((below, time)) = &self.below else { return };
+        let order = self.totals.packets;
+        let entry = &mut self.entries[at as usize];
+        if entry.connection.over || entry.connection.exchanges.client.is_none() {
+            return;
+        }
+        let Some(reverse) = reverse_key(&entry.key) else { return };
+        for (dir, key) in [entry.key, reverse].iter().enumerate() {
+            for untold in below.untold(key) {
+                let last_ns = time.utc_of_steady_ns(untold.last_ns);
+                let connection = &mut entry.connection;
+                connection.below(dir, untold.from, untold.bytes, last_ns, order, &self.settings.extra);
+            }
+        }
+    }
+
     fn remove(&mut self, at: u32, reason: EndReason) {
+        if reason != EndReason::Ended {
+            self.take_untold(at);
+        }
         self.end(at, reason);
         self.over.remove(&mut Silences(&mut self.entries), at);
         let entry = &mut self.entries[at as usize];

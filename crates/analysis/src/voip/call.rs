@@ -89,6 +89,8 @@ impl Ending {
 /// A call. Times are in nanoseconds since 1970.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// Which call of its monitor it is, from 1.
+    pub serial: u64,
     /// Its Call-ID.
     pub call_id: Box<str>,
     /// From, as the first INVITE has it.
@@ -179,6 +181,8 @@ pub struct Call {
     pub(super) streams: Vec<u32>,
     pub(super) touched_ns: u64,
     pub(super) cost: usize,
+    /// Whether it is among those that go on.
+    pub(super) active: bool,
 }
 
 /// A call that is over, with its streams.
@@ -231,6 +235,7 @@ impl Call {
         };
         let begins = matches!(message.start, Start::Request { method: b"INVITE", .. });
         Call {
+            serial: 0,
             call_id: text(message.call_id),
             from: text(message.from.whole),
             to: text(message.to.whole),
@@ -281,6 +286,7 @@ impl Call {
             streams: Vec::new(),
             touched_ns: way.ts_ns,
             cost: 0,
+            active: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::call::{Call, CallRecord, Ending, State, Way};
+use super::kept::{Captured, Keep, Kept};
 use super::media::Endpoint;
 use super::monitor::{Finished, Monitor, OVER, QUIET, Signal, TALKING, WAITING};
 use super::sdp::{self, Media};
@@ -25,6 +26,8 @@ pub(super) struct Early {
     /// Bytes of its body.
     body: usize,
     way: Way,
+    /// Its packet, where packets are kept.
+    captured: Option<Captured>,
 }
 
 /// How late a call may be put at the end of its list.
@@ -78,7 +81,9 @@ impl Monitor {
             Some(length) => &body[..body.len().min(usize::try_from(length).unwrap_or(usize::MAX))],
             None => body,
         };
-        self.dispatch(&message, bytes, body, way, self.settings.reorder_ns == 0);
+        let keeps = self.settings.keep > Keep::Nothing;
+        let captured = keeps.then(|| self.at_hand.captured(way, bytes));
+        self.dispatch(&message, [bytes, body], way, captured, self.settings.reorder_ns == 0);
     }
 
     /// What has waited for its call for too long is what it seems to be. `all`: all of it.
@@ -88,22 +93,31 @@ impl Monitor {
                 || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
         }) {
             if let Some(early) = self.early.pop_front() {
-                self.again(&early, true);
+                self.again(early, true);
             }
         }
     }
 
     /// A message that has waited comes again.
-    fn again(&mut self, early: &Early, late: bool) {
+    fn again(&mut self, early: Early, late: bool) {
         // It was read before.
         if let Ok(message) = sip::parse(&early.bytes, true) {
             let message = Message { fault: early.fault, ..message };
             let body = &early.bytes[message.head_len..];
-            self.dispatch(&message, &early.bytes, &body[..early.body.min(body.len())], &early.way, late);
+            let body = &body[..early.body.min(body.len())];
+            self.dispatch(&message, [&early.bytes, body], &early.way, early.captured, late);
         }
     }
 
-    fn dispatch(&mut self, message: &Message<'_>, bytes: &[u8], body: &[u8], way: &Way, late: bool) {
+    /// `bytes`: of the message, and of its body.
+    fn dispatch(
+        &mut self,
+        message: &Message<'_>,
+        [bytes, body]: [&[u8]; 2],
+        way: &Way,
+        captured: Option<Captured>,
+        late: bool,
+    ) {
         let key = u128::from(self.random.hash_one((message.call_id, 0u8))) << 64
             | u128::from(self.random.hash_one((message.call_id, 1u8)));
         let found = self.calls.find(&key);
@@ -122,13 +136,16 @@ impl Monitor {
             // Its INVITE may be behind it: records of both directions of a device come side by side.
             (None, _) if !late && !invites => {
                 let (since_ns, bytes) = (self.now_ns, bytes.to_vec());
-                let early = Early { key, since_ns, bytes, fault: message.fault, body: body.len(), way: *way };
+                let (fault, body) = (message.fault, body.len());
+                let early = Early { key, since_ns, bytes, fault, body, way: *way, captured };
                 self.early.push_back(early);
                 self.release(false);
                 return;
             }
             (None, start) if joins(start) => {
                 let mut call = Call::new(message, way);
+                self.serial += 1;
+                call.serial = self.serial;
                 let settings = &self.settings;
                 let is_wanted = settings.call_ids.is_empty()
                     || settings.call_ids.iter().any(|wanted| wanted.as_bytes() == message.call_id);
@@ -169,18 +186,27 @@ impl Monitor {
         if chosen && self.settings.signals {
             self.signal(message, bytes, way);
         }
+        if let Some(captured) = captured {
+            self.keep(at, way, captured);
+        }
         self.place(at, way.ts_ns);
         if found.is_none() && !self.early.is_empty() {
             let (its, others): (VecDeque<Early>, VecDeque<Early>) =
                 std::mem::take(&mut self.early).into_iter().partition(|early| early.key == key);
             self.early = others;
-            its.iter().for_each(|early| self.again(early, true));
+            its.into_iter().for_each(|early| self.again(early, true));
         }
     }
 
     fn signal(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way) {
         let call_id = text(message.call_id);
         self.finished.push(Finished::Signal(Signal { way: *way, bytes: bytes.to_vec(), call_id }));
+    }
+
+    /// Hands out a packet of a call, where that is one of the chosen.
+    pub(super) fn keep(&mut self, at: u32, way: &Way, packet: Captured) {
+        let Some(call) = self.calls.get(at).filter(|call| call.chosen) else { return };
+        self.finished.push(Finished::Kept(Kept { call: call.serial, way: *way, packet }));
     }
 
     /// Puts a call where it belongs, and counts what it takes.
@@ -197,6 +223,12 @@ impl Monitor {
             _ if call.joined => QUIET,
             _ => WAITING,
         };
+        let active = call.chosen && list != OVER;
+        match (active, std::mem::replace(&mut call.active, active)) {
+            (true, false) => self.active += 1,
+            (false, true) => self.active -= 1,
+            _ => {}
+        }
         self.calls.touch(at, list);
     }
 
@@ -244,30 +276,44 @@ impl Monitor {
             }
             call.places.push(place);
         }
-        self.places.insert(place, endpoint);
+        let before = self.places.insert(place, endpoint);
+        self.rule(place, endpoint, before);
     }
 
     /// Streams of a call know what their payload types mean now.
     fn know_types(&mut self, at: u32) {
         let Some(call) = self.calls.get(at) else { return };
-        for stream in &call.streams {
-            if let Some(stream) = self.streams.get_mut(*stream) {
+        let mut changed = Vec::new();
+        for at in &call.streams {
+            if let Some(stream) = self.streams.get_mut(*at) {
+                let before = stream.rtp.payload;
                 know(stream, call);
+                if stream.rtp.payload != before {
+                    changed.push(*at);
+                }
             }
         }
+        changed.into_iter().for_each(|at| self.relearn(at));
     }
 
     /// Hands a call out, with its streams.
     pub(super) fn end_call(&mut self, at: u32, ending: Ending) {
         let Some(mut call) = self.calls.remove(at) else { return };
         self.used -= call.cost;
+        self.active -= u64::from(call.active);
         for place in &call.places {
             if self.places.get(place).is_some_and(|endpoint| endpoint.call == at) {
                 self.places.remove(place);
+                self.unrule(*place);
             }
         }
         let streams: Vec<_> =
             std::mem::take(&mut call.streams).into_iter().filter_map(|at| self.take_stream(at)).collect();
+        if !call.state.is_over() {
+            // Media that has not come up.
+            let heard_ns = streams.iter().map(|stream| stream.rtp.last_ns).max().unwrap_or(0);
+            call.last_ns = call.last_ns.max(heard_ns);
+        }
         if !call.chosen {
             self.counts.calls_left_out += 1;
             self.counts.rtp_left_out += streams.iter().map(|stream| stream.rtp.packets).sum::<u64>();

@@ -71,6 +71,16 @@ pub struct Counts {
     pub streams_evicted: u64,
     /// RTP packets that are in no stream: of a call with too many, or of streams whose call was not handed out.
     pub rtp_left_out: u64,
+    /// Of the packets of RTP, those that were added to their streams in the kernel.
+    pub rtp_absorbed: u64,
+    /// RTP packets that came up out of turn, and waited.
+    pub rtp_held: u64,
+    /// Streams that were measured in the kernel, in part at least.
+    pub streams_below: u64,
+    /// Streams of calls that found no room there, and were measured in user space.
+    pub streams_without_room: u64,
+    /// Places of media without a rule in the kernel, as it had no room; their packets came up.
+    pub places_without_rule: u64,
     /// RTP packets with broken headers.
     pub rtp_malformed: u64,
     /// RTCP packets that could not be read.

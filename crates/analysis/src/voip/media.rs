@@ -70,9 +70,7 @@ impl Monitor {
         let found = found.filter(|at| !self.is_of_old_call(*at, owner));
         match (result, found, owner) {
             (ReadResult::Malformed, Some(at), _) => {
-                if let Some(stream) = self.streams.get_mut(at) {
-                    stream.rtp.malformed += 1;
-                }
+                self.spoil(at, way.ts_ns);
                 self.counts.rtp_malformed += 1;
                 Class::Rtp
             }
@@ -194,10 +192,13 @@ impl Monitor {
 
     /// Makes room for one more stream of a call: of too many, the one with the fewest packets goes.
     fn room(&mut self, call: u32) -> Option<()> {
-        let streams = &self.calls.get(call)?.streams;
-        if streams.len() < MOST_STREAMS {
+        if self.calls.get(call)?.streams.len() < MOST_STREAMS {
             return Some(());
         }
+        for at in self.calls.get(call)?.streams.clone() {
+            self.look_below(at);
+        }
+        let streams = &self.calls.get(call)?.streams;
         let packets = |at: &u32| self.streams.get(*at).map_or(0, |stream| stream.rtp.packets);
         let lightest = streams.iter().copied().min_by_key(packets)?;
         let gone = self.take_stream(lightest)?;
@@ -208,14 +209,22 @@ impl Monitor {
         Some(())
     }
 
-    fn add(&mut self, at: u32, packet: &RtpPacket, ts_ns: u64) -> Class {
-        let Some(stream) = self.streams.get_mut(at) else { return Class::Other };
-        if stream.rtp.packets == 0 || stream.rtp.pt != packet.pt {
-            stream.meet(packet.pt);
+    /// A packet of a stream has a broken header.
+    fn spoil(&mut self, at: u32, ts_ns: u64) {
+        let Some(ts_ns) = self.takes_turn(at, None, ts_ns) else { return };
+        if let Some(stream) = self.streams.get_mut(at) {
+            stream.rtp.malformed += 1;
         }
-        stream.rtp.update(packet, ts_ns);
-        stream.passed(ts_ns);
+        self.hand_down(at, ts_ns);
+    }
+
+    fn add(&mut self, at: u32, packet: &RtpPacket, ts_ns: u64) -> Class {
+        let Some(ts_ns) = self.takes_turn(at, Some(packet), ts_ns) else { return Class::Rtp };
+        let Some(stream) = self.streams.get_mut(at) else { return Class::Other };
+        stream.take(packet, ts_ns);
         if let Some(call) = stream.call {
+            self.at_hand.heard = Some(call);
+            self.hand_down(at, ts_ns);
             self.heard(call, ts_ns);
             return Class::Rtp;
         }
@@ -243,6 +252,7 @@ impl Monitor {
             self.counts.rtcp_malformed += 1;
             return Class::Rtcp;
         };
+        self.at_hand.heard = call;
         // Without a call there is nothing to hold the reports to.
         let Some(call) = call.and_then(|at| self.calls.get(at)) else { return Class::Rtcp };
         for at in &call.streams {
@@ -264,6 +274,7 @@ impl Monitor {
 
     /// Takes a stream out, with its account closed.
     pub(super) fn take_stream(&mut self, at: u32) -> Option<Stream> {
+        self.close_below(at);
         let mut stream = self.streams.remove(at)?;
         self.used -= Stream::cost();
         stream.finish();

@@ -18,10 +18,12 @@
 //! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
 //! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
 //! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
+mod below;
 mod call;
 mod calls;
 pub mod counts;
 mod fragments;
+mod kept;
 mod media;
 mod monitor;
 pub mod quality;
@@ -34,6 +36,7 @@ mod tcp;
 
 pub use call::{Call, CallRecord, Ending, State, Way};
 pub use counts::Counts;
+pub use kept::{Captured, Keep, Kept};
 pub use monitor::{Finished, LEAST_MEMORY, Monitor, Settings, Signal};
 pub use stream::{Interval, Party, Place, Reported, Stream};
 pub use wirelane_datapath::rtp::RtpStream;

@@ -9,10 +9,12 @@ use wirelane::{Ip, LinkType, Record, flags, l3};
 use wirelane_datapath::layout::{NO_OFFSET, ip_flags};
 use wirelane_datapath::native;
 
+use super::below::Kernel;
 use super::call::{Call, CallRecord, Ending, Way};
 use super::calls::Early;
 use super::counts::Counts;
 use super::fragments::{Fragments, Joined};
+use super::kept::{AtHand, Keep, Kept};
 use super::media::{self, Endpoint, StreamKey};
 use super::sip;
 use super::stream::{Place, Stream};
@@ -63,6 +65,8 @@ pub struct Settings {
     pub signals: bool,
     /// Also those of no call.
     pub all_signals: bool,
+    /// Whether the packets of calls are handed out, to be kept.
+    pub keep: Keep,
 }
 
 impl Default for Settings {
@@ -85,6 +89,7 @@ impl Default for Settings {
             call_ids: Vec::new(),
             signals: false,
             all_signals: false,
+            keep: Keep::Nothing,
         }
     }
 }
@@ -98,6 +103,8 @@ pub enum Finished {
     Stream(Box<Stream>, Ending),
     /// A message, where that was asked for.
     Signal(Signal),
+    /// A packet of a call, where that was asked for. It comes before its call.
+    Kept(Kept),
 }
 
 /// A SIP message as it was.
@@ -137,6 +144,11 @@ pub struct Monitor {
     fragments: Fragments,
     pub(super) counts: Counts,
     pub(super) finished: Vec<Finished>,
+    pub(super) at_hand: AtHand,
+    /// Calls so far.
+    pub(super) serial: u64,
+    /// Calls that go on.
+    pub(super) active: u64,
     /// Bytes of calls and streams.
     pub(super) used: usize,
     budget: usize,
@@ -144,6 +156,8 @@ pub struct Monitor {
     looked_ns: u64,
     /// Packets that the capture has lost so far.
     pub(super) capture_lost: u64,
+    /// Where streams are measured in the kernel.
+    pub(super) kernel: Option<Kernel>,
 }
 
 /// The address of a header.
@@ -180,11 +194,15 @@ impl Monitor {
             fragments: Fragments::new(),
             counts: Counts::default(),
             finished: Vec::new(),
+            at_hand: AtHand::default(),
+            serial: 0,
+            active: 0,
             used: 0,
             budget: memory - memory / 4,
             now_ns: 0,
             looked_ns: 0,
             capture_lost: 0,
+            kernel: None,
         }
     }
 
@@ -204,6 +222,24 @@ impl Monitor {
         self.used
     }
 
+    /// Calls, of those that are chosen, that are not over.
+    pub fn active(&self) -> u64 {
+        self.active
+    }
+
+    /// So many of the calls that are not over, those that began last first, as they are by now.
+    pub fn going_on(&self, most: usize) -> Vec<CallRecord> {
+        let mut calls: Vec<&Call> =
+            self.calls.iter().map(|(_, call)| call).filter(|call| call.active).collect();
+        calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.serial));
+        let record = |call: &Call| CallRecord {
+            call: call.clone(),
+            streams: call.streams.iter().filter_map(|at| self.streams.get(*at)).cloned().collect(),
+            ending: Ending::Forced,
+        };
+        calls.into_iter().take(most).map(record).collect()
+    }
+
     /// The capture has lost so many packets by now.
     pub fn lost_by_capture(&mut self, packets: u64) {
         self.capture_lost = packets;
@@ -213,11 +249,21 @@ impl Monitor {
     pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
         // Of a digest there are no bytes.
         let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
-        self.packet(link, record.data(), ts_ns);
+        self.at_hand.length = record.wire_len();
+        self.arrives(record);
+        self.add_packet(link, record.data(), ts_ns);
     }
 
     /// Adds a packet of this link type, the same way.
     pub fn packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
+        self.at_hand.length = data.len() as u32;
+        self.add_packet(link, data, ts_ns);
+    }
+
+    fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
+        if self.settings.keep > Keep::Nothing {
+            self.at_hand.is(link, data);
+        }
         self.pass(ts_ns);
         let parsed = native::parse(link, data, self.settings.inner);
         let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
@@ -240,7 +286,8 @@ impl Monitor {
         // Where the datagram ends: behind it there may be padding of the link.
         let end = usize::from(ip.l3_off) + ip.l3_len as usize;
         let there = &data[..if ip.l3_len == 0 { data.len() } else { end.min(data.len()) }];
-        if ip.flags & ip_flags::FRAGMENT != 0 && ip.proto == 17 {
+        self.at_hand.whole = ip.flags & ip_flags::FRAGMENT == 0;
+        if !self.at_hand.whole && ip.proto == 17 {
             return self.fragment(ip, there, end, ts_ns);
         }
         if ip.flags & ip_flags::PORTS == 0 || ip.payload_off == NO_OFFSET {
@@ -310,7 +357,16 @@ impl Monitor {
         let way = Way { from, to, tcp: false, ts_ns };
         match payload.first() {
             None => Class::Other,
-            Some(first) if first >> 6 == 2 => self.media(payload, len, &way),
+            Some(first) if first >> 6 == 2 => {
+                let class = self.media(payload, len, &way);
+                if let Some(call) = self.at_hand.heard.take()
+                    && self.settings.keep == Keep::All
+                {
+                    let captured = self.at_hand.captured(&way, payload);
+                    self.keep(call, &way, captured);
+                }
+                class
+            }
             Some(_) if sip::begins(payload) => {
                 self.message(payload, len, &way);
                 Class::Signalling
@@ -354,6 +410,9 @@ impl Monitor {
                 if self.now_ns.saturating_sub(call.touched_ns) <= patience_ns {
                     break;
                 }
+                if list != OVER && self.is_heard_below(at, patience_ns) {
+                    continue;
+                }
                 self.end_call(at, Ending::Ended);
             }
         }
@@ -387,6 +446,7 @@ impl Monitor {
     /// The capture is over: hands out all that is left.
     pub fn flush(&mut self) {
         self.fragments.finish();
+        self.leave_rules();
         self.release(true);
         for list in [OVER, WAITING, QUIET, TALKING] {
             while let Some(at) = self.calls.first(list) {

@@ -50,8 +50,12 @@ pub struct Quality {
 
 /// The impairment of a codec, by the name that SDP has for it. Without packet-loss concealment for G.711 (Bpl 4.3).
 pub fn impairment(codec: &str) -> Option<Impairment> {
-    // Ie: G.113, Appendix I, tables I.1 and I.2; Bpl: table I.4, and 4.3, that of a codec without concealment, where there
-    // is none. AMR at 12.2 kbit/s is GSM-EFR.
+    // G.113, Appendix I. Both factors are of table I.4, which has five rows: G.711 without concealment (0, 4.3) and with it
+    // (0, 25.1), G.729A with VAD (11, 19.0), G.723.1 with VAD (15, 16.1) and GSM-EFR (5, 10.0). G.729 of any kind is
+    // judged as the first of these that it can be, though without VAD its Ie is 10. Ie of the others is of table I.1 (G.726: 2, 7, 25
+    // and 50; G.728: 7; GSM full rate: 20); they have no Bpl there, and get that of a codec without concealment. AMR at
+    // 12.2 kbit/s is GSM-EFR. Checked against tables of others that cite the edition of 2024; GSM full rate alone against
+    // one that cites none.
     const CODECS: [(&str, f64, f64); 14] = [
         ("PCMU", 0.0, 4.3),
         ("PCMA", 0.0, 4.3),

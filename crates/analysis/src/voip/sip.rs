@@ -299,6 +299,18 @@ pub fn text(bytes: &[u8]) -> Box<str> {
     text.into_boxed_str()
 }
 
+/// What people call a message: its method, or its status with the reason phrase, and whether it describes media. Nothing of
+/// it is a control character.
+pub fn title(bytes: &[u8]) -> String {
+    let Ok(message) = parse(bytes, true) else { return "malformed".into() };
+    let name = match message.start {
+        Start::Request { method, .. } => text(method).into_string(),
+        Start::Response { code, reason } => format!("{code} {}", text(reason)),
+    };
+    let described = message.content_type.to_ascii_lowercase().starts_with(b"application/sdp");
+    if described { name + " (SDP)" } else { name }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

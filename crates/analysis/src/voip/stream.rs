@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use wirelane_datapath::rtp::{NO_TYPE, RtpPayload, RtpStream, kind};
+use wirelane_datapath::rtp::{NO_TYPE, RtpPacket, RtpPayload, RtpStream, kind};
 
+use super::below::Below;
 use super::quality::{self, Measured, Quality};
 use super::rtcp::Received;
 use super::sdp::Payload;
@@ -150,6 +151,10 @@ pub struct Stream {
     pub(super) call: Option<u32>,
     pub(super) touched_ns: u64,
     pub(super) confirmed: bool,
+    /// Where it is measured in the kernel.
+    pub(super) below: Option<Box<Below>>,
+    /// It is measured there, or was, or there was no room.
+    pub(super) stays_here: bool,
 }
 
 impl Stream {
@@ -173,12 +178,14 @@ impl Stream {
             call: None,
             touched_ns: now_ns,
             confirmed: false,
+            below: None,
+            stays_here: false,
         }
     }
 
     /// Bytes that a stream takes at most.
     pub fn cost() -> usize {
-        size_of::<Stream>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
+        size_of::<Stream>() + size_of::<Below>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
     }
 
     /// Knows payload types as a description has them. What was known before goes where there is no room.
@@ -221,6 +228,20 @@ impl Stream {
         if let Some((name, clock)) = fixed(pt).filter(|_| unknown) {
             self.learn(pt, name, clock);
         }
+    }
+
+    /// Adds a packet.
+    pub fn take(&mut self, packet: &RtpPacket, ts_ns: u64) {
+        if self.rtp.packets == 0 || self.rtp.pt != packet.pt {
+            self.meet(packet.pt);
+        }
+        self.rtp.update(packet, ts_ns);
+        self.passed(ts_ns);
+    }
+
+    /// When the interval at hand is over.
+    pub(super) fn closes_at_ns(&self) -> u64 {
+        self.interval_start_ns.saturating_add(self.interval_ns)
     }
 
     /// After a packet: ends an interval that is over.

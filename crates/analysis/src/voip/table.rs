@@ -91,6 +91,12 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.slots.get_mut(at as usize)?.entry.as_mut().map(|(_, value)| value)
     }
 
+    /// All there is, in no order, with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| slot.entry.as_ref().map(|(_, value)| (at as u32, value)))
+    }
+
     /// Puts it at the end of a list.
     pub fn touch(&mut self, at: u32, list: u8) {
         let before = self.slots[at as usize].list;

@@ -1,6 +1,8 @@
-//! HTTP transactions: conversations that are made up, hostile ones, any order of packets, and the corpus.
+//! HTTP transactions: conversations that are made up, hostile ones, any order of packets, what a lane sends up
+//! of them, and the corpus.
 
 mod any_order;
+mod below;
 mod cases;
 mod corpus;
 mod hostile;

@@ -3,8 +3,10 @@
 use std::io::Cursor;
 use std::time::Duration;
 
-use wirelane::{FileOptions, FileSource};
+use wirelane::{FileOptions, FileSource, Record};
 use wirelane_analysis::http::{HttpSettings, HttpTable, Message, Totals, Transaction};
+
+use crate::below;
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
@@ -142,11 +144,15 @@ pub fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
+/// The log of all packets; that of what a lane would send up is the same.
 pub fn run(packets: &[Packet]) -> (Vec<Transaction>, Totals) {
-    run_with(packets, HttpSettings::default())
+    let (transactions, totals) = run_with(packets, HttpSettings::default());
+    below::assert_same(packets, &transactions);
+    (transactions, totals)
 }
 
-pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>, Totals) {
+/// Packets as a file.
+fn pcap_of(packets: &[Packet]) -> Vec<u8> {
     let mut pcap: Vec<u8> =
         [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 262_144, 1].into_iter().flat_map(u32::to_le_bytes).collect();
     for packet in packets {
@@ -155,6 +161,22 @@ pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
         let header = [s, ns, frame.len() as u32, frame.len() as u32];
         pcap.extend(header.into_iter().flat_map(u32::to_le_bytes).chain(frame));
     }
+    pcap
+}
+
+/// These packets as records, one after the other.
+pub fn each_record(packets: &[Packet], mut each: impl FnMut(&Record<'_>)) {
+    let pcap = Cursor::new(pcap_of(packets));
+    let mut source = FileSource::from_reader(pcap, "made up", FileOptions::default()).unwrap();
+    while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+        for record in batch {
+            each(&record);
+        }
+    }
+}
+
+pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>, Totals) {
+    let pcap = pcap_of(packets);
     let mut source = FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::default()).unwrap();
     let mut table = HttpTable::new(settings);
     feed(&mut source, &mut table);

@@ -13,17 +13,15 @@ use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
-mod store;
 mod top;
 mod worker;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
-use store::{Store, StoreArgs};
-pub use top::restore as restore_terminal;
 use top::{Shared, Top};
 use worker::{Homes, Probe, ProbeSettings};
 
@@ -242,7 +240,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Err(wrong("--steering", reason));
     }
     if args.top {
-        if !top::is_terminal() {
+        if !crate::terminal::is_terminal() {
             let reason = "standard output is no terminal; leave the option out, or use --json";
             return Err(wrong("--top", reason));
         }
@@ -270,7 +268,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
     let store = Store::open(&args.store, live, owner)?;
-    args.source.rights.tree = args.store.folder.clone();
+    args.source.rights.trees.extend(args.store.folder.clone());
     let indices = device_indices(&args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
@@ -309,7 +307,7 @@ fn probe(
     cache: CacheSettings,
     capture: Capture,
     mut exporters: Exporters,
-    mut store: Option<Store>,
+    mut store: Option<Store<FlowRecord>>,
     indices: Vec<(String, u32)>,
 ) -> Result<()> {
     let live = args.source.read.is_none();

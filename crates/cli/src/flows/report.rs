@@ -7,8 +7,8 @@ use wirelane::FlowCacheLine;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
-use super::store::Stored;
 use super::worker::WorkersTotals;
+use crate::store::Stored;
 use crate::table::{amount, printable};
 
 /// What the flows come to.

@@ -11,9 +11,9 @@ use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 
-use super::store::{Store, Stored};
 use super::top::Shared;
 use crate::out;
+use crate::store::{Store, Stored};
 use crate::table::amount;
 
 /// How flows are printed.
@@ -92,7 +92,7 @@ const REST: Duration = Duration::from_millis(100);
 /// What becomes of them is told to `screen`, where there is one.
 pub fn export(
     mut exporters: Exporters,
-    mut store: Option<Store>,
+    mut store: Option<Store<FlowRecord>>,
     mut shown: Shown,
     inbox: &Receiver<Vec<FlowRecord>>,
     screen: Option<&Shared>,
@@ -116,7 +116,7 @@ pub fn export(
                 exporters.flows(&flows);
                 result = shown.flows(&flows);
                 if let Some(store) = &mut store {
-                    store.flows(flows);
+                    store.take(flows);
                 }
                 // Nobody reads any more, or cannot: with this end of the channel the workers end.
                 if result.is_err() {

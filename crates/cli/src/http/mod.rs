@@ -5,21 +5,25 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use wirelane::{Capture, Error, Ledger};
+use wirelane::{Capture, Error, KernelHttp, Ledger};
 use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
 use wirelane_export::OutputOptions;
+use wirelane_export::flows::{ExportSettings, Exporters, Format, Naming, Target};
 use wirelane_export::http::{LOG_FORMATS, Log, LogFormat, Logs};
+use wirelane_export::metrics::{Endpoint, HttpMetrics, LedgerMetrics};
 
+use crate::metrics::{MetricsArgs, Numbers};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
 use crate::source::{self, BalanceArg, DirectionArg, SourceArgs, SteeringArg};
+use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
 mod worker;
 
 pub use report::HttpReport;
-use show::{Show, Shown};
+use show::{Outputs, Show, Shown};
 use worker::{Homes, Probe};
 
 /// Heading of the help.
@@ -49,6 +53,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = HTTP)]
     analysis: AnalysisArg,
 
+    /// Directions of connections that are followed at a time, with '--analysis kernel', 1024 to 4194304 [default: 65536]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1024..=4_194_304), help_heading = HTTP)]
+    kernel_directions: Option<u32>,
+
     /// A connection ends this many seconds after its last packet
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = HTTP)]
     idle_timeout: Duration,
@@ -67,9 +75,24 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT:PATH", help_heading = LOGS)]
     log: Vec<String>,
 
+    /// Export transactions as IPFIX: ipfix://HOST:PORT (with ?transport=tcp), or file:PATH with .ipfix at its end. Several by
+    /// repeating the option
+    #[arg(long, value_name = "WHERE", help_heading = LOGS)]
+    export: Vec<String>,
+
+    /// Number of the observation domain in exports [default: the process id]
+    #[arg(long, value_name = "N", help_heading = LOGS)]
+    observation_domain: Option<u32>,
+
     /// Replace files that exist
     #[arg(long, help_heading = LOGS)]
     overwrite: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 
     /// Print transactions in a log's format; the ledger goes to standard error
     #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with = "json", help_heading = source::OUTPUT)]
@@ -85,8 +108,7 @@ pub struct Args {
 enum AnalysisArg {
     /// In the workers, which get all packets
     User,
-    /// In the kernel: not built yet
-    #[value(hide = true)]
+    /// In the kernel, on the lanes: bodies, and what is no HTTP, stay below. Engine 'ring' only
     Kernel,
 }
 
@@ -132,7 +154,9 @@ Examples:
   wirelane http -r capture.pcapng
   wirelane http -r capture.pcapng --print combined > access.log
   wirelane http -i eth1 --quiet --log combined:access.log --log json:http.json
+  wirelane http -i eth1 --store web.db --store-max-age 30d --quiet
   wirelane http -i eth1 --direction both tcp port 8080
+  wirelane http -i eth1 --quiet --export ipfix://192.0.2.1:4739
   wirelane http -i eth1,eth2            # a tap, with a device per direction
 
 Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
@@ -150,11 +174,31 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
 }
 
+impl Args {
+    /// Has heads picked out in the kernel, if that was asked for.
+    fn look_below(&mut self) -> Result<()> {
+        if self.analysis == AnalysisArg::User {
+            return match self.kernel_directions {
+                Some(_) => Err(wrong("--kernel-directions", "this is for --analysis kernel; leave it out")),
+                None => Ok(()),
+            };
+        }
+        if self.source.read.is_some() {
+            return Err(wrong("--analysis", "a file is read without the kernel's help: use 'user' with -r"));
+        }
+        if self.source.packets.is_some() {
+            let reason = "with --analysis kernel packets are not counted one by one: use --duration";
+            return Err(wrong("--packets", reason));
+        }
+        let directions = self.kernel_directions.map_or(KernelHttp::DIRECTIONS, |number| number as usize);
+        self.source.kernel_http = Some(KernelHttp { directions });
+        Ok(())
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    if args.analysis == AnalysisArg::Kernel {
-        return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
-    }
+    args.look_below()?;
     if matches!(
         args.steering,
         SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination
@@ -177,11 +221,40 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let logs = Logs::open(&logs, options, owner, extra.clone())?;
+    let exporters = exporters(&mut args, options, owner)?;
+    let store = Store::open(&args.store, args.source.read.is_none(), owner)?;
+    args.source.rights.trees.extend(args.store.folder.clone());
+    let endpoint = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     // Else a worker that is behind would read all of one direction first, and give up what waits for the other.
     args.source.in_order = true;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    log(&args, capture, logs, extra)
+    let outputs = Outputs { logs, exporters, store, metrics: None };
+    log(&args, capture, outputs, endpoint, extra)
+}
+
+/// Where transactions are exported to, opened.
+fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>) -> Result<Exporters> {
+    let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
+    let targets = targets.map_err(|error| match error {
+        wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
+        other => anyhow!("{other}"),
+    })?;
+    if let Some(other) = targets.iter().find(|target| target.format != Format::Ipfix) {
+        let reason = "transactions are exported as IPFIX only; --log writes them in the formats of logs";
+        return Err(wrong("--export", format!("{}: {reason}", other.name)));
+    }
+    args.source.rights.tcp_ports = targets.iter().flat_map(Target::tcp_ports).collect();
+    let live = args.source.read.is_none();
+    let settings = ExportSettings {
+        transactions: true,
+        inner: args.source.inner,
+        live,
+        patient: !live,
+        domain: args.observation_domain.unwrap_or_else(std::process::id),
+        ..ExportSettings::default()
+    };
+    Ok(Exporters::open(&targets, settings, options, owner)?)
 }
 
 /// Names of fields, as they are looked for.
@@ -198,7 +271,19 @@ fn names(names: &[String]) -> Result<Vec<Box<str>>> {
 }
 
 /// Everything behind the set-up.
-fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Result<()> {
+fn log(
+    args: &Args,
+    capture: Capture,
+    mut outputs: Outputs,
+    endpoint: Option<Endpoint>,
+    extra: Vec<Box<str>>,
+) -> Result<()> {
+    outputs.exporters.start(Naming::new(capture.interfaces(), Vec::new()));
+    if let Some(store) = &mut outputs.store {
+        store.start(())?;
+    }
+    let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, HttpMetrics::new)).transpose()?;
+    outputs.metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
     let live = args.source.read.is_none();
     let style = match (args.quiet, args.print, args.source.json) {
         (true, ..) => Show::Nothing,
@@ -210,6 +295,7 @@ fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Resul
     let mut reporter = HttpReporter {
         report: Report::new(args.source.json, capture.engine(), stream),
         json: args.source.json,
+        numbers: numbers.as_ref().map(|numbers| numbers.ledger.clone()),
     };
     let settings = HttpSettings {
         idle_ns: args.idle_timeout.as_nanos() as u64,
@@ -228,9 +314,9 @@ fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Resul
     let shown = Shown::new(style, extra);
     let (outcome, logged) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::log(logs, shown, &inbox))?;
+        let thread = thread.spawn_scoped(scope, move || show::log(outputs, shown, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
-            Ok(Probe::new(settings.clone(), live, worker.timebase(), sender.clone(), &homes))
+            Ok(Probe::new(settings.clone(), live, worker, sender.clone(), &homes))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.
@@ -261,9 +347,11 @@ fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Resul
             anyhow!("the transactions are not what the ledger has counted; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
-    let failure = outcome.failure.or_else(|| logged.failure.map(Into::into));
+    let unstored = || logged.stored.as_ref().and_then(|stored| stored.failure());
+    let failure = outcome.failure.or_else(|| logged.failure.map(Into::into)).or_else(unstored);
     reporter.report.ruled(outcome.rules);
-    reporter.report.http(HttpReport::new(&totals, logged.counts));
+    let below = args.source.kernel_http.map(|_| &outcome.ledger.total);
+    reporter.report.http(HttpReport::new(&totals, below, logged.counts, logged.exported, logged.stored));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }
@@ -272,6 +360,7 @@ fn log(args: &Args, capture: Capture, logs: Logs, extra: Vec<Box<str>>) -> Resul
 struct HttpReporter {
     report: Report,
     json: bool,
+    numbers: Option<LedgerMetrics>,
 }
 
 impl Reporter for HttpReporter {
@@ -280,6 +369,9 @@ impl Reporter for HttpReporter {
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if let Some(numbers) = &self.numbers {
+            numbers.set(&ledger.total);
+        }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use wirelane::ledger::Counters;
 use wirelane_analysis::http::{MARKS, Totals};
+use wirelane_export::flows::OutputCounts;
 use wirelane_export::http::LogCounts;
 
+use crate::store::Stored;
 use crate::table::{amount, printable};
 
 /// What the transactions come to.
@@ -33,6 +36,12 @@ pub struct HttpReport {
     head_packets: u64,
     /// Packets of HTTP without.
     body_packets: u64,
+    /// Packets that have stayed in the kernel, with --analysis kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_below: Option<u64>,
+    /// Their wire bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_below: Option<u64>,
     /// TCP without payload.
     empty_packets: u64,
     /// TCP with payload, of connections of which no head was seen by then.
@@ -53,11 +62,45 @@ pub struct HttpReport {
     marks: BTreeMap<&'static str, u64>,
     /// What became of them in each log.
     logs: Vec<LogCounts>,
+    /// What became of them at each collector.
+    exports: Vec<Exported>,
+    /// And in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<Stored>,
+}
+
+/// What became of the transactions at one collector, or in one file of IPFIX.
+#[derive(Debug, Serialize)]
+struct Exported {
+    /// As it was asked for.
+    target: String,
+    /// Those that were sent. By UDP that means that the network took them.
+    transactions: u64,
+    /// Those that were given up.
+    unsent: u64,
+    messages: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl HttpReport {
-    /// Of all workers, and all logs.
-    pub fn new(totals: &Totals, logs: Vec<LogCounts>) -> HttpReport {
+    /// Of all workers, all logs, collectors and the store. `below`: the whole ledger, where packets stayed in the kernel.
+    pub fn new(
+        totals: &Totals,
+        below: Option<&Counters>,
+        logs: Vec<LogCounts>,
+        exported: Vec<OutputCounts>,
+        store: Option<Stored>,
+    ) -> HttpReport {
+        let exports = exported.into_iter().map(|counts| Exported {
+            target: counts.target,
+            transactions: counts.flows,
+            unsent: counts.unsent_flows + counts.not_exportable,
+            messages: counts.messages,
+            bytes: counts.bytes,
+            error: counts.error,
+        });
         let marks = MARKS.iter().zip(totals.by_mark).filter(|(_, number)| *number > 0);
         HttpReport {
             transactions: totals.transactions,
@@ -71,6 +114,8 @@ impl HttpReport {
             evicted_connections: totals.evicted,
             head_packets: totals.head_packets,
             body_packets: totals.body_packets,
+            packets_below: below.map(|total| total.kept),
+            bytes_below: below.map(|total| total.kept_bytes),
             empty_packets: totals.empty_packets,
             foreign_packets: totals.foreign_packets,
             other_packets: totals.other_packets,
@@ -81,6 +126,8 @@ impl HttpReport {
             lost_bytes: totals.lost_bytes,
             marks: marks.map(|((_, name), number)| (*name, number)).collect(),
             logs,
+            exports: exports.collect(),
+            store,
         }
     }
 
@@ -103,6 +150,9 @@ impl HttpReport {
             amount(self.foreign_packets),
             amount(self.other_packets),
         );
+        if let (Some(packets), Some(bytes)) = (self.packets_below, self.bytes_below) {
+            text += &format!("{} packets of {} bytes stayed in the kernel\n", amount(packets), amount(bytes));
+        }
         let marks: Vec<String> =
             self.marks.iter().map(|(name, number)| format!("{} {name}", amount(*number))).collect();
         if !marks.is_empty() {
@@ -126,6 +176,14 @@ impl HttpReport {
             }
             text.push('\n');
         }
-        text
+        for export in &self.exports {
+            let (sent, messages) = (amount(export.transactions), amount(export.messages));
+            text += &format!("{}: {sent} transactions in {messages} messages", printable(&export.target));
+            if export.unsent > 0 {
+                text += &format!("; {} unsent", amount(export.unsent));
+            }
+            text.push('\n');
+        }
+        text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

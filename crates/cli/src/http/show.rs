@@ -6,9 +6,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use wirelane_analysis::http::{Transaction, fields};
 use wirelane_export::clock;
+use wirelane_export::flows::{Exporters, OutputCounts};
 use wirelane_export::http::{LogCounts, LogFormat, Logs, escape_apache};
+use wirelane_export::metrics::HttpMetrics;
 
 use crate::out;
+use crate::store::{Store, Stored};
 use crate::table::amount;
 
 /// How transactions are printed.
@@ -35,10 +38,14 @@ pub struct Shown {
 pub struct Logged {
     /// In each log.
     pub counts: Vec<LogCounts>,
+    /// At each collector.
+    pub exported: Vec<OutputCounts>,
     /// The first log that could not be written.
     pub failure: Option<wirelane_export::Error>,
     /// Transactions that came.
     pub number: u64,
+    /// In the store, where there is one.
+    pub stored: Option<Stored>,
     /// Whether printing went well.
     pub result: Result<()>,
 }
@@ -74,23 +81,54 @@ impl Shown {
     }
 }
 
+/// Where transactions go, beside standard output.
+pub struct Outputs {
+    /// Logs.
+    pub logs: Logs,
+    /// Collectors, and files of IPFIX.
+    pub exporters: Exporters,
+    /// A store.
+    pub store: Option<Store<Transaction>>,
+    /// Whoever counts them.
+    pub metrics: Option<HttpMetrics>,
+}
+
 /// How long the thread waits for transactions before readers of its files get what there is.
 const REST: Duration = Duration::from_millis(200);
 
 /// Shows and logs what comes, until no more does.
-pub fn log(mut logs: Logs, mut shown: Shown, inbox: &Receiver<Vec<Transaction>>) -> Logged {
+pub fn log(
+    Outputs { mut logs, mut exporters, mut store, metrics }: Outputs,
+    mut shown: Shown,
+    inbox: &Receiver<Vec<Transaction>>,
+) -> Logged {
     let mut result = Ok(());
     loop {
-        match inbox.recv_timeout(REST) {
+        if exporters.is_full() {
+            exporters.wait(REST);
+            exporters.pump();
+            continue;
+        }
+        match inbox.recv_timeout(exporters.rest(REST)) {
             Ok(transactions) => {
                 logs.write(&transactions);
+                exporters.transactions(&transactions);
                 result = shown.transactions(&transactions);
+                if let Some(metrics) = &metrics {
+                    metrics.take(&transactions);
+                }
+                if let Some(store) = &mut store {
+                    store.take(transactions);
+                }
                 // Nobody reads any more, or cannot: with this end of the channel the workers end.
                 if result.is_err() {
                     break;
                 }
             }
-            Err(RecvTimeoutError::Timeout) => logs.flush(),
+            Err(RecvTimeoutError::Timeout) => {
+                logs.flush();
+                exporters.pump();
+            }
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -99,7 +137,11 @@ pub fn log(mut logs: Logs, mut shown: Shown, inbox: &Receiver<Vec<Transaction>>)
         result = shown.transactions(&[]);
     }
     logs.flush();
-    Logged { counts: logs.counts(), failure: logs.failure(), number: shown.number, result }
+    exporters.finish();
+    let failure = logs.failure().or_else(|| exporters.failure());
+    let stored = store.map(Store::finish);
+    let (counts, exported) = (logs.counts(), exporters.counts());
+    Logged { counts, exported, failure, number: shown.number, stored, result }
 }
 
 fn header() -> String {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Record, Timebase};
+use wirelane::{Record, Worker};
 use wirelane_analysis::http::{HttpSettings, HttpTable, Totals, Transaction};
 
 use crate::session::Handler;
@@ -29,7 +29,7 @@ impl Homes {
 /// One worker's connections.
 pub struct Probe {
     table: HttpTable,
-    time: Timebase,
+    time: wirelane::Timebase,
     sender: SyncSender<Vec<Transaction>>,
     homes: Arc<Homes>,
     live: bool,
@@ -40,11 +40,16 @@ impl Probe {
     pub fn new(
         settings: HttpSettings,
         live: bool,
-        time: Timebase,
+        worker: &Worker,
         sender: SyncSender<Vec<Transaction>>,
         homes: &Arc<Homes>,
     ) -> Probe {
-        Probe { table: HttpTable::new(settings), time, sender, homes: Arc::clone(homes), live }
+        let mut table = HttpTable::new(settings);
+        let time = worker.timebase();
+        if let Some(below) = worker.http_below() {
+            table.ask(below, time.clone());
+        }
+        Probe { table, time, sender, homes: Arc::clone(homes), live }
     }
 
     /// Hands on what is over. Where the logs do not keep up, the worker waits for them, and its rings fill: what is lost
@@ -61,6 +66,12 @@ impl Probe {
 impl Handler for Probe {
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(told) = record.http() {
+            // Its stamp is that of the packet behind it, on the same clock.
+            let before = record.header().ts_ns.saturating_sub(told.last_ns);
+            self.table.below(told, self.time.utc_ns(record).saturating_sub(before));
+            return Ok(());
+        }
         self.table.record(record, self.time.utc_ns(record));
         if self.table.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
     }

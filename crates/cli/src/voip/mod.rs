@@ -1,25 +1,31 @@
 //! `wirelane voip`: calls, their streams, and how they sound.
 
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use wirelane::{Capture, Error, Ledger};
-use wirelane_analysis::voip::{Finished, Monitor, Settings};
+use wirelane_analysis::voip::{Finished, Keep, Monitor, Settings};
 use wirelane_export::OutputOptions;
-use wirelane_export::voip::{Exporters, Settings as ExportSettings, Target};
+use wirelane_export::metrics::{Endpoint, LedgerMetrics, VoipMetrics};
+use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, Target};
 
+use crate::metrics::{MetricsArgs, Numbers};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
+mod top;
 mod worker;
 
 pub use report::VoipReport;
-use show::{Show, Shown};
+use show::{Outputs, Show, Shown};
+use top::{Board, Top};
 use worker::{CaptureLoss, Left, Listener};
 
 /// Heading of the help.
@@ -45,6 +51,11 @@ pub struct Args {
     /// Where packets become statistics
     #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = CALLS)]
     analysis: AnalysisArg,
+
+    /// RTP streams that can be measured in the kernel at a time, with --analysis kernel; 576 bytes each. What finds no
+    /// room is measured in user space. Default: 16384
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CALLS)]
+    streams: Option<u32>,
 
     /// Only calls whose From has this in it, name or address, in upper or lower case; or one of several, by repeating
     /// the option
@@ -85,8 +96,8 @@ pub struct Args {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CALLS)]
     memory: u32,
 
-    /// Export calls: hep://HOST:PORT (HEP v3 by UDP: SIP messages, and a report for each stream), or file:PATH with
-    /// .json or .csv at its end. Several by repeating the option
+    /// Export calls: hep://HOST:PORT (HEP v3 by UDP: SIP messages, and a report for each stream), ipfix://HOST:PORT (by UDP:
+    /// streams), or file:PATH with .json, .csv or .ipfix at its end. Several by repeating the option
     #[arg(long, value_name = "WHERE", help_heading = EXPORT)]
     export: Vec<String>,
 
@@ -102,13 +113,28 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
-    /// The number by which HEP receivers tell this agent from others. Default: the number of the process
+    /// The number by which HEP receivers tell this agent from others; to IPFIX collectors, the observation domain. Default: the number of the process
     #[arg(long, value_name = "ID", help_heading = EXPORT)]
     hep_agent: Option<u32>,
 
     /// Replace files that exist
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
+
+    /// Keep each call (--from, --to and --call-id choose) as a capture file (pcapng) in this folder, with its SIP messages. It
+    /// is made where it is not there
+    #[arg(long, value_name = "DIR", help_heading = EXPORT)]
+    save_calls: Option<PathBuf>,
+
+    /// Keep what was said, too: RTP and RTCP in the files of --save-calls
+    #[arg(long, requires = "save_calls", help_heading = EXPORT)]
+    with_audio: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 
     /// Show the keys that were pressed during calls (DTMF by RFC 4733), which may be secrets; without it they are
     /// counted
@@ -122,6 +148,10 @@ pub struct Args {
     /// Print no calls, only the ledger and the counts
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
     quiet: bool,
+
+    /// Show calls on a screen, with the ladder of one and how its streams sound; q ends it
+    #[arg(long, conflicts_with_all = ["json", "csv", "quiet", "read"], help_heading = source::OUTPUT)]
+    top: bool,
 }
 
 /// Values of --analysis.
@@ -129,8 +159,7 @@ pub struct Args {
 enum AnalysisArg {
     /// In the worker
     User,
-    /// In the kernel: not built yet
-    #[value(hide = true)]
+    /// In the kernel, as far as RTP of calls goes: its packets stay there (engine 'ring')
     Kernel,
 }
 
@@ -156,6 +185,20 @@ Of each stream (--json):
   r_factor and mos: of codecs that mos_model knows; intervals has them for
   parts.
 
+IPFIX: a record for each stream, with IANA's elements: ends, times, packets and
+the jitter of RFC 3550. It has none for Call-IDs, loss or MOS.
+
+The screen of --top:
+  calls, those that go on first; of the one that is looked at (j and k, or
+  arrows) its streams, with the MOS of each --quality-interval as a line, and
+  its last messages between caller and callee, by the time since the INVITE.
+
+Files of --save-calls:
+  TIME-CALLID.pcapng, by the time of the INVITE, once the call is over; packets
+  as they were captured. A message out of a TCP connection, and a datagram that
+  came in fragments, is a packet of its own with headers made anew (interface
+  'rebuilt'), as the packets may have had other calls in them.
+
 HEP: chunk 0x0b is 1 for SIP, and 0x22 for the report of a stream, whose
 payload is the stream's JSON; the Call-ID is the correlation id, and chunk 0x20
 the MOS times 100.
@@ -165,6 +208,10 @@ Examples:
   wirelane voip -r calls.pcapng --json --from alice
   wirelane voip -i eth1 udp or tcp port 5060
   wirelane voip -i eth1 --export hep://192.0.2.1:9060 --quiet
+  wirelane voip -r trunk.pcapng --call-id 1-77@192.0.2.1 --save-calls . --quiet
+  wirelane voip -i eth1 --direction both --top
+  wirelane voip -i eth1 --from alice --save-calls /srv/calls --with-audio
+  wirelane voip -i eth1 --store calls.db --store-max-age 90d --quiet
   wirelane voip -i eth1 --heuristic --export file:calls.json
 
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
@@ -173,21 +220,29 @@ written, 2 wrong usage. A receiver that is away does not change it.";
 /// Batches on their way from the worker to the exports.
 const UNDER_WAY: usize = 16;
 
-/// How much later records of one ring may come than those of another.
+/// How much later records of one ring may come than those of another; and so in a file that was recorded from several.
 const REORDER_NS: u64 = 500_000_000;
+
+/// RTP streams that the kernel has room for.
+const STREAMS: u32 = 16_384;
 
 /// Bytes that wait for a receiver at most.
 const BACKLOG: usize = 16 << 20;
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
-    if args.analysis == AnalysisArg::Kernel {
-        return Err(wrong("--analysis", "'kernel' is not there yet; leave the option out"));
-    }
+pub fn run(mut args: Args) -> Result<()> {
+    args.source.kernel_streams = kernel_streams(&args)?;
     if args.steering != SteeringArg::Flow {
         let reason =
             "there is one worker, as signalling and media have different addresses; leave the option out";
         return Err(wrong("--steering", reason));
+    }
+    if args.top {
+        if !crate::terminal::is_terminal() {
+            let reason = "standard output is no terminal; leave the option out, or use --json";
+            return Err(wrong("--top", reason));
+        }
+        args.source.rights.terminal = true;
     }
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
@@ -207,11 +262,39 @@ pub fn run(args: &Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
+    let store = Store::open(&args.store, live, owner)?;
+    args.source.rights.trees.extend(args.store.folder.clone());
+    let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
+    args.source.rights.trees.extend(args.save_calls.clone());
+    let endpoint = args.metrics.open(&mut args.source)?;
+    let outputs = Outputs { exporters, store, saved, metrics: None, board: None };
     let signals = targets.iter().any(Target::takes_signals);
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;
-    listen(args, capture, exporters, signals)
+    listen(&args, capture, outputs, endpoint, signals)
+}
+
+/// How many RTP streams can be measured in the kernel, where they are to be.
+fn kernel_streams(args: &Args) -> Result<Option<usize>> {
+    if args.analysis == AnalysisArg::User {
+        return match args.streams {
+            Some(_) => Err(wrong("--streams", "this is for --analysis kernel; leave it out")),
+            None => Ok(None),
+        };
+    }
+    if args.source.read.is_some() {
+        return Err(wrong("--analysis", "a file is read without the kernel's help: use 'user' with -r"));
+    }
+    if args.source.packets.is_some() {
+        let reason = "with --analysis kernel packets are not counted one by one: use --duration";
+        return Err(wrong("--packets", reason));
+    }
+    if args.with_audio {
+        let reason = "with --analysis kernel audio stays in the kernel: leave one of them out";
+        return Err(wrong("--with-audio", reason));
+    }
+    Ok(Some(args.streams.unwrap_or(STREAMS) as usize))
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
@@ -224,8 +307,7 @@ fn settings(args: &Args, signals: bool) -> Settings {
         memory: (args.memory as usize) << 20,
         inner: args.source.inner,
         heuristic: args.heuristic,
-        // A file has its packets in order.
-        reorder_ns: if args.source.read.is_none() { REORDER_NS } else { 0 },
+        reorder_ns: REORDER_NS,
         linger_ns: ns(args.linger),
         waiting_ns: ns(args.answer_timeout),
         quiet_ns: ns(args.silence_timeout).saturating_mul(12),
@@ -234,40 +316,70 @@ fn settings(args: &Args, signals: bool) -> Settings {
         from: args.from.clone(),
         to: args.to.clone(),
         call_ids: args.call_id.clone(),
-        signals,
+        signals: signals || args.top,
         all_signals: signals && args.all_messages,
+        keep: match (&args.save_calls, args.with_audio) {
+            (None, _) => Keep::Nothing,
+            (Some(_), false) => Keep::Signals,
+            (Some(_), true) => Keep::All,
+        },
         ..Settings::default()
     }
 }
 
 /// Everything behind the set-up.
-fn listen(args: &Args, capture: Capture, exporters: Exporters, signals: bool) -> Result<()> {
+fn listen(
+    args: &Args,
+    capture: Capture,
+    mut outputs: Outputs,
+    endpoint: Option<Endpoint>,
+    signals: bool,
+) -> Result<()> {
+    if let Some(store) = &mut outputs.store {
+        store.start(())?;
+    }
+    let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, VoipMetrics::new)).transpose()?;
+    let metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
+    outputs.metrics = metrics.clone();
+    let board = args.top.then(|| Arc::new(Board::new(args.source.interval)));
+    outputs.board = board.clone();
     let live = args.source.read.is_none();
-    let style = match (args.quiet, args.csv, args.source.json) {
+    let style = match (args.quiet || args.top, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
         (_, true, _) => Show::Csv,
         (_, _, true) => Show::Json,
         _ => Show::Table,
     };
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
+    // There where it was asked for.
+    let mut meter = capture.meter();
     let loss = Arc::new(CaptureLoss::default());
     let mut reporter = VoipReporter {
         report: Report::new(args.source.json, capture.engine(), stream),
         json: args.source.json,
         loss: Arc::clone(&loss),
+        numbers: numbers.as_ref().map(|numbers| numbers.ledger.clone()),
+        board: board.clone(),
+        top: None,
     };
     let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
     let left = Left::default();
     let shown = Shown::new(style, args.dtmf_digits);
-    let (outcome, counts, exported) = std::thread::scope(|scope| {
+    let (outcome, counts, mut exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::export(exporters, shown, &inbox))?;
+        let thread = thread.spawn_scoped(scope, move || show::export(outputs, shown, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
-            let monitor = Monitor::new(settings(args, signals));
+            let mut monitor = Monitor::new(settings(args, signals));
+            if let Some(meter) = meter.take() {
+                monitor.measure_below(meter);
+            }
             let (loss, left) = (Arc::clone(&loss), Arc::clone(&left));
-            Ok(Listener::new(monitor, worker.timebase(), sender.clone(), loss, left, live))
+            let listener = Listener::new(monitor, worker.timebase(), sender.clone(), loss, left, live);
+            Ok(listener.watched(metrics.clone(), board.clone()))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // What is said from here on is said in rows.
+        drop(reporter.top.take());
         // What still goes on, now that it is known what the capture has lost.
         let monitor = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         let counts = monitor.map(|mut monitor| {
@@ -285,7 +397,8 @@ fn listen(args: &Args, capture: Capture, exporters: Exporters, signals: bool) ->
         anyhow::Ok((outcome, counts, exported))
     })?;
     let counts = counts.unwrap_or_default();
-    let mut outcome = match (outcome, exported.result) {
+    let result = std::mem::replace(&mut exported.result, Ok(()));
+    let mut outcome = match (outcome, result) {
         // A reader that has gone ends the worker, whose error says less.
         (Ok(_), Err(error)) if error.is::<crate::out::ReaderGone>() => return Err(error),
         (Ok(mut outcome), Err(error)) => {
@@ -295,15 +408,20 @@ fn listen(args: &Args, capture: Capture, exporters: Exporters, signals: bool) ->
         (Ok(outcome), Ok(())) => outcome,
         (Err(error), _) => return Err(error),
     };
-    if outcome.failure.is_none() && counts.packets() != outcome.ledger.total.analysed {
+    let total = &outcome.ledger.total;
+    if outcome.failure.is_none()
+        && (counts.packets() != total.analysed + total.kept || counts.rtp_absorbed != total.kept)
+    {
         let failure =
             anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
-    let failure = outcome.failure.or_else(|| exported.failure.map(Into::into));
+    let failure = exported.failure.take();
+    let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
+    let failure = outcome.failure.or_else(|| failure.map(Into::into)).or_else(unstored);
     let lost = worker::lost(&outcome.ledger.total);
     reporter.report.ruled(outcome.rules);
-    reporter.report.voip(VoipReport::new(&counts, lost, exported.counts));
+    reporter.report.voip(VoipReport::new(&counts, lost, exported));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }
@@ -313,15 +431,29 @@ struct VoipReporter {
     report: Report,
     json: bool,
     loss: Arc<CaptureLoss>,
+    numbers: Option<LedgerMetrics>,
+    /// What a screen shows, where one was asked for.
+    board: Option<Arc<Board>>,
+    top: Option<Top>,
 }
 
 impl Reporter for VoipReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
+        if let Some(board) = &self.board {
+            self.top = Some(Top::begin(capture, board)?);
+            return Ok(());
+        }
         self.report.ready(capture)
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         self.loss.set(&ledger.total);
+        if let Some(numbers) = &self.numbers {
+            numbers.set(&ledger.total);
+        }
+        if let Some(top) = &mut self.top {
+            return top.interval(ledger, elapsed);
+        }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

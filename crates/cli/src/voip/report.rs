@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use wirelane_analysis::voip::counts::{FAULTS, METHODS};
 use wirelane_analysis::voip::{Counts, State};
-use wirelane_export::voip::OutputCounts;
+use wirelane_export::voip::{OutputCounts, SavedCounts};
 
+use super::show::Exported;
+use crate::store::Stored;
 use crate::table::{amount, printable};
 
 /// What the packets came to, and what became of that.
@@ -35,6 +37,11 @@ pub struct VoipReport {
     streams_without_call: u64,
     streams_evicted: u64,
     rtp_left_out: u64,
+    rtp_absorbed: u64,
+    rtp_held: u64,
+    streams_in_kernel: u64,
+    streams_without_room: u64,
+    places_without_rule: u64,
     rtp_malformed: u64,
     rtcp_malformed: u64,
     media_left_out: u64,
@@ -44,6 +51,10 @@ pub struct VoipReport {
     /// Packets that the capture lost.
     capture_lost: u64,
     exports: Vec<OutputCounts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<Stored>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved_calls: Option<SavedCounts>,
 }
 
 /// Numbers with their names.
@@ -56,7 +67,11 @@ fn named<'n>(
 
 impl VoipReport {
     /// Of these counts.
-    pub fn new(counts: &Counts, capture_lost: u64, exports: Vec<OutputCounts>) -> VoipReport {
+    pub fn new(
+        counts: &Counts,
+        capture_lost: u64,
+        Exported { counts: exports, stored: store, saved: saved_calls, .. }: Exported,
+    ) -> VoipReport {
         let mut requests = named(&METHODS, &counts.requests);
         requests.insert("other", counts.requests[METHODS.len()]);
         VoipReport {
@@ -86,6 +101,11 @@ impl VoipReport {
             streams_without_call: counts.streams_without_call,
             streams_evicted: counts.streams_evicted,
             rtp_left_out: counts.rtp_left_out,
+            rtp_absorbed: counts.rtp_absorbed,
+            rtp_held: counts.rtp_held,
+            streams_in_kernel: counts.streams_below,
+            streams_without_room: counts.streams_without_room,
+            places_without_rule: counts.places_without_rule,
             rtp_malformed: counts.rtp_malformed,
             rtcp_malformed: counts.rtcp_malformed,
             media_left_out: counts.media_left_out,
@@ -94,6 +114,8 @@ impl VoipReport {
             datagrams_given_up: counts.datagrams_given_up,
             capture_lost,
             exports,
+            store,
+            saved_calls,
         }
     }
 
@@ -131,6 +153,9 @@ impl VoipReport {
             (self.calls_evicted, "calls handed out early, for want of memory"),
             (self.streams_evicted, "streams handed out early, for want of memory"),
             (self.rtp_left_out, "RTP packets in no stream"),
+            (self.rtp_absorbed, "RTP packets measured in the kernel"),
+            (self.streams_without_room, "streams that the kernel had no room for (--streams)"),
+            (self.places_without_rule, "places of media that the kernel had no room for (--rules-room)"),
             (self.rtp_malformed, "malformed RTP packets"),
             (self.rtcp_malformed, "malformed RTCP packets"),
             (self.media_left_out, "media of descriptions left out"),
@@ -157,6 +182,14 @@ impl VoipReport {
             }
             text.push('\n');
         }
-        text
+        if let Some(saved) = &self.saved_calls {
+            let (calls, packets, bytes) = (amount(saved.calls), amount(saved.packets), amount(saved.bytes));
+            text += &format!("{}: {calls} calls, {packets} packets, {bytes} bytes", printable(&saved.folder));
+            if saved.unsaved > 0 {
+                text += &format!("; {} packets unsaved", amount(saved.unsaved));
+            }
+            text.push('\n');
+        }
+        text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

@@ -1,13 +1,19 @@
 //! The thread that shows and exports calls.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Result;
 use wirelane_analysis::voip::{CallRecord, Ending, Finished, Stream};
-use wirelane_export::voip::{CSV_HEADER, Exporters, OutputCounts, call_csv, call_json, stream_json};
+use wirelane_export::metrics::VoipMetrics;
+use wirelane_export::voip::{
+    CSV_HEADER, Exporters, OutputCounts, SavedCalls, SavedCounts, call_csv, call_json, stream_json,
+};
 
+use super::top::Board;
 use crate::out;
+use crate::store::{Store, Stored};
 use crate::table::amount;
 
 /// How calls are printed.
@@ -39,6 +45,10 @@ pub struct Exported {
     pub counts: Vec<OutputCounts>,
     /// The first file that could not be written.
     pub failure: Option<wirelane_export::Error>,
+    /// In the store, where there is one.
+    pub stored: Option<Stored>,
+    /// In capture files, where there are any.
+    pub saved: Option<SavedCounts>,
     /// Whether printing went well.
     pub result: Result<()>,
 }
@@ -77,18 +87,36 @@ impl Shown {
                         Show::Csv | Show::Nothing => {}
                     }
                 }
-                Finished::Signal(_) => {}
+                Finished::Signal(_) | Finished::Kept(_) => {}
             }
         }
         if text.is_empty() { Ok(()) } else { out::print(text) }
     }
 }
 
+/// Where calls go, beside standard output.
+pub struct Outputs {
+    /// Receivers and files.
+    pub exporters: Exporters,
+    /// A store.
+    pub store: Option<Store<Finished>>,
+    /// Capture files, one for each call.
+    pub saved: Option<SavedCalls>,
+    /// Whoever counts them.
+    pub metrics: Option<VoipMetrics>,
+    /// A screen.
+    pub board: Option<Arc<Board>>,
+}
+
 /// How long the thread waits for calls, where nothing else is to be done.
 const REST: Duration = Duration::from_millis(100);
 
 /// Shows and exports what comes, until no more does.
-pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<Finished>>) -> Exported {
+pub fn export(
+    Outputs { mut exporters, mut store, mut saved, metrics, board }: Outputs,
+    mut shown: Shown,
+    inbox: &Receiver<Vec<Finished>>,
+) -> Exported {
     let mut result = Ok(());
     loop {
         if exporters.is_full() {
@@ -97,9 +125,22 @@ pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<F
             continue;
         }
         match inbox.recv_timeout(exporters.rest(REST)) {
-            Ok(finished) => {
+            Ok(mut finished) => {
                 exporters.take(&finished);
                 result = shown.show(&finished);
+                if let Some(board) = &board {
+                    board.take(&finished);
+                }
+                if let Some(metrics) = &metrics {
+                    metrics.take(&finished);
+                }
+                if let Some(saved) = &mut saved {
+                    saved.take(&finished);
+                }
+                if let Some(store) = &mut store {
+                    finished.retain(|one| matches!(one, Finished::Call(_) | Finished::Stream(..)));
+                    store.take(finished);
+                }
                 // Nobody reads any more, or cannot: with this end of the channel the worker ends.
                 if result.is_err() {
                     break;
@@ -114,7 +155,11 @@ pub fn export(mut exporters: Exporters, mut shown: Shown, inbox: &Receiver<Vec<F
         result = shown.show(&[]);
     }
     exporters.finish();
-    Exported { counts: exporters.counts(), failure: exporters.failure(), result }
+    let stored = store.map(Store::finish);
+    let counts = saved.as_mut().map(SavedCalls::finish);
+    let unsaved = || saved.as_ref().and_then(SavedCalls::failure);
+    let failure = exporters.failure().or_else(unsaved);
+    Exported { counts: exporters.counts(), failure, stored, saved: counts, result }
 }
 
 /// Width of a party: a longer one pushes what is behind it to the right.

@@ -9,7 +9,9 @@ use anyhow::{Result, anyhow};
 use wirelane::ledger::Counters;
 use wirelane::{Record, Timebase};
 use wirelane_analysis::voip::{Finished, Monitor};
+use wirelane_export::metrics::VoipMetrics;
 
+use super::top::Board;
 use crate::session::Handler;
 
 /// What is handed on together.
@@ -46,6 +48,8 @@ pub struct Listener {
     loss: Arc<CaptureLoss>,
     left: Left,
     live: bool,
+    metrics: Option<VoipMetrics>,
+    board: Option<Arc<Board>>,
 }
 
 impl Listener {
@@ -58,7 +62,13 @@ impl Listener {
         left: Left,
         live: bool,
     ) -> Listener {
-        Listener { monitor: Some(monitor), time, sender, loss, left, live }
+        Listener { monitor: Some(monitor), time, sender, loss, left, live, metrics: None, board: None }
+    }
+
+    /// The same, which tells others what goes on.
+    pub fn watched(mut self, metrics: Option<VoipMetrics>, board: Option<Arc<Board>>) -> Listener {
+        (self.metrics, self.board) = (metrics, board);
+        self
     }
 
     /// Hands on what is over. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
@@ -86,6 +96,12 @@ impl Handler for Listener {
     fn pause(&mut self, idle: bool) -> Result<()> {
         if let Some(monitor) = self.monitor.as_mut().filter(|_| self.live) {
             monitor.lost_by_capture(self.loss.0.load(Ordering::Relaxed));
+            if let Some(metrics) = &self.metrics {
+                metrics.active(monitor.active());
+            }
+            if let Some(board) = &self.board {
+                board.look(monitor);
+            }
             // While packets come, it is they who say how late it is.
             if idle {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

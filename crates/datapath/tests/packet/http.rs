@@ -2,21 +2,26 @@
 
 use std::mem::offset_of;
 
-use wirelane_datapath::http::{First, HEAD_MOST, HttpHalf, Line, first, head_end};
+use wirelane_datapath::http::{First, HEAD_MOST, HttpHalf, HttpTold, HttpWay, Line, first, head_end};
+use wirelane_datapath::layout::record_kind;
 use wirelane_datapath::native::{Field, http_constants, http_layout};
 
 #[test]
 fn rust_and_c_agree_on_http() {
     macro_rules! fields {
-        ($($field:ident),*) => {
-            vec![Field { name: "wl_http_half", offset: 0, size: size_of::<HttpHalf>() }, $(Field {
-                name: concat!("wl_http_half.", stringify!($field)),
-                offset: offset_of!(HttpHalf, $field),
-                size: size_of_val(&HttpHalf::default().$field),
+        ($type:ty, $name:literal: $($field:ident),*) => {
+            vec![Field { name: $name, offset: 0, size: size_of::<$type>() }, $(Field {
+                name: concat!($name, ".", stringify!($field)),
+                offset: offset_of!($type, $field),
+                size: size_of_val(&<$type>::default().$field),
             }),*]
         };
     }
-    assert_eq!(http_layout(), fields!(first, heads, body, next, head, phase, line, count, begun, part, pad));
+    let half = fields!(HttpHalf, "wl_http_half": first, heads, body, next, head, phase, line, count, begun, part, pad);
+    let way = fields!(HttpWay, "wl_http_way": word, left, length, last_ns, told_ns, next, begin, from, bytes, head, ack,
+        flags, status, phase, line, count, begun, field, at, names, pad);
+    let told = fields!(HttpTold, "wl_http_told": key, last_ns, from, bytes);
+    assert_eq!(http_layout(), [half, way, told].concat());
     let rust = [
         ("WL_HTTP_HEAD_MOST", HEAD_MOST as u64),
         ("WL_HTTP_NOTHING", First::Nothing as u64),
@@ -30,6 +35,7 @@ fn rust_and_c_agree_on_http() {
         ("WL_HTTP_LINE_EMPTY", Line::EMPTY.code().into()),
         ("WL_HTTP_LINE_EMPTY_CR", Line::EMPTY_CR.code().into()),
         ("WL_HTTP_LINE_END", Line::END.code().into()),
+        ("WL_RECORD_HTTP", record_kind::HTTP.into()),
     ];
     assert_eq!(http_constants(), rust);
 }

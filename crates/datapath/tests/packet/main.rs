@@ -19,6 +19,7 @@ mod opinion;
 mod probe;
 mod properties;
 mod rtp_layout;
+mod rtp_probe;
 mod rules;
 mod second_opinion;
 mod tables;

@@ -7,6 +7,7 @@ use wirelane_datapath::rtp::{
     BURSTS, DROPOUT, DTMF, JUMP_NS, MOST_NS, NO_TYPE, PAYLOADS, ReadResult, RtpPacket, RtpPayload, RtpStream,
     WINDOW, kind, packet_flags, stream_flags,
 };
+use wirelane_datapath::stream::{Measured, StreamAt, StreamKey};
 
 macro_rules! mirror {
     ($fields:ident, $c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
@@ -39,9 +40,15 @@ fn rust_and_c_agree_on_rtp() {
         digit_ts, run, bursts, longest_burst, burst, restarts, markers, timestamp_jumps, payload_changes, noise,
         digits, digit, payload, bad_seq, pt, media_pt, last_kind, flags, pad,
     });
+    mirror!(rust, "wl_stream_key", StreamKey { src, dst, src_port, dst_port, ssrc, l3 });
+    mirror!(rust, "wl_stream_at", StreamAt { place, generation });
+    #[rustfmt::skip]
+    mirror!(rust, "wl_stream", Measured {
+        turn, number, taken, pad, generation, handed, until_ns, pad2, rtp, pad3,
+    });
     assert_eq!(rtp_layout(), rust);
     for (name, size) in rust.iter().filter(|f| !f.name.contains('.')).map(|f| (f.name, f.size)) {
-        assert!(size.is_multiple_of(8), "{name} has {size} bytes");
+        assert!(size.is_multiple_of(if name == "wl_stream_key" { 4 } else { 8 }), "{name} has {size} bytes");
         let fields: usize =
             rust.iter().filter(|f| f.name.starts_with(&format!("{name}."))).map(|f| f.size).sum();
         assert_eq!(fields, size, "{name} has padding that is no field");

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use wirelane_analysis::flows::{FlowRecord, reverse_key};
+use wirelane_analysis::http::Transaction;
 
 use super::{Naming, OutputCounts};
 
@@ -16,6 +17,8 @@ pub struct ExportSettings {
     pub sampling: u32,
     /// Whether both directions are one flow.
     pub biflow: bool,
+    /// Whether what is exported are HTTP transactions, as IPFIX, and no flows.
+    pub transactions: bool,
     /// Whether addresses are those inside tunnels.
     pub inner: bool,
     /// Seconds after which templates are sent again by UDP; after 20 messages in any case.
@@ -38,6 +41,7 @@ impl Default for ExportSettings {
             domain: std::process::id(),
             sampling: 1,
             biflow: false,
+            transactions: false,
             inner: false,
             refresh: Duration::from_secs(60),
             rate: 2000,
@@ -71,6 +75,10 @@ pub(crate) struct Message {
 pub(super) trait Encoder: Send {
     /// Puts a flow into a message; messages that are full go to `out`. False: the format has no place for it.
     fn flow(&mut self, flow: &FlowRecord, context: &Context<'_>, out: &mut Vec<Message>) -> bool;
+    /// The same with an HTTP transaction, where it is these that are exported.
+    fn transaction(&mut self, _: &Transaction, _: &Context<'_>, _: &mut Vec<Message>) -> bool {
+        false
+    }
     /// Ends the message that is being made, if there is one.
     fn end(&mut self, context: &Context<'_>, out: &mut Vec<Message>);
     /// What a new connection begins with; nothing where the format has no templates.
@@ -88,7 +96,7 @@ pub(super) struct Context<'a> {
 
 /// When templates are due.
 #[derive(Debug)]
-pub(super) struct Refresh {
+pub(crate) struct Refresh {
     /// Sent once: by TCP, and in files.
     once: bool,
     messages: u32,
@@ -121,7 +129,7 @@ impl Refresh {
 
 /// A message that is being made: a header, which its format fills in at the end, and sets of records (NetFlow 9 and IPFIX).
 #[derive(Debug)]
-pub(super) struct Sets {
+pub(crate) struct Sets {
     header: usize,
     most: usize,
     message: Message,
@@ -173,6 +181,11 @@ impl Sets {
         self.message.flows += 1;
         self.message.packets += flow.packets();
         self.message.octets += flow.bytes();
+    }
+
+    /// A transaction is.
+    pub fn count_one(&mut self) {
+        self.message.flows += 1;
     }
 
     /// Ends the open set: pads it to 4 bytes and fills its length in.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use wirelane_analysis::flows::FlowRecord;
+use wirelane_analysis::http::Transaction;
 
 use super::carrier::{Carrier, Udp, Wait};
 use super::encode::{Context, Encoder, ExportSettings, Message};
@@ -14,6 +15,7 @@ use super::lines::{CSV_HEADER, Naming, csv_line, json_line};
 use super::netflow5::Netflow5;
 use super::netflow9::Netflow9;
 use super::tcp::Tcp;
+use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
 use crate::{Error, Output, OutputOptions, Result};
 
@@ -52,13 +54,13 @@ pub struct OutputCounts {
 }
 
 impl OutputCounts {
-    pub(super) fn sent(&mut self, message: &Message) {
+    pub(crate) fn sent(&mut self, message: &Message) {
         self.flows += message.flows;
         self.messages += 1;
         self.bytes += message.bytes.len() as u64;
     }
 
-    pub(super) fn unsent(&mut self, message: &Message) {
+    pub(crate) fn unsent(&mut self, message: &Message) {
         self.unsent_flows += message.flows;
         self.unsent_packets += message.packets;
         self.unsent_bytes += message.octets;
@@ -144,6 +146,26 @@ impl Exporters {
         let first = self.number - flows.len() as u64;
         for outlet in &mut self.outlets {
             outlet.flows(flows, first, &self.settings, &naming, now_ns);
+        }
+        self.naming = Some(naming);
+        self.pump();
+    }
+
+    /// The same of HTTP transactions: [`ExportSettings::transactions`].
+    pub fn transactions(&mut self, transactions: &[Transaction]) {
+        let Some(naming) = self.naming.take() else { return };
+        for transaction in transactions {
+            self.latest_ns = self.latest_ns.max(transaction.end_ns());
+        }
+        let now_ns = self.now_ns();
+        for outlet in &mut self.outlets {
+            outlet.messages(
+                transactions,
+                &self.settings,
+                &naming,
+                now_ns,
+                |encoder, transaction, context, made| encoder.transaction(transaction, context, made),
+            );
         }
         self.naming = Some(naming);
         self.pump();
@@ -286,7 +308,11 @@ impl Outlet {
                     _ => {
                         // By TCP each connection begins with them.
                         let first = matches!(transport, Transport::Tcp(_));
-                        Box::new(Ipfix::new(target.message, once, first, settings))
+                        if settings.transactions {
+                            Box::new(TransactionIpfix::new(target.message, once, first))
+                        } else {
+                            Box::new(Ipfix::new(target.message, once, first, settings))
+                        }
                     }
                 };
                 let carrier = match transport {
@@ -331,21 +357,39 @@ impl Outlet {
                 }
                 text.clear();
             }
-            Kind::Messages { encoder, carrier, made, since } => {
-                for flow in flows {
-                    let context = Context { settings, naming, counts: &self.counts, now_ns };
-                    if !encoder.flow(flow, &context, made) {
-                        self.counts.not_exportable += 1;
-                    }
-                    for message in made.drain(..) {
-                        *since = None;
-                        if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
-                            self.counts.failed(error.to_string());
-                        }
-                    }
-                    since.get_or_insert_with(Instant::now);
+            Kind::Messages { .. } => {
+                self.messages(flows, settings, naming, now_ns, |encoder, flow, context, made| {
+                    encoder.flow(flow, context, made)
+                });
+            }
+        }
+    }
+
+    /// Makes messages, of which `encode` puts one thing after the other into the one at hand.
+    fn messages<T>(
+        &mut self,
+        all: &[T],
+        settings: &ExportSettings,
+        naming: &Naming,
+        now_ns: u64,
+        encode: impl Fn(&mut dyn Encoder, &T, &Context<'_>, &mut Vec<Message>) -> bool,
+    ) {
+        let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else {
+            self.counts.unsent_flows += all.len() as u64;
+            return;
+        };
+        for one in all {
+            let context = Context { settings, naming, counts: &self.counts, now_ns };
+            if !encode(encoder.as_mut(), one, &context, made) {
+                self.counts.not_exportable += 1;
+            }
+            for message in made.drain(..) {
+                *since = None;
+                if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
+                    self.counts.failed(error.to_string());
                 }
             }
+            since.get_or_insert_with(Instant::now);
         }
     }
 

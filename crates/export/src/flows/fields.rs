@@ -6,7 +6,7 @@ use wirelane_datapath::layout::tunnel;
 
 /// An element in a template: its number and length in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Field {
+pub(crate) struct Field {
     pub id: u16,
     pub bytes: u16,
     /// Whose element it is: 0 for IANA, [`REVERSE_PEN`] for IANA's of the other direction, or an enterprise's.
@@ -14,7 +14,7 @@ pub(super) struct Field {
 }
 
 /// Of IANA's registry.
-pub(super) const fn field(id: u16, bytes: u16) -> Field {
+pub(crate) const fn field(id: u16, bytes: u16) -> Field {
     Field { id, bytes, pen: 0 }
 }
 
@@ -38,7 +38,7 @@ pub(super) const NTOP: u32 = 35_632;
 pub(super) const APPLICATION_NAME: u16 = 12;
 
 /// Names for the numbers.
-pub(super) mod ie {
+pub(crate) mod ie {
     pub const OCTETS: u16 = 1;
     pub const PACKETS: u16 = 2;
     pub const PROTOCOL: u16 = 4;
@@ -89,6 +89,8 @@ pub(super) mod ie {
     pub const SAMPLING_SPACE: u16 = 306;
     pub const LAYER2_SEGMENT: u16 = 351;
     pub const LAYER2_OCTETS: u16 = 352;
+    pub const JITTER_MS: u16 = 385;
+    pub const JITTER_NS: u16 = 387;
 
     /// Cisco's element, and its number in NetFlow 9: a round trip in microseconds, all ones where it is not known.
     pub const ROUND_TRIP: u16 = 4248;
@@ -107,7 +109,7 @@ pub(super) mod ie {
 }
 
 /// The field specifiers of a template.
-pub(super) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
+pub(crate) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
     for field in fields {
         let enterprise = if field.pen != 0 { 0x8000 } else { 0 };
         out.extend((field.id | enterprise).to_be_bytes());
@@ -225,14 +227,14 @@ fn of_direction(id: u16, flow: &Flow, boot_ms: u64) -> u64 {
 }
 
 /// A number in as many bytes as the template says; the largest that they hold where it is larger.
-pub(super) fn integer(out: &mut Vec<u8>, number: u64, bytes: u16) {
+pub(crate) fn integer(out: &mut Vec<u8>, number: u64, bytes: u16) {
     let bytes = usize::from(bytes.min(8));
     let most = if bytes < 8 { (1 << (8 * bytes)) - 1 } else { u64::MAX };
     out.extend_from_slice(&number.min(most).to_be_bytes()[8 - bytes..]);
 }
 
 /// Nanoseconds since 1970 as NTP has time (RFC 5905): seconds since 1900, and the fraction in 2^-32.
-fn ntp(ns: u64) -> u64 {
+pub(crate) fn ntp(ns: u64) -> u64 {
     let seconds = (ns / 1_000_000_000).wrapping_add(2_208_988_800);
     // Rounded up, so that cutting the fraction off again gives the same nanosecond.
     let fraction = ((ns % 1_000_000_000) << 32).div_ceil(1_000_000_000);

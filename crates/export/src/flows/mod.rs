@@ -5,6 +5,8 @@
 //!                         -> Encoder (NetFlow 5, 9, IPFIX) -> Carrier: a file, UDP, TCP
 //! ```
 //!
+//! HTTP transactions go the same way as IPFIX, with an encoder of their own (`transactions.rs`).
+//!
 //! An encoder makes messages that fit the way to the collector; a carrier takes them there, or says what became of them.
 //! Every flow is counted once for each output: sent, not exportable (the format has no place for it), or unsent. UDP tells nobody
 //! what has arrived: there "sent" means that the network took it, and sequence numbers let the collector count the rest.
@@ -15,7 +17,7 @@
 pub(crate) mod carrier;
 pub(crate) mod encode;
 pub(crate) mod exporters;
-mod fields;
+pub(crate) mod fields;
 mod ipfix;
 pub(crate) mod lines;
 mod netflow5;
@@ -24,6 +26,7 @@ pub(crate) mod target;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 pub use encode::ExportSettings;
 pub use exporters::{Exporters, OutputCounts};

@@ -23,7 +23,7 @@ use crate::OutputOptions;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
 
-fn naming() -> Naming {
+pub(super) fn naming() -> Naming {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1];
     file.write_all(&header.map(u32::to_le_bytes).concat()).unwrap();

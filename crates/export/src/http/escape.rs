@@ -79,6 +79,16 @@ pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
+/// As plain text: what is UTF-8 stays, other bytes are the four characters `\xhh`. What JSON's escapes have, read back.
+pub fn plain(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text += &format!("\\x{byte:02x}"));
+    }
+    text
+}
+
 /// Writes to memory, which does not fail.
 pub fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);

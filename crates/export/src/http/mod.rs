@@ -15,7 +15,7 @@ mod w3c;
 
 use wirelane_analysis::http::Transaction;
 
-pub use escape::apache as escape_apache;
+pub use escape::{apache as escape_apache, plain};
 pub use logs::{Log, LogCounts, Logs};
 
 /// A format of lines.

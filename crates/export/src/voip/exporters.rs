@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use wirelane_analysis::voip::{Finished, Stream};
+use wirelane_analysis::voip::{Ending, Finished, Stream};
 
 use super::hep;
+use super::ipfix::StreamRecords;
 use super::lines::{CSV_HEADER, call_csv, call_json, stream_json};
 use crate::flows::OutputCounts as SentCounts;
 use crate::flows::carrier::{Udp, Wait};
@@ -19,11 +20,13 @@ use crate::{Error, Output, OutputOptions, Result};
 
 /// The port of HEP receivers.
 const HEP_PORT: u16 = 9060;
+/// The port of IPFIX collectors.
+const IPFIX_PORT: u16 = 4739;
 
 /// How calls are exported.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The number by which receivers tell capturing agents apart.
+    /// The number by which receivers tell capturing agents apart: of IPFIX, the observation domain.
     pub agent: u32,
     /// Messages a second to each receiver; 0: as they come.
     pub rate: u32,
@@ -42,6 +45,10 @@ pub struct Settings {
 pub enum Target {
     /// A receiver of HEP v3 by UDP, at the first of these that there is a way to.
     Hep(String, Vec<SocketAddr>),
+    /// A collector of IPFIX by UDP.
+    Ipfix(String, Vec<SocketAddr>),
+    /// A file of IPFIX.
+    IpfixFile(String, PathBuf),
     /// A file of JSON lines.
     Json(String, PathBuf),
     /// A file of CSV.
@@ -49,7 +56,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Reads a target: `hep://HOST[:PORT]`, `file:PATH.json`, `file:PATH.csv`. Looks names up.
+    /// Reads a target: `hep://HOST[:PORT]`, `ipfix://HOST[:PORT]`, `file:PATH` with `.json`, `.csv` or `.ipfix`. Looks names
+    /// up.
     ///
     /// # Errors
     /// [`Error::Target`] with what is wrong and what would be right.
@@ -60,14 +68,20 @@ impl Target {
             return match extension {
                 "json" | "jsonl" | "ndjson" => Ok(Target::Json(text.to_owned(), path.into())),
                 "csv" => Ok(Target::Csv(text.to_owned(), path.into())),
-                _ => Err(wrong("the file's name must end in .json or .csv".into())),
+                "ipfix" => Ok(Target::IpfixFile(text.to_owned(), path.into())),
+                _ => Err(wrong("the file's name must end in .json, .csv or .ipfix".into())),
             };
         }
-        let Some(place) = text.strip_prefix("hep://") else {
-            return Err(wrong("write hep://HOST:PORT, or file:PATH with .json or .csv at its end".into()));
-        };
-        let addresses = resolve(place.trim_end_matches('/'), HEP_PORT).map_err(wrong)?;
-        Ok(Target::Hep(text.to_owned(), addresses))
+        let at = |place: &str, port| resolve(place.trim_end_matches('/'), port).map_err(wrong);
+        if let Some(place) = text.strip_prefix("hep://") {
+            return Ok(Target::Hep(text.to_owned(), at(place, HEP_PORT)?));
+        }
+        if let Some(place) = text.strip_prefix("ipfix://") {
+            return Ok(Target::Ipfix(text.to_owned(), at(place, IPFIX_PORT)?));
+        }
+        let shape =
+            "write hep://HOST:PORT, ipfix://HOST:PORT, or file:PATH with .json, .csv or .ipfix at its end";
+        Err(wrong(shape.into()))
     }
 
     /// Whether it takes messages as they are.
@@ -77,7 +91,8 @@ impl Target {
 
     fn name(&self) -> &str {
         match self {
-            Target::Hep(name, _) | Target::Json(name, _) | Target::Csv(name, _) => name,
+            Target::Hep(name, _) | Target::Ipfix(name, _) => name,
+            Target::IpfixFile(name, _) | Target::Json(name, _) | Target::Csv(name, _) => name,
         }
     }
 }
@@ -87,9 +102,10 @@ impl Target {
 pub struct OutputCounts {
     /// The output, as it was asked for.
     pub target: String,
-    /// Lines, or HEP messages: those of SIP, and one for each stream of a call. By UDP: that the network took.
+    /// Lines, or messages: of HEP one for each of SIP, and one for each stream; of IPFIX with many streams in each. By UDP:
+    /// that the network took.
     pub messages: u64,
-    /// Those that were given up.
+    /// Those that were given up; of IPFIX, streams.
     pub unsent: u64,
     /// Bytes.
     pub bytes: u64,
@@ -101,8 +117,23 @@ pub struct OutputCounts {
 }
 
 enum Kind {
-    Hep { udp: Udp, counts: SentCounts, wait: Wait },
-    Lines { output: Output, csv: bool, counts: OutputCounts },
+    /// HEP, or, where there is somebody who makes them, records of IPFIX.
+    Messages {
+        udp: Udp,
+        counts: SentCounts,
+        wait: Wait,
+        records: Option<StreamRecords>,
+    },
+    IpfixFile {
+        output: Output,
+        counts: SentCounts,
+        records: StreamRecords,
+    },
+    Lines {
+        output: Output,
+        csv: bool,
+        counts: OutputCounts,
+    },
 }
 
 /// All outputs of calls of one command.
@@ -132,19 +163,24 @@ impl Exporters {
     ) -> Result<Exporters> {
         let open = |target: &Target| -> Result<Kind> {
             let name = target.name();
+            let mut counts = SentCounts::default();
+            counts.target = name.to_owned();
+            let records = |file| StreamRecords::new(file, settings.agent, !settings.patient);
             let (path, csv) = match target {
-                Target::Hep(_, addresses) => {
-                    let mut counts = SentCounts::default();
-                    counts.target = name.to_owned();
+                Target::Hep(_, addresses) | Target::Ipfix(_, addresses) => {
                     let udp = Udp::new(udp(name, addresses)?, settings.rate);
-                    return Ok(Kind::Hep { udp, counts, wait: Wait::Idle });
+                    let records = matches!(target, Target::Ipfix(..)).then(|| records(false));
+                    return Ok(Kind::Messages { udp, counts, wait: Wait::Idle, records });
                 }
-                Target::Json(_, path) => (path, false),
+                Target::Json(_, path) | Target::IpfixFile(_, path) => (path, false),
                 Target::Csv(_, path) => (path, true),
             };
             let mut output = Output::open(path, options)?;
             if let Some((uid, gid)) = owner {
                 output.give_to(uid, gid)?;
+            }
+            if matches!(target, Target::IpfixFile(..)) {
+                return Ok(Kind::IpfixFile { output, counts, records: records(true) });
             }
             let mut counts = OutputCounts { target: name.to_owned(), ..OutputCounts::default() };
             if csv {
@@ -163,7 +199,7 @@ impl Exporters {
             match one {
                 Finished::Call(_) => self.calls += 1,
                 Finished::Stream(..) => self.streams += 1,
-                Finished::Signal(_) => {}
+                Finished::Signal(_) | Finished::Kept(_) => {}
             }
             for outlet in 0..self.outlets.len() {
                 self.export(outlet, one);
@@ -175,7 +211,19 @@ impl Exporters {
     fn export(&mut self, outlet: usize, one: &Finished) {
         let (settings, calls, streams) = (self.settings, self.calls, self.streams);
         match &mut self.outlets[outlet] {
-            Kind::Hep { udp, counts, .. } => {
+            Kind::Messages { udp, counts, records: Some(records), .. } => {
+                let mut made = Vec::new();
+                streams_of(one, |stream, ending| records.stream(stream, ending, &mut made));
+                for message in made {
+                    udp.backlog.push(message, settings.backlog, counts);
+                }
+            }
+            Kind::IpfixFile { output, counts, records } => {
+                let mut made = Vec::new();
+                streams_of(one, |stream, ending| records.stream(stream, ending, &mut made));
+                write(output, &made, counts);
+            }
+            Kind::Messages { udp, counts, .. } => {
                 let mut push = |bytes: Vec<u8>| {
                     let message = Message { bytes, records: 1, flows: 1, ..Message::default() };
                     udp.backlog.push(message, settings.backlog, counts);
@@ -188,6 +236,8 @@ impl Exporters {
                         record.streams.iter().for_each(&mut report);
                     }
                     Finished::Stream(stream, _) => push(hep::stream(stream, "", settings.agent)),
+                    // For files of calls.
+                    Finished::Kept(_) => {}
                 }
             }
             Kind::Lines { output, csv, counts } => {
@@ -199,7 +249,7 @@ impl Exporters {
                         stream_json(&mut text, streams, stream, *ending, settings.digits);
                     }
                     // A table of calls has no place for it.
-                    Finished::Stream(..) | Finished::Signal(_) => return,
+                    Finished::Stream(..) | Finished::Signal(_) | Finished::Kept(_) => return,
                 }
                 match counts.error.is_none().then(|| output.write_all(&text)) {
                     Some(Ok(())) => {
@@ -219,17 +269,36 @@ impl Exporters {
 
     /// Sends what can be sent now.
     pub fn pump(&mut self) {
+        self.send(false);
+    }
+
+    /// The same; `last`: records that wait for others of their message, too.
+    fn send(&mut self, last: bool) {
+        let most = self.settings.backlog;
         for outlet in &mut self.outlets {
-            if let Kind::Hep { udp, counts, wait } = outlet {
-                *wait = udp.pump(counts);
+            match outlet {
+                Kind::Messages { udp, counts, wait, records } => {
+                    if let Some(records) = records.as_mut().filter(|records| last || records.is_due()) {
+                        let mut made = Vec::new();
+                        records.end(&mut made);
+                        made.into_iter().for_each(|message| udp.backlog.push(message, most, counts));
+                    }
+                    *wait = udp.pump(counts);
+                }
+                Kind::IpfixFile { output, counts, records } if last || records.is_due() => {
+                    let mut made = Vec::new();
+                    records.end(&mut made);
+                    write(output, &made, counts);
+                }
+                Kind::IpfixFile { .. } | Kind::Lines { .. } => {}
             }
         }
     }
 
     fn waiting(&self) -> usize {
         let waiting = |outlet: &Kind| match outlet {
-            Kind::Hep { udp, .. } => udp.backlog.bytes,
-            Kind::Lines { .. } => 0,
+            Kind::Messages { udp, .. } => udp.backlog.bytes,
+            Kind::Lines { .. } | Kind::IpfixFile { .. } => 0,
         };
         self.outlets.iter().map(waiting).max().unwrap_or(0)
     }
@@ -243,9 +312,9 @@ impl Exporters {
     pub fn rest(&self, most: Duration) -> Duration {
         let now = Instant::now();
         let until = |outlet: &Kind| match outlet {
-            Kind::Lines { .. } | Kind::Hep { wait: Wait::Idle, .. } => most,
-            Kind::Hep { wait: Wait::Until(moment), .. } => moment.saturating_duration_since(now),
-            Kind::Hep { wait: Wait::Room, .. } => Duration::from_millis(1),
+            Kind::Lines { .. } | Kind::IpfixFile { .. } | Kind::Messages { wait: Wait::Idle, .. } => most,
+            Kind::Messages { wait: Wait::Until(moment), .. } => moment.saturating_duration_since(now),
+            Kind::Messages { wait: Wait::Room, .. } => Duration::from_millis(1),
         };
         self.outlets.iter().map(until).min().unwrap_or(most).min(most)
     }
@@ -253,14 +322,21 @@ impl Exporters {
     /// There is no more: sends what waits, for as long as [`Settings::wait`] says, and gives up the rest.
     pub fn finish(&mut self) {
         let end = Instant::now() + self.settings.wait;
-        self.pump();
+        self.send(true);
         while self.waiting() > 0 && Instant::now() < end {
             std::thread::sleep(self.rest(Duration::from_millis(50)).max(Duration::from_micros(100)));
             self.pump();
         }
         for outlet in &mut self.outlets {
             match outlet {
-                Kind::Hep { udp, counts, .. } => {
+                Kind::IpfixFile { output, counts, .. } => {
+                    if let (Err(error), None) = (output.flush(), &counts.error) {
+                        tracing::warn!("{}: {error}", counts.target);
+                        counts.unsent_flows += std::mem::take(&mut counts.flows);
+                        counts.error = Some(error.to_string());
+                    }
+                }
+                Kind::Messages { udp, counts, .. } => {
                     while let Some(message) = udp.backlog.pop() {
                         counts.unsent_flows += message.flows;
                     }
@@ -281,7 +357,7 @@ impl Exporters {
     pub fn counts(&self) -> Vec<OutputCounts> {
         let counts = |outlet: &Kind| match outlet {
             Kind::Lines { counts, .. } => counts.clone(),
-            Kind::Hep { counts, .. } => OutputCounts {
+            Kind::Messages { counts, .. } | Kind::IpfixFile { counts, .. } => OutputCounts {
                 target: counts.target.clone(),
                 messages: counts.messages,
                 unsent: counts.unsent_flows,
@@ -296,6 +372,12 @@ impl Exporters {
     /// The first file that could not be written, and why. Receivers that are away are no failure.
     pub fn failure(&self) -> Option<Error> {
         self.outlets.iter().find_map(|outlet| match outlet {
+            Kind::IpfixFile {
+                counts: SentCounts { target, error: Some(error), unsent_flows, .. }, ..
+            } => Some(Error::Target {
+                target: target.clone(),
+                reason: format!("{error}; {unsent_flows} streams may be missing from it"),
+            }),
             Kind::Lines { counts: OutputCounts { target, error: Some(error), unsent, .. }, .. } => {
                 Some(Error::Target {
                     target: target.clone(),
@@ -304,6 +386,30 @@ impl Exporters {
             }
             _ => None,
         })
+    }
+}
+
+/// The streams of what is over.
+fn streams_of(one: &Finished, mut each: impl FnMut(&Stream, Ending)) {
+    match one {
+        Finished::Call(record) => record.streams.iter().for_each(|stream| each(stream, record.ending)),
+        Finished::Stream(stream, ending) => each(stream, *ending),
+        Finished::Signal(_) | Finished::Kept(_) => {}
+    }
+}
+
+/// Writes messages to a file; after a failure none.
+fn write(output: &mut Output, made: &[Message], counts: &mut SentCounts) {
+    for message in made {
+        match counts.error.is_none().then(|| output.write_all(&message.bytes)) {
+            Some(Ok(())) => counts.sent(message),
+            Some(Err(error)) => {
+                tracing::warn!("{}: {error}", counts.target);
+                counts.error = Some(error.to_string());
+                counts.unsent(message);
+            }
+            None => counts.unsent(message),
+        }
     }
 }
 
@@ -317,8 +423,8 @@ mod tests {
         assert_eq!(receiver, Target::Hep("hep://127.0.0.1".into(), vec!["127.0.0.1:9060".parse().unwrap()]));
         assert_eq!(Target::parse("file:x.csv").unwrap(), Target::Csv("file:x.csv".into(), "x.csv".into()));
         for (text, part) in [
-            ("ipfix://127.0.0.1", "write hep://HOST:PORT"),
-            ("file:x.parquet", ".json or .csv"),
+            ("netflow9://127.0.0.1", "write hep://HOST:PORT"),
+            ("file:x.parquet", ".json, .csv or .ipfix"),
             ("hep://", "a host"),
             ("hep://127.0.0.1:x", "'x' is no port"),
         ] {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use wirelane_analysis::voip::{Signal, Stream, Way};
 
-use super::lines::stream_object;
+use super::lines::stream_text;
 
 /// Payload protocols.
 const SIP: u8 = 1;
@@ -69,7 +69,7 @@ pub(super) fn signal(signal: &Signal, agent: u32) -> Vec<u8> {
 pub(super) fn stream(stream: &Stream, call_id: &str, agent: u32) -> Vec<u8> {
     let way = Way { from: stream.from, to: stream.to, tcp: false, ts_ns: stream.rtp.last_ns };
     let mos = stream.quality().map(|quality| quality.mos);
-    message(&way, RTP_REPORT, agent, &stream_object(stream), call_id, mos)
+    message(&way, RTP_REPORT, agent, &stream_text(stream), call_id, mos)
 }
 
 #[cfg(test)]

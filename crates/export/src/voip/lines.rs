@@ -1,6 +1,7 @@
 //! Calls as lines: JSON objects, and CSV.
 
 use serde::Serialize;
+use serde_json::Value;
 use wirelane_analysis::voip::quality::{MODEL, impairment};
 use wirelane_analysis::voip::{CallRecord, Ending, Place, Stream};
 
@@ -393,8 +394,19 @@ pub fn stream_json(out: &mut Vec<u8>, number: u64, stream: &Stream, ending: Endi
 }
 
 /// A stream of a call as JSON, without a newline.
-pub(super) fn stream_object(stream: &Stream) -> Vec<u8> {
+pub(super) fn stream_text(stream: &Stream) -> Vec<u8> {
     serde_json::to_vec(&StreamLine::of(stream, false)).unwrap_or_default()
+}
+
+/// A stream as a JSON object, without the keys that were pressed.
+pub fn stream_object(stream: &Stream) -> Value {
+    // Nothing in it has no JSON.
+    serde_json::to_value(StreamLine::of(stream, false)).unwrap_or_default()
+}
+
+/// A call as a JSON object, the same way, with its streams.
+pub fn call_object(record: &CallRecord) -> Value {
+    serde_json::to_value(CallLine::of(0, record, false)).unwrap_or_default()
 }
 
 /// The first line of CSV files.

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
 
 use crate::abi::{self, Handler, Header, Pcap, Program, Stats};
-use crate::handle::{Handle, is_closed, ours};
+use crate::handle::{Handle, ours};
 use crate::read::{Live, Wait, to_handler};
 use crate::system::system;
 
@@ -147,8 +147,6 @@ pub unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
     // SAFETY: the caller's part.
     match unsafe { ours(pcap) } {
         Some(handle) => handle.break_loop(),
-        // SAFETY: the caller's part.
-        None if unsafe { is_closed(pcap) } => {}
         // SAFETY: the caller's part.
         None => unsafe { (system().pcap_breakloop)(pcap) },
     }

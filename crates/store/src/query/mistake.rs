@@ -64,7 +64,7 @@ fn schema_message(error: &SchemaError) -> (String, Option<String>) {
             let hint = match closest(&field.name, &valid) {
                 Some(close) => format!("did you mean '{close}'?"),
                 None if valid.len() < 12 && !valid.is_empty() => format!("there are {}", valid.join(", ")),
-                None => "DESCRIBE flows lists the columns".to_owned(),
+                None => "DESCRIBE with a table's name lists its columns".to_owned(),
             };
             (format!("there is no column '{}'", field.name), Some(hint))
         }
@@ -76,7 +76,10 @@ fn plan_message(message: &str) -> (String, Option<String>) {
     let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
     if let Some(table) = between(first, "table '", "' not found") {
         let table = table.rsplit('.').next().unwrap_or(table);
-        return (format!("there is no table '{table}'"), Some("the table of a store is 'flows'".into()));
+        return (
+            format!("there is no table '{table}'"),
+            Some(format!("the tables of a store are {}", super::tables())),
+        );
     }
     if first.contains("not supported: ") || first.starts_with("DDL ") || first.starts_with("DML ") {
         return (first.to_owned(), Some("a store is asked, not changed: begin with SELECT or WITH".into()));
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_closest_name_is_proposed_where_it_is_close() {
-        let schema = crate::columns::schema();
+        let schema = crate::Table::Flows.schema();
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         for (wrong, right) in [
             ("scr", Some("src")),

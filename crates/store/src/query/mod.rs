@@ -30,8 +30,7 @@ use show::Shown;
 use table::Files;
 
 use crate::place::{self, Stored};
-use crate::writer;
-use crate::{Error, Result};
+use crate::{Error, Result, Table};
 
 /// Rows that are held back in case a file turns out to be damaged.
 const HELD: usize = 20_000;
@@ -47,9 +46,9 @@ pub struct AskSettings {
     pub folder: PathBuf,
     /// Memory in MiB.
     pub memory_mib: usize,
-    /// Flows that have ended at this time or later, in nanoseconds since 1970.
+    /// What has ended at this time or later, in nanoseconds since 1970.
     pub from_ns: Option<i64>,
-    /// Flows that have ended before this time.
+    /// What has ended before this time.
     pub to_ns: Option<i64>,
 }
 
@@ -79,12 +78,16 @@ impl Asker {
     /// # Errors
     /// [`Error::NoStore`].
     pub fn open(settings: AskSettings) -> Result<Asker> {
-        let table = writer::table(&settings.folder);
-        let failed = |error: std::io::Error| Error::NoStore {
+        let failed = |path: &Path, error: std::io::Error| Error::NoStore {
             path: settings.folder.clone(),
-            reason: format!("{}: {error}", table.display()),
+            reason: format!("{}: {error}", path.display()),
         };
-        std::fs::read_dir(&table).map_err(failed)?;
+        std::fs::read_dir(&settings.folder).map_err(|error| failed(&settings.folder, error))?;
+        let folders = Table::ALL.map(|table| settings.folder.join(table.name()));
+        if !folders.iter().any(|folder| folder.is_dir()) {
+            let reason = format!("there is none of the folders {}", tables());
+            return Err(Error::NoStore { path: settings.folder.clone(), reason });
+        }
         Ok(Asker { settings, damaged: BTreeMap::new() })
     }
 
@@ -124,7 +127,7 @@ impl Asker {
             let begun = shown.begun();
             let found = table::damaged(&files);
             // What has gone meanwhile is not listed any more the next time.
-            let gone = files.iter().any(|file| !file.path.exists());
+            let gone = files.iter().any(|(_, file)| !file.path.exists());
             if found.is_empty() && !gone {
                 return Err(Error::Engine(why));
             }
@@ -141,10 +144,8 @@ impl Asker {
         Err(Error::Engine(format!("files of the store change all the time: {last}")))
     }
 
-    /// The files that there are now, of the time that was asked for.
-    fn files(&self) -> Result<Vec<Stored>> {
-        let table = writer::table(&self.settings.folder);
-        let listing = place::list(&table).map_err(|error| Error::Engine(error.to_string()))?;
+    /// The files that there are now, of the time that was asked for. A table that nobody has written has none.
+    fn files(&self) -> Result<Vec<(Table, Stored)>> {
         let hour = |ns: i64| ns.div_euclid(place::HOUR_NS as i64);
         let (from, to) =
             (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
@@ -153,26 +154,46 @@ impl Asker {
                 && to.is_none_or(|to| file.hour <= to)
                 && !self.damaged.contains_key(&file.path)
         };
-        Ok(listing.files.into_iter().filter(wanted).collect())
+        let mut files = Vec::new();
+        for table in Table::ALL {
+            match place::list(&self.settings.folder.join(table.name())) {
+                Ok(listing) => {
+                    files.extend(listing.files.into_iter().filter(wanted).map(|file| (table, file)));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::Engine(error.to_string())),
+            }
+        }
+        Ok(files)
     }
 }
 
-/// A session in which `flows` is what was asked for.
-fn session(settings: &AskSettings, files: &[Stored]) -> datafusion::error::Result<SessionContext> {
+/// The names of all tables, as people list them.
+fn tables() -> String {
+    Table::ALL.map(Table::name).join(", ")
+}
+
+/// A session in which tables are what was asked for.
+fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::error::Result<SessionContext> {
     let mut config = SessionConfig::new().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
+    // Of the rows that a condition leaves out, its own columns are decoded and no others.
+    config.options_mut().execution.parquet.pushdown_filters = true;
     let pool = Arc::new(FairSpillPool::new(settings.memory_mib << 20));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
     let session = SessionContext::new_with_config_rt(config, runtime);
     functions::register(&session);
-    let mut flows = session.read_table(Arc::new(Files::new(files)?))?;
-    if let Some(from) = settings.from_ns {
-        flows = flows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
+    for table in Table::ALL {
+        let its = files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file);
+        let mut rows = session.read_table(Arc::new(Files::new(table, its)?))?;
+        if let Some(from) = settings.from_ns {
+            rows = rows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
+        }
+        if let Some(to) = settings.to_ns {
+            rows = rows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
+        }
+        session.register_table(table.name(), rows.into_view())?;
     }
-    if let Some(to) = settings.to_ns {
-        flows = flows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
-    }
-    session.register_table("flows", flows.into_view())?;
     Ok(session)
 }
 
@@ -180,7 +201,7 @@ fn session(settings: &AskSettings, files: &[Stored]) -> datafusion::error::Resul
 async fn attempt(
     sql: &str,
     settings: &AskSettings,
-    files: &[Stored],
+    files: &[(Table, Stored)],
     shown: &mut Shown<'_>,
 ) -> std::result::Result<(), Failed> {
     let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);

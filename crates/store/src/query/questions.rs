@@ -33,6 +33,18 @@ pub enum Question {
     },
     /// With whom an address, or all of a network, has talked.
     WhoTalkedTo(Peer),
+    /// The calls that sounded worst, by their worst stream.
+    WorstCalls,
+    /// The streams that sounded worst, of calls or not.
+    WorstStreams,
+    /// Calls by how they have ended.
+    CallStatus,
+    /// Hosts, by the transactions that were asked of them.
+    Hosts,
+    /// The transactions that took longest.
+    Slowest,
+    /// Transactions by the statuses of their responses.
+    HttpStatus,
 }
 
 /// An address or a network.
@@ -90,6 +102,32 @@ impl Question {
             Question::Devices => by(&["device", "direction"], ""),
             Question::OverTime { step } => format!(
                 "SELECT date_bin(INTERVAL '{step} seconds', end_time) AS time, {SUMS} FROM flows GROUP BY 1 ORDER BY 1"
+            ),
+            Question::WorstCalls => format!(
+                "SELECT start_time, mos, from_uri, to_uri, state, status, duration_ns / 1e9 AS seconds, lost, expected, \
+                 capture_lost, call_id FROM calls WHERE mos IS NOT NULL ORDER BY mos, start_ns, call_id LIMIT {limit}"
+            ),
+            Question::WorstStreams => format!(
+                "SELECT start_time, mos, src, src_port, dst, dst_port, codec, lost, expected, jitter_mean_ms, \
+                 capture_lost, call_id FROM streams WHERE mos IS NOT NULL ORDER BY mos, start_ns, ssrc LIMIT {limit}"
+            ),
+            Question::CallStatus => format!(
+                "SELECT state, status, count(*) AS calls, avg(post_dial_delay_ns) / 1e6 AS post_dial_delay_ms, \
+                 avg(talk_ns) / 1e9 AS talk_seconds, avg(mos) AS mos FROM calls GROUP BY 1, 2 \
+                 ORDER BY calls DESC, 1, 2 LIMIT {limit}"
+            ),
+            Question::Hosts => format!(
+                "SELECT coalesce(host, server) AS host, count(*) AS transactions, \
+                 count(*) FILTER (WHERE status >= 400) AS failed, sum(response_body) AS bytes, \
+                 avg(ttfb_ns) / 1e6 AS ttfb_ms FROM transactions GROUP BY 1 ORDER BY transactions DESC, 1 LIMIT {limit}"
+            ),
+            Question::Slowest => format!(
+                "SELECT start_time, duration_ns / 1e6 AS ms, ttfb_ns / 1e6 AS ttfb_ms, client, method, host, uri, status, \
+                 response_body, marks FROM transactions ORDER BY duration_ns DESC, start_ns, client_port LIMIT {limit}"
+            ),
+            Question::HttpStatus => format!(
+                "SELECT status, count(*) AS transactions, sum(response_body) AS bytes, avg(ttfb_ns) / 1e6 AS ttfb_ms \
+                 FROM transactions GROUP BY 1 ORDER BY transactions DESC, 1 LIMIT {limit}"
             ),
             Question::WhoTalkedTo(peer) => {
                 let (from, to) = (peer.is("src"), peer.is("dst"));

@@ -1,4 +1,4 @@
-//! The table of flows as DataFusion has it: which files, and what their folders say.
+//! A table as DataFusion has it: which files, and what their folders say.
 
 use std::fs::File;
 use std::panic::catch_unwind;
@@ -23,10 +23,10 @@ use datafusion::object_store::path::Path as StorePath;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::columns;
+use crate::Table;
 use crate::place::Stored;
 
-/// Files of flows.
+/// Files of a table.
 #[derive(Debug)]
 pub(super) struct Files {
     schema: TableSchema,
@@ -34,9 +34,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(files: &[Stored]) -> Result<Files> {
+    pub(super) fn new<'a>(table: Table, files: impl Iterator<Item = &'a Stored>) -> Result<Files> {
         // Text is looked at where it lies.
-        let viewed = columns::schema()
+        let viewed = table
+            .schema()
             .fields()
             .iter()
             .map(|field| match field.data_type() {
@@ -48,7 +49,7 @@ impl Files {
             [Field::new("date", DataType::Date32, false), Field::new("hour", DataType::Int32, false)];
         let folders = folders.into_iter().map(Arc::new).collect();
         let schema = TableSchema::new(Arc::new(Schema::new(viewed)), folders);
-        let files = files.iter().map(partitioned).collect::<Result<Vec<_>>>()?;
+        let files = files.map(partitioned).collect::<Result<Vec<_>>>()?;
         Ok(Files { schema, files })
     }
 }
@@ -108,7 +109,7 @@ impl TableProvider for Files {
 }
 
 /// Which of these cannot be read to their ends, and why; those that have gone are not among them.
-pub(super) fn damaged(files: &[Stored]) -> Vec<(PathBuf, String)> {
+pub(super) fn damaged(files: &[(Table, Stored)]) -> Vec<(PathBuf, String)> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -116,8 +117,8 @@ pub(super) fn damaged(files: &[Stored]) -> Vec<(PathBuf, String)> {
         for _ in 0..threads {
             // Relaxed: the counter hands out places and orders nothing; the lock and the scope's end do.
             scope.spawn(|| {
-                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let read = catch_unwind(|| read(&file.path));
+                while let Some((table, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let read = catch_unwind(|| read(*table, &file.path));
                     let why = match read {
                         Ok(Ok(())) => continue,
                         Ok(Err(why)) => why,
@@ -135,11 +136,11 @@ pub(super) fn damaged(files: &[Stored]) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Reads all of a file, and looks whether its columns are those of flows.
-fn read(path: &Path) -> std::result::Result<(), String> {
+/// Reads all of a file, and looks whether its columns are those of its table.
+fn read(table: Table, path: &Path) -> std::result::Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
-    for field in columns::schema().fields() {
+    for field in table.schema().fields() {
         if let Ok(found) = reader.schema().field_with_name(field.name())
             && found.data_type() != field.data_type()
         {

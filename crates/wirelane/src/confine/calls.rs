@@ -176,6 +176,19 @@ pub(super) enum Writes {
     Folders,
 }
 
+/// What is done beside the work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct More {
+    /// Rules are changed meanwhile.
+    pub(super) rules: bool,
+    /// Connections are accepted.
+    pub(super) serves: bool,
+    /// Connections are made, by TCP.
+    pub(super) connects: bool,
+    /// The settings of a terminal are changed.
+    pub(super) terminal: bool,
+}
+
 /// Compiled, but not in force.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
@@ -183,15 +196,8 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles them, which allocates, for this work; `rules`: rules are changed meanwhile; `connects`: by TCP; `terminal`:
-    /// its settings are changed.
-    pub(super) fn compile(
-        work: Work,
-        writes: Writes,
-        rules: bool,
-        connects: bool,
-        terminal: bool,
-    ) -> Result<Filters> {
+    /// Compiles them, which allocates, for this work.
+    pub(super) fn compile(work: Work, writes: Writes, more: More) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
             needs: "an allow-list for this CPU".into(),
@@ -204,7 +210,7 @@ impl Filters {
         // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
-        let calls = calls(work, writes, rules, connects, terminal).map_err(failed)?;
+        let calls = calls(work, writes, more).map_err(failed)?;
         let allowed = compile(calls, SeccompAction::KillProcess, SeccompAction::Allow);
         Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
     }
@@ -221,13 +227,7 @@ impl Filters {
     }
 }
 
-fn calls(
-    work: Work,
-    writes: Writes,
-    rules: bool,
-    connects: bool,
-    terminal: bool,
-) -> std::result::Result<Rules, seccompiler::BackendError> {
+fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, seccompiler::BackendError> {
     let mut allowed = Rules::new();
     let mut lists = vec![EVERYWHERE, OLDER];
     if writes >= Writes::Files {
@@ -274,7 +274,7 @@ fn calls(
     // Of a terminal: whether it is one, and its size. The others are the standard library's, on open descriptors.
     let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
     // And its settings. Not TIOCSTI, which would type into it.
-    let settings = if terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
+    let settings = if more.terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
     allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings].concat())?);
     // Not who is sent signals by a descriptor.
     let about = [
@@ -294,7 +294,7 @@ fn calls(
     allowed.insert(libc::SYS_socketpair, one_of(0, &[int(libc::AF_UNIX)])?);
     // To whom the socket is connected, not to an address.
     allowed.insert(libc::SYS_sendto, nil(4)?);
-    if connects {
+    if more.connects {
         // Streams of the internet alone. To which port is Landlock's matter.
         let family = |family: libc::c_int| {
             let is = |argument, operator, value| {
@@ -315,10 +315,10 @@ fn calls(
         Work::Read => {}
         Work::Capture => {
             let pages = [BPF_MAP_LOOKUP_AND_DELETE_ELEM, BPF_MAP_LOOKUP_BATCH];
-            let pages = if rules { &pages[..] } else { &[] };
+            let pages = if more.rules { &pages[..] } else { &[] };
             allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH], pages].concat())?);
-            if rules {
-                // At the control socket, which is open by then.
+            if more.rules || more.serves {
+                // At the control socket, or another, which is open by then.
                 allowed.insert(libc::SYS_accept4, Vec::new());
             }
             // Packet sockets are given a filter that accepts nothing, at the end.
@@ -343,9 +343,11 @@ mod tests {
             for (writes, rules) in
                 [(Nothing, false), (Files, false), (Folders, false), (Nothing, true), (Files, true)]
             {
-                assert!(Filters::compile(work, writes, rules, false, false).is_ok(), "{work:?}");
-                assert!(Filters::compile(work, writes, rules, true, true).is_ok(), "{work:?}");
-                let allowed = calls(work, writes, rules, false, false).unwrap();
+                let few = More { rules, ..More::default() };
+                let many = More { connects: true, terminal: true, ..few };
+                assert!(Filters::compile(work, writes, few).is_ok(), "{work:?}");
+                assert!(Filters::compile(work, writes, many).is_ok(), "{work:?}");
+                let allowed = calls(work, writes, few).unwrap();
                 let accepts = allowed.contains_key(&libc::SYS_accept4);
                 assert_eq!(accepts, rules && work == Work::Capture, "{work:?}");
                 for call in [
@@ -371,7 +373,7 @@ mod tests {
                 }
                 assert_eq!(allowed.contains_key(&libc::SYS_renameat2), writes != Nothing);
                 assert_eq!(allowed.contains_key(&libc::SYS_mkdirat), writes == Folders);
-                let connecting = calls(work, writes, rules, true, true).unwrap();
+                let connecting = calls(work, writes, many).unwrap();
                 let more: Vec<_> = connecting.keys().filter(|call| !allowed.contains_key(call)).collect();
                 assert_eq!(
                     more,

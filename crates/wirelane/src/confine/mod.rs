@@ -53,6 +53,7 @@ pub struct Confinement {
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
+    serves: bool,
     ports: Vec<u16>,
     terminal: bool,
 }
@@ -68,6 +69,7 @@ impl Confinement {
             read_back: false,
             kept: Vec::new(),
             rules: false,
+            serves: false,
             ports: Vec::new(),
             terminal: false,
         }
@@ -128,6 +130,13 @@ impl Confinement {
         self
     }
 
+    /// Leaves connections to be accepted at sockets that listen already.
+    #[must_use]
+    pub fn serves(mut self, serves: bool) -> Confinement {
+        self.serves = serves;
+        self
+    }
+
     /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
     /// and removing entries of maps by the page.
     #[must_use]
@@ -149,8 +158,13 @@ impl Confinement {
             (true, false) => calls::Writes::Files,
             (true, true) => calls::Writes::Nothing,
         };
-        let calls =
-            calls::Filters::compile(self.work, writes, self.rules, !self.ports.is_empty(), self.terminal)?;
+        let more = calls::More {
+            rules: self.rules,
+            serves: self.serves,
+            connects: !self.ports.is_empty(),
+            terminal: self.terminal,
+        };
+        let calls = calls::Filters::compile(self.work, writes, more)?;
         let closed = self.outputs.iter().chain(&self.trees).find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
         let boxed = files::restrict(&self.outputs, &self.trees, self.read_back, &self.ports)?;

@@ -60,10 +60,24 @@ pub(crate) fn start(
                 .into(),
         });
     }
+    if let (true, Engine::Xsk | Engine::Packet) = (settings.streams.is_some(), settings.engine) {
+        return Err(Error::BadOption {
+            option: "--analysis",
+            reason: "only --engine ring measures RTP in the kernel; leave the option out, or use 'user'"
+                .into(),
+        });
+    }
     if let (true, Engine::Xsk | Engine::Packet) = (settings.flows.is_some(), settings.engine) {
         return Err(Error::BadOption {
             option: "--cache",
             reason: "only --engine ring makes flows in the kernel: use --cache user with the others".into(),
+        });
+    }
+    if let (true, Engine::Xsk | Engine::Packet) = (settings.http.is_some(), settings.engine) {
+        return Err(Error::BadOption {
+            option: "--analysis",
+            reason: "only --engine ring looks at HTTP in the kernel: use --analysis user with the others"
+                .into(),
         });
     }
     exits::look_up(&settings.exits, &selected)?;
@@ -86,6 +100,8 @@ pub(crate) fn start(
                 if !is_refusal(&why)
                     || settings.device_wide
                     || settings.flows.is_some()
+                    || settings.http.is_some()
+                    || settings.streams.is_some()
                     || !settings.exits.is_empty()
                     || !settings.plugins.is_empty() =>
             {

@@ -172,6 +172,9 @@ pub enum Action {
     /// What the plug-in says that matches it, of several the one that the rule names first ([`Test::Plugin`]): that it
     /// is delivered, dropped, counted, or delivered as a digest.
     Plugin,
+    /// It is added to its RTP stream, where that is measured in the kernel ([`crate::Meter`]): `absorbed` in the
+    /// ledger. Else it is delivered. For precise rules, which a meter makes; rule files have no word for it.
+    Measure,
 }
 
 /// Whether later rules are asked once a packet has hit a rule.
@@ -194,7 +197,8 @@ impl Then {
             | Action::Count
             | Action::Digest
             | Action::Redirect
-            | Action::Plugin => Then::Stop,
+            | Action::Plugin
+            | Action::Measure => Then::Stop,
         }
     }
 }

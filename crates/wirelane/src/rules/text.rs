@@ -154,6 +154,7 @@ impl fmt::Display for Action {
             Action::None => "none",
             Action::Redirect => "redirect",
             Action::Plugin => "plugin",
+            Action::Measure => "measure",
         })
     }
 }

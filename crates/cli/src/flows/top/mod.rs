@@ -5,11 +5,9 @@
 //! exports  -> Shared (what became of flows at the outputs)        |
 //! ledger   ------------------------------------------------------>
 //! ```
-//! Once an interval, the main thread makes a [`view::View`] of all that, and the [`screen::Screen`] shows it. Workers
+//! Once an interval, the main thread makes a [`view::View`] of all that, and the [`Screen`] shows it. Workers
 //! look at their flows once an interval too, at those alone that have carried something since.
 
-mod keys;
-mod screen;
 mod shared;
 mod view;
 
@@ -22,11 +20,10 @@ use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
 use wirelane_analysis::flows::BusyFlow;
 
-use keys::Keys;
-use screen::Screen;
-pub use screen::{is_terminal, restore};
 pub use shared::{Shared, Watcher};
 use view::{Line, Rates, View};
+
+use crate::terminal::{Keys, Screen, restore};
 
 /// Intervals that a sparkline goes back, at most.
 const HISTORY: usize = 120;
@@ -55,7 +52,7 @@ impl Top {
         let names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
         let title = format!("{}  engine {}", names.join(" "), capture.engine());
         let screen = Arc::new(Screen::take_over().context("taking over the terminal")?);
-        let keys = Some(Keys::watch(&screen)?);
+        let keys = Some(Keys::watch(&screen, |_| false)?);
         let top = Top {
             screen,
             keys,

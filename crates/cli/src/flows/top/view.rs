@@ -56,11 +56,17 @@ pub struct View {
     pub message: Option<String>,
 }
 
+impl crate::terminal::View for View {
+    fn draw(&self, frame: &mut Frame<'_>) {
+        draw(frame, self);
+    }
+}
+
 /// Rows of the busiest flows that are there before devices and outputs take more than their first.
 const LEAST_FLOWS: usize = 4;
 
 /// Draws all of it.
-pub fn draw(frame: &mut Frame<'_>, view: &View) {
+fn draw(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
     let width = usize::from(area.width);
     let ledger = ledger(view, width);

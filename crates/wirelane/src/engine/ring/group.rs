@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_datapath::instance::{
-    self as layout, AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Reader as ReaderEnd, Ring, SEGMENT,
-    Tally, group_flags,
+    AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Reader as ReaderEnd, Ring, SEGMENT, Tally,
+    group_flags,
 };
 
 use super::bell::Bell;
@@ -25,12 +25,15 @@ use super::describe::{first_table, write_balance, write_group};
 use super::exits;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::flows::{GroupFlows, LaneFlows};
+use super::http;
 use super::instance::Instance;
+use super::masks::{is_active, set_active, set_clock, set_wide};
 use super::memory::{Mapping, Word};
 use super::plugins::{self, GroupPlugins};
 use super::program::{self, Plugin, UserProgram};
 use super::reader::Reader;
 use super::rules::{self, GroupRules, KernelSets, NO_RULES};
+use super::streams::Streams;
 use super::tallies::{WorkerTally, read_tally, worker_tally};
 use crate::device::Device;
 use crate::exits::Exit;
@@ -68,8 +71,11 @@ pub(crate) struct Wish {
     pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
     /// Where they may send packets.
     pub(crate) exits: Vec<Exit>,
-    /// Whether packets become flows in the lanes.
+    /// Whether packets become flows in the lanes, or heads of HTTP are picked out there.
     pub(crate) flows: Option<KernelFlows>,
+    pub(crate) http: Option<crate::http_heads::KernelHttp>,
+    /// The RTP streams that lanes measure.
+    pub(crate) streams: Option<Arc<Streams>>,
 }
 
 /// A place in an instance, and the memory of its rings.
@@ -85,6 +91,7 @@ pub(crate) struct Membership {
     map: MapHandle,
     rules: Option<Arc<GroupRules>>,
     flows: Option<Arc<GroupFlows>>,
+    http: Option<Arc<MapHandle>>,
     clock: Clock,
     /// Its rules hold for the whole device.
     wide: bool,
@@ -145,7 +152,7 @@ impl Place {
         set_clock(instance, self.group, Clock::Packet);
         program::release(instance, self.group);
         let mut left = Vec::new();
-        for maps in [&instance.data, &instance.flows] {
+        for maps in of_groups(instance) {
             if is_there(maps, self.group)? {
                 left.push((maps, self.group));
             }
@@ -164,37 +171,6 @@ impl Place {
     }
 }
 
-/// Sets or clears a group's bit in the mask that lanes read at every packet.
-fn set_active(instance: &Instance, group: usize, active: bool) {
-    set_bit(instance, offset_of!(layout::Instance, active), group, active);
-}
-
-/// Says whether a group is asked before the others, as its rules hold for the whole device.
-fn set_wide(instance: &Instance, group: usize, wide: bool) {
-    set_bit(instance, offset_of!(layout::Instance, wide), group, wide);
-}
-
-/// Says how a group wants its packets stamped.
-fn set_clock(instance: &Instance, group: usize, clock: Clock) {
-    set_bit(instance, offset_of!(layout::Instance, batch_clock), group, clock == Clock::Batch);
-    set_bit(instance, offset_of!(layout::Instance, card_clock), group, clock == Clock::Card);
-}
-
-fn set_bit(instance: &Instance, mask: usize, group: usize, set: bool) {
-    let mask = instance.state.word(mask);
-    // SeqCst: other processes do the same; lanes see a group only after its maps are in place because the
-    // update of an array of maps waits for running programs (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
-    if set {
-        mask.fetch_or(1 << group, Ordering::SeqCst);
-    } else {
-        mask.fetch_and(!(1 << group), Ordering::SeqCst);
-    }
-}
-
-pub(crate) fn is_active(instance: &Instance, group: usize) -> bool {
-    instance.state.word(offset_of!(layout::Instance, active)).load(Ordering::SeqCst) & (1 << group) != 0
-}
-
 /// Does something to several entries of arrays of maps side by side: every change waits for all running programs,
 /// and those that wait at the same time wait for the same programs.
 fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
@@ -206,6 +182,11 @@ fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Resu
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })
+}
+
+/// The arrays of maps that have one place for each group, but for its rules.
+fn of_groups(instance: &Instance) -> [&MapHandle; 5] {
+    [&instance.data, &instance.flows, &instance.http, &instance.streams, &instance.measured]
 }
 
 /// Whether an array of maps has an entry here. Cheap, whereas a deletion waits even if there is nothing.
@@ -227,10 +208,10 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
     for group in 0..MAX_GROUPS {
         // An owner may have been killed between handing over its tables and rings and becoming active.
-        let left = is_active(instance, group)
-            || is_there(&instance.data, group)?
-            || is_there(&instance.flows, group)?
-            || is_there(&instance.rules.counts, group)?;
+        let mut left = is_active(instance, group) || is_there(&instance.rules.counts, group)?;
+        for maps in of_groups(instance) {
+            left = left || is_there(maps, group)?;
+        }
         if !left {
             continue;
         }
@@ -323,9 +304,13 @@ impl Membership {
         if let Some(rules) = &rules {
             at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;
         }
+        if let Some(streams) = &wish.streams {
+            streams.hand_over(instance, place.group)?;
+        }
         let token = Arc::clone(&place.token);
         let flows = |flows| GroupFlows::new((instance, place.group), flows, wish.workers, token);
         let flows = wish.flows.as_ref().map(flows).transpose()?.map(Arc::new);
+        let http = http::create(instance, place.group, wish.http)?;
         let membership = Membership {
             instance: Arc::clone(instance),
             place,
@@ -336,6 +321,7 @@ impl Membership {
             map,
             rules,
             flows,
+            http,
             clock: wish.clock,
             wide: wish.flags & group_flags::WIDE != 0,
             joined: true,
@@ -374,6 +360,11 @@ impl Membership {
     /// Its flow caches, where it has any.
     pub(crate) fn flows(&self) -> Option<&Arc<GroupFlows>> {
         self.flows.as_ref()
+    }
+
+    /// The directions of connections that its lanes follow, where they do.
+    pub(crate) fn http(&self) -> Option<Arc<MapHandle>> {
+        self.http.clone()
     }
 
     /// Puts the group's rings where lanes find them. The kernel waits for running programs.

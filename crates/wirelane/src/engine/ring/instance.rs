@@ -61,6 +61,11 @@ pub(crate) struct Instance {
     pub(crate) filters: MapHandle,
     /// The flow caches of groups (`struct wl_flow_element`).
     pub(crate) flows: MapHandle,
+    /// The directions of connections that groups have followed (`struct wl_http_way`).
+    pub(crate) http: MapHandle,
+    /// Which RTP streams groups measure, and what these come to.
+    pub(crate) streams: MapHandle,
+    pub(crate) measured: MapHandle,
     pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     pub(super) hold: Hold,
@@ -110,6 +115,15 @@ impl Instance {
                 Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, guardian)
             }
             result => result,
+        }
+    }
+
+    /// The lanes that can bring packets of these queues.
+    pub(crate) fn lanes_of(&self, queues: &[u32]) -> Vec<usize> {
+        if self.per_cpu {
+            (0..self.lanes).collect()
+        } else {
+            queues.iter().map(|&queue| queue as usize).filter(|&queue| queue < self.lanes).collect()
         }
     }
 
@@ -252,6 +266,9 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         programs: take("wl_programs")?,
         filters: take("wl_filters")?,
         flows: take("wl_flows")?,
+        http: take("wl_http_ways")?,
+        streams: take("wl_streams")?,
+        measured: take("wl_measured")?,
         rules: RuleMaps {
             heads: take("wl_rule_heads")?,
             nodes: take("wl_rule_nodes")?,
@@ -380,6 +397,9 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         programs: handle(&skel.maps.wl_programs)?,
         filters: handle(&skel.maps.wl_filters)?,
         flows: handle(&skel.maps.wl_flows)?,
+        http: handle(&skel.maps.wl_http_ways)?,
+        streams: handle(&skel.maps.wl_streams)?,
+        measured: handle(&skel.maps.wl_measured)?,
         rules: RuleMaps {
             heads: handle(&skel.maps.wl_rule_heads)?,
             nodes: handle(&skel.maps.wl_rule_nodes)?,

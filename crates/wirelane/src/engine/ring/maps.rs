@@ -33,6 +33,9 @@ pub(super) struct Maps {
     pub(super) programs: MapHandle,
     pub(super) filters: MapHandle,
     pub(super) flows: MapHandle,
+    pub(super) http: MapHandle,
+    pub(super) streams: MapHandle,
+    pub(super) measured: MapHandle,
     pub(super) rules: RuleMaps,
 }
 
@@ -91,6 +94,9 @@ impl Maps {
             programs: self.programs,
             filters: self.filters,
             flows: self.flows,
+            http: self.http,
+            streams: self.streams,
+            measured: self.measured,
             rules: self.rules,
             hold,
         })

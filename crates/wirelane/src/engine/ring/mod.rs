@@ -6,11 +6,14 @@
 //!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
 //!  maps.rs       the maps that go with it
 //!  lanes.rs      what a lane is: an RX queue or a CPU
+//!  masks.rs      which groups get packets, and how: a bit for each
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  describe.rs   what it wants, where the lanes read it
 //!  exits.rs      the devices that its rules send packets to
 //!  data.rs       the memory of its rings
 //!  flows.rs      its flow caches: turned over, and read
+//!  http.rs       the directions of HTTP that its lanes follow
+//!  streams.rs    the RTP streams that its lanes measure
 //!  filters.rs    the two filters of a group, and the switch between them
 //!  rules/        the rules of a group: two sets, their counters, the table of precise rules
 //!  program/      users' programs: linked into the capture program, and put in its place
@@ -34,10 +37,12 @@ mod exits;
 pub(crate) mod filters;
 pub(crate) mod flows;
 pub(crate) mod group;
+mod http;
 pub(crate) mod instance;
 mod lanes;
 pub(crate) mod log;
 mod maps;
+pub(crate) mod masks;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
@@ -49,4 +54,5 @@ mod room;
 pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod stamps;
+pub(crate) mod streams;
 pub(crate) mod tallies;

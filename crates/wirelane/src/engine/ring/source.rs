@@ -170,6 +170,8 @@ pub(crate) struct RingSource {
     sleep: Duration,
     watermark: u64,
     highest_watermark: u64,
+    /// How long packets may gather, where that was said: it sleeps so long, or until a ring has its highest watermark.
+    patience: Option<Duration>,
     last_wake: Instant,
     between_bells: Duration,
     polls: Vec<libc::pollfd>,
@@ -181,7 +183,7 @@ pub(crate) struct RingSource {
 
 impl RingSource {
     /// A source over these rings, with what [`highest_watermark`] gave, for one of so many workers. `in_order`: it merges
-    /// records by their stamps.
+    /// records by their stamps. `patience`: [`crate::Builder::patience`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
@@ -189,6 +191,7 @@ impl RingSource {
         highest_watermark: u64,
         workers: u32,
         in_order: bool,
+        patience: Option<Duration>,
     ) -> RingSource {
         RingSource {
             in_order: in_order && lanes.len() > 1,
@@ -204,9 +207,10 @@ impl RingSource {
             next: 0,
             round: 0,
             spins: MOST_SPINS,
-            sleep: SHORTEST_SLEEP,
-            watermark: LOWEST_WATERMARK,
+            sleep: patience.unwrap_or(SHORTEST_SLEEP),
+            watermark: if patience.is_some() { highest_watermark } else { LOWEST_WATERMARK },
             highest_watermark,
+            patience,
             last_wake: Instant::now(),
             between_bells: BETWEEN_BELLS * workers,
         }
@@ -292,14 +296,16 @@ impl RingSource {
             }
             let whole = self.sleep <= left;
             if let Some(found) = self.sleep(left.min(self.sleep))? {
-                self.sleep = if found.1 < self.highest_watermark / LITTLE {
+                self.sleep = if let Some(patience) = self.patience {
+                    patience
+                } else if found.1 < self.highest_watermark / LITTLE {
                     (self.sleep * 2).min(LONGEST_SLEEP)
                 } else {
                     (self.sleep / 2).max(SHORTEST_SLEEP)
                 };
                 return Ok(Some(found));
             }
-            if whole {
+            if whole && self.patience.is_none() {
                 self.sleep = (self.sleep * 2).min(self.longest_sleep());
             }
         }
@@ -356,6 +362,9 @@ impl RingSource {
         }
         // Up to the very last record: what is not published would wait for another sleep.
         let found = self.find(true).map(|(lane, _)| (lane, self.lanes[lane].reader.peek()));
+        if self.patience.is_some() {
+            return Ok(found);
+        }
         if rang {
             let now = Instant::now();
             let soon = now.duration_since(self.last_wake) < self.between_bells;

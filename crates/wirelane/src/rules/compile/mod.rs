@@ -229,6 +229,7 @@ pub(super) fn verdict_of(action: Action) -> u8 {
         Action::Digest => verdict::DIGEST,
         Action::Redirect => verdict::REDIRECT,
         Action::Plugin => verdict::PLUGIN,
+        Action::Measure => verdict::MEASURE,
     }
 }
 
@@ -241,6 +242,7 @@ pub(crate) fn action_of(code: u8) -> Action {
         verdict::DIGEST => Action::Digest,
         verdict::REDIRECT => Action::Redirect,
         verdict::PLUGIN => Action::Plugin,
+        verdict::MEASURE => Action::Measure,
         _ => Action::None,
     }
 }

@@ -70,6 +70,20 @@ impl RuleSet {
         reader.finish()
     }
 
+    /// Reads the rules of a text that is no rule file, and has tables of other kinds too, which are left to who reads
+    /// those. Its `[[rule]]` have conditions only, and a name that no other has: they say which packets, and not what
+    /// becomes of them. They can ask for its lists, sets and patterns. Each goes on to later ones, and has its place in
+    /// the text for an id, from 1.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] with every mistake in it, by the path.
+    pub fn parse_conditions(text: &str, path: &Path) -> Result<RuleSet> {
+        let mut reader = Reader { conditions_only: true, ..Reader::default() };
+        let place = reader.mistakes.file(path.to_owned());
+        reader.take(place, text.to_owned(), Folder::Nowhere);
+        reader.finish()
+    }
+
     /// Reads the text of a rule file. It cannot name other files.
     ///
     /// # Errors
@@ -170,6 +184,8 @@ struct Reader {
     exits: Option<Vec<String>>,
     /// The plug-ins that rules may ask; `None`: any.
     plugins: Option<Vec<String>>,
+    /// Rules say which packets, and no more; what else is in the text is read by others.
+    conditions_only: bool,
     default_at: Option<Place>,
     /// By name; `None`: it has mistakes.
     lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
@@ -219,7 +235,7 @@ impl Reader {
         for (at, reason) in faults {
             self.mistakes.add_unreadable(document.lines.place(at), reason);
         }
-        if let Some(Entry { node, .. }) = node.entry("include") {
+        if let Some(Entry { node, .. }) = node.entry("include").filter(|_| !self.conditions_only) {
             for element in node.elements() {
                 let path = values::text(element).and_then(|name| document.folder.file(name));
                 let place = document.place(element);
@@ -254,12 +270,15 @@ impl Reader {
     fn top(&mut self, document: &Document, node: &Node) {
         for Entry { key, at, node } in node.entries() {
             match key.as_str() {
-                "include" | "lists" => {}
+                "lists" => {}
+                "rule" if self.conditions_only => self.tables(document, key, node, Reader::conditions),
+                "sets" => self.tables(document, key, node, Reader::named_set),
+                "patterns" => self.tables(document, key, node, Reader::patterns),
+                _ if self.conditions_only => {}
+                "include" => {}
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
                 "precise" => self.tables(document, key, node, Reader::precise),
-                "sets" => self.tables(document, key, node, Reader::named_set),
-                "patterns" => self.tables(document, key, node, Reader::patterns),
                 // A header that cannot be read leaves its fields here.
                 _ => {
                     let reason = unknown(key, TOP);

@@ -185,6 +185,40 @@ impl Reader {
         self.rules_at.push(place);
     }
 
+    /// A table of `[[rule]]` that says which packets, and not what becomes of them.
+    pub(super) fn conditions(&mut self, document: &Document, node: &Node) {
+        let place = document.place(node);
+        let (mut conditions, mut name) = (Vec::new(), None);
+        for Entry { key, at, node } in node.entries() {
+            match key.as_str() {
+                "name" => name = self.mistakes.take(document.place(node), text(node)).map(str::to_owned),
+                "not" => self.negated(document, node, &mut conditions),
+                _ if CONDITIONS.contains(&key.as_str()) => {
+                    conditions.extend(self.test(document, key, node).map(Condition::is));
+                }
+                _ if OTHERS.contains(&key.as_str()) => {
+                    let reason = format!(
+                        "'{key}' says what becomes of packets; a rule here only says which: it has a name and conditions"
+                    );
+                    self.mistakes.add(document.lines.place(*at), reason);
+                }
+                _ => {
+                    let known: Vec<&str> = ["name", "not"].iter().chain(CONDITIONS).copied().collect();
+                    self.unknown(document, key, *at, &known);
+                }
+            }
+        }
+        if node.entry("name").is_none() {
+            self.mistakes.add_if_readable(place, "the rule has no name, by which it is asked for");
+        }
+        if name.is_some() && self.set.rules.iter().any(|rule| rule.name == name) {
+            self.mistakes.add(place, "another rule has this name");
+        }
+        let id = self.set.rules.len() as u32 + 1;
+        self.set.rules.push(Rule { name, conditions, ..Rule::new(id, Action::None) });
+        self.rules_at.push(place);
+    }
+
     /// Whether a field that names an exit names one that the capture has, where that is known.
     pub(super) fn exit(&self, key: &str, node: &Node) -> values::Read<()> {
         let (Some(exits), "mirror" | "to") = (&self.exits, key) else { return Ok(()) };

@@ -1,34 +1,32 @@
-//! The options of a store, and its end of the exporting thread.
+//! The options of a store, and its end of the exporting thread: of flows, calls or transactions.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane_analysis::flows::FlowRecord;
-use wirelane_export::flows::Naming;
 
 use crate::record::options::{size, time};
 
 /// Heading of the help.
-const STORE: &str = "A store of flows";
+const STORE: &str = "A store, to be asked by 'wirelane query'";
 
-/// Where flows are stored, and for how long.
+/// Where it is all stored, and for how long.
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
-    /// Store flows in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
-    /// there. Several writers may share it
+    /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
+    /// there. Several writers may share it, of flows, calls and transactions
     #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
     pub folder: Option<PathBuf>,
 
-    /// Remove stored flows this long after their end, by the hour, as in 12h or 30d; of all writers
+    /// Remove what is stored, of this command's kind, this long after its end, by the hour, as in 12h or 30d; of all writers
     #[arg(long, value_name = "TIME", value_parser = time, requires = "folder", help_heading = STORE)]
     store_max_age: Option<Duration>,
 
-    /// Keep at most this much in the store, as in 10GB, and remove the oldest; of all writers
+    /// Keep at most this much in the store, as in 10GB, and remove the oldest; of all writers and kinds
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "folder", help_heading = STORE)]
     store_max_size: Option<u64>,
 
-    /// End a file after this time: then its flows can be asked for, and a crash does not lose them any more
+    /// End a file after this time: then it can be asked about, and a crash does not lose it any more
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5m", requires = "folder", help_heading = STORE)]
     store_rotate: Duration,
 }
@@ -42,14 +40,14 @@ pub use missing::Store;
 mod built {
     use super::*;
     use wirelane::Error;
-    use wirelane_store::{LEAST_SIZE, StoreCounts, StoreSettings, Writer};
+    use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
-    /// The store that flows go to.
-    pub struct Store(Writer);
+    /// The store that these go to.
+    pub struct Store<T>(Writer<T>);
 
-    impl Store {
+    impl<T: Storable> Store<T> {
         /// Makes the folder, before rights are given up; `None` where no store is asked for.
-        pub fn open(args: &StoreArgs, live: bool, owner: Option<(u32, u32)>) -> Result<Option<Store>> {
+        pub fn open(args: &StoreArgs, live: bool, owner: Option<(u32, u32)>) -> Result<Option<Store<T>>> {
             let Some(folder) = args.folder.clone() else { return Ok(None) };
             if args.store_max_size.is_some_and(|most| most < LEAST_SIZE) {
                 let reason = format!("a store takes {LEAST_SIZE} bytes at least");
@@ -67,50 +65,56 @@ mod built {
         }
 
         /// Starts the writer's thread, after rights are given up.
-        pub fn start(&mut self, naming: Naming) -> Result<()> {
+        pub fn start(&mut self, naming: T::Naming) -> Result<()> {
             Ok(self.0.start(naming)?)
         }
 
-        /// Takes flows on.
-        pub fn flows(&mut self, flows: Vec<FlowRecord>) {
-            self.0.flows(flows);
+        /// Takes these on.
+        pub fn take(&mut self, these: Vec<T>) {
+            self.0.take(these);
         }
 
-        /// The end: what has become of the flows.
+        /// The end: what has become of it all.
         pub fn finish(self) -> Stored {
             Stored(self.0.finish())
         }
     }
 
-    /// What has become of the flows in the store.
+    /// What has become of it all in the store.
     #[derive(Debug, serde::Serialize)]
     #[serde(transparent)]
     pub struct Stored(StoreCounts);
 
     impl Stored {
-        /// The error of a store that lacks flows.
+        /// The error of a store that lacks something.
         pub fn failure(&self) -> Option<anyhow::Error> {
             self.0.failure().map(Into::into)
         }
 
         /// As people read it.
         pub fn text(&self) -> String {
-            use crate::table::{amount, printable};
+            use crate::table::{amount, counted, printable};
             let counts = &self.0;
+            // Names of tables are plurals.
+            let rows = |(table, rows): (&wirelane_store::Table, &u64)| {
+                counted(*rows, table.name().trim_end_matches('s'))
+            };
             let mut text = format!(
-                "store {}: {} flows in {} files, {} bytes",
+                "store {}: {} in {}, {} bytes",
                 printable(&counts.store),
-                amount(counts.flows),
-                amount(counts.files),
+                counts.rows.iter().map(rows).collect::<Vec<_>>().join(" and "),
+                counted(counts.files, "file"),
                 amount(counts.bytes)
             );
-            for (what, number) in [
-                ("flows unwritten", counts.unwritten_flows),
-                ("old files removed", counts.removed_files),
-                ("unfinished files of dead writers removed", counts.cleared_files),
+            for lacking in counts.unwritten.iter().filter(|(_, rows)| **rows > 0) {
+                text += &format!("; {} unwritten", rows(lacking));
+            }
+            for (noun, number, what) in [
+                ("old file", counts.removed_files, "removed"),
+                ("unfinished file", counts.cleared_files, "of dead writers removed"),
             ] {
                 if number > 0 {
-                    text += &format!("; {} {what}", amount(number));
+                    text += &format!("; {} {what}", counted(number, noun));
                 }
             }
             text + "\n"
@@ -128,15 +132,18 @@ mod missing {
     use super::*;
 
     /// There is none without the feature.
-    pub enum Store {}
+    pub struct Store<T>(Never, std::marker::PhantomData<T>);
+
+    /// Nothing is one.
+    enum Never {}
 
     /// See [`Store`].
     #[derive(Debug, serde::Serialize)]
     pub enum Stored {}
 
-    impl Store {
+    impl<T> Store<T> {
         /// Refuses, where a store is asked for.
-        pub fn open(args: &StoreArgs, _live: bool, _owner: Option<(u32, u32)>) -> Result<Option<Store>> {
+        pub fn open(args: &StoreArgs, _live: bool, _owner: Option<(u32, u32)>) -> Result<Option<Store<T>>> {
             match args.folder {
                 Some(_) => Err(crate::query::not_built()),
                 None => Ok(None),
@@ -144,18 +151,18 @@ mod missing {
         }
 
         /// Never called.
-        pub fn start(&mut self, _naming: Naming) -> Result<()> {
-            match *self {}
+        pub fn start<N>(&mut self, _naming: N) -> Result<()> {
+            match self.0 {}
         }
 
         /// Never called.
-        pub fn flows(&mut self, _flows: Vec<FlowRecord>) {
-            match *self {}
+        pub fn take(&mut self, _these: Vec<T>) {
+            match self.0 {}
         }
 
         /// Never called.
         pub fn finish(self) -> Stored {
-            match self {}
+            match self.0 {}
         }
     }
 

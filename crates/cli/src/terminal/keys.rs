@@ -22,12 +22,14 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads keys from now on: `q` ends the capture as Ctrl-C does, which the terminal makes a signal of.
-    pub fn watch(screen: &Arc<Screen>) -> Result<Keys> {
+    /// Reads keys from now on: `q` ends the capture as Ctrl-C does, which the terminal makes a signal of. `typed` is told of
+    /// others, and says whether the screen shows something else then.
+    pub fn watch(screen: &Arc<Screen>, typed: impl Fn(&[u8]) -> bool + Send + 'static) -> Result<Keys> {
         let enough = Arc::new(AtomicBool::new(false));
         let (screen, flag) = (Arc::clone(screen), Arc::clone(&enough));
         let thread = std::thread::Builder::new().name("wl-keys".into());
-        let thread = thread.spawn(move || read(&screen, &flag)).context("starting the thread for keys")?;
+        let thread =
+            thread.spawn(move || read(&screen, &flag, typed)).context("starting the thread for keys")?;
         Ok(Keys { thread: Some(thread), enough })
     }
 }
@@ -42,7 +44,7 @@ impl Drop for Keys {
     }
 }
 
-fn read(screen: &Screen, enough: &AtomicBool) {
+fn read(screen: &Screen, enough: &AtomicBool, typed: impl Fn(&[u8]) -> bool) {
     let input = std::io::stdin();
     let mut reads = input.is_terminal();
     while !enough.load(Ordering::Relaxed) {
@@ -68,6 +70,7 @@ fn read(screen: &Screen, enough: &AtomicBool) {
                 // A second one would be a second signal, which leaves things unfinished; that takes Ctrl-C.
                 reads = false;
             }
+            Ok(read) if typed(&bytes[..read]) => screen.again(),
             Ok(_) | Err(_) => {}
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Everything is drawn on the alternate screen, so that what was on the terminal before is there again afterwards. Its
 //! settings are changed so that keys come at once and are not shown; signals are still made of Ctrl-C. Who ends while
-//! the screen is shown calls [`restore`]: [`super::Top`] when it goes, the panic hook, and a second signal.
+//! the screen is shown calls [`restore`]: whoever has taken it over when it goes, the panic hook, and a second signal.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::BorrowedFd;
@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
-use ratatui::{Terminal, TerminalOptions, Viewport};
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use super::view::{View, draw};
 use crate::out;
 
 /// The terminal's settings before it was taken over; none while it is not.
@@ -60,13 +59,26 @@ pub fn restore() {
     out::release();
 }
 
+/// What is shown.
+pub trait View: Send {
+    /// Draws all of it.
+    fn draw(&self, frame: &mut Frame<'_>);
+}
+
+/// Nothing yet.
+struct Nothing;
+
+impl View for Nothing {
+    fn draw(&self, _: &mut Frame<'_>) {}
+}
+
 /// What is drawn on.
 pub struct Screen(Mutex<Drawn>);
 
 struct Drawn {
     terminal: Terminal<CrosstermBackend<io::Stdout>>,
     size: (u16, u16),
-    view: View,
+    view: Box<dyn View>,
 }
 
 impl Screen {
@@ -104,17 +116,24 @@ impl Screen {
             restore();
             return Err(error.into());
         }
-        Ok(Screen(Mutex::new(Drawn { terminal: terminal_of, size, view: View::default() })))
+        Ok(Screen(Mutex::new(Drawn { terminal: terminal_of, size, view: Box::new(Nothing) })))
     }
 
     /// Shows this.
     ///
     /// # Errors
     /// What the terminal says.
-    pub fn show(&self, view: View) -> Result<()> {
+    pub fn show(&self, view: impl View + 'static) -> Result<()> {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drawn.view = view;
+        drawn.view = Box::new(view);
         drawn.draw(size()).context("drawing on the terminal")
+    }
+
+    /// Draws the same again, which may tell something else by now.
+    pub fn again(&self) {
+        let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What cannot be drawn fails at the next interval too, where somebody is told.
+        let _ = drawn.draw(size());
     }
 
     /// Draws again, if the terminal has another size.
@@ -140,7 +159,7 @@ impl Drawn {
             self.terminal.resize(area(size))?;
         }
         let view = &self.view;
-        self.terminal.draw(|frame| draw(frame, view)).map(|_| ())
+        self.terminal.draw(|frame| view.draw(frame)).map(|_| ())
     }
 }
 
@@ -168,12 +187,20 @@ mod tests {
 
     use super::*;
 
+    struct Titled;
+
+    impl View for Titled {
+        fn draw(&self, frame: &mut Frame<'_>) {
+            frame.render_widget("titled", frame.area());
+        }
+    }
+
     /// What [`a_panic_gives_the_terminal_back`] runs on a terminal of its own.
     #[test]
     #[ignore = "it panics: another test runs it"]
     fn panics_while_the_screen_is_shown() {
         let screen = Screen::take_over().unwrap();
-        screen.show(View { title: "titled".into(), ..View::default() }).unwrap();
+        screen.show(Titled).unwrap();
         panic!("a bug of ours");
     }
 
@@ -192,7 +219,7 @@ mod tests {
         let (ours, theirs) = pseudo_terminal();
         let before = tcgetattr(&theirs).unwrap();
         let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
-        let name = "flows::top::screen::tests::panics_while_the_screen_is_shown";
+        let name = "terminal::screen::tests::panics_while_the_screen_is_shown";
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
             .stdin(end(&theirs))

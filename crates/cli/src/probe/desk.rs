@@ -1,0 +1,133 @@
+//! Where results come together: shown, and acted upon.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::SIGHUP;
+use wirelane_probe::{Closed, Config, Event, Plan, Reader, Switches};
+
+use super::helper::Listening;
+use super::report::ProbeReport;
+use super::show::Show;
+use crate::out;
+use crate::table::printable;
+
+/// Takes what workers hand over.
+pub struct Desk {
+    reader: Reader,
+    show: Show,
+    helper: Option<Listening>,
+    failure: Option<anyhow::Error>,
+    refused: u64,
+}
+
+/// The desk, whoever panicked at it.
+pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    /// Nothing has come yet.
+    pub fn new(reader: Reader, show: Show, helper: Option<Listening>) -> Desk {
+        Desk { reader, show, helper, failure: None, refused: 0 }
+    }
+
+    /// Takes what a worker hands over. False: it cannot be shown to anybody any more.
+    pub fn take(&mut self, closed: Closed) -> bool {
+        let events = self.reader.take(closed);
+        self.tell(&events);
+        self.failure.is_none()
+    }
+
+    fn tell(&mut self, events: &[Event]) {
+        let mut text = String::new();
+        for event in events {
+            let shown = match event {
+                Event::Shown(shown) => self.show.shown(shown),
+                Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
+                Event::Log(line) => {
+                    tracing::warn!("{}", printable(line));
+                    Ok(String::new())
+                }
+                Event::Run { words, timeout_ns } => {
+                    if let Some(helper) = &mut self.helper {
+                        helper.run(words, *timeout_ns);
+                    }
+                    Ok(String::new())
+                }
+            };
+            match shown {
+                Ok(shown) => text += &shown,
+                Err(error) => self.failure = Some(error.into()),
+            }
+        }
+        if !text.is_empty()
+            && self.failure.is_none()
+            && let Err(error) = out::print(text)
+        {
+            self.failure = Some(error);
+        }
+    }
+
+    /// All workers have ended: the totals, and what has failed.
+    pub fn finish(&mut self) -> (ProbeReport, Option<anyhow::Error>) {
+        let (events, totals) = self.reader.finish();
+        self.tell(&events);
+        let commands = self.helper.take().map(Listening::end);
+        let report = ProbeReport { totals, commands, reloads_refused: self.refused };
+        (report, self.failure.take())
+    }
+}
+
+/// What reading the configuration again takes.
+pub struct Reload {
+    /// Where workers find the plan in force.
+    pub switches: Arc<Switches>,
+    /// For messages.
+    pub path: PathBuf,
+    /// Of sketches.
+    pub seed: u64,
+}
+
+impl Reload {
+    /// Starts the thread that reads the configuration again at each SIGHUP.
+    pub fn watch(self, desk: &Arc<Mutex<Desk>>) -> Result<()> {
+        let mut signals =
+            signal_hook::iterator::Signals::new([SIGHUP]).context("installing a signal handler")?;
+        let desk = Arc::downgrade(desk);
+        let watch = move || {
+            for _ in &mut signals {
+                let Some(desk) = desk.upgrade() else { break };
+                // The desk is not held while it is waited for: results go on.
+                let asked = locked(&desk).helper.as_mut().map(Listening::ask);
+                let text = match asked {
+                    Some(answer) => answer.wait(),
+                    None => Err("it is not a file that could be read again".to_owned()),
+                };
+                let told = text.and_then(|text| self.replace(&text));
+                let path = printable(&self.path.display().to_string()).into_owned();
+                match told {
+                    Ok(()) => tracing::warn!("{path} was read again, and is in force"),
+                    Err(reason) => {
+                        locked(&desk).refused += 1;
+                        tracing::warn!("the configuration stays as it was: {reason}");
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("wl-reload".into()).spawn(watch).context("watching for SIGHUP")?;
+        Ok(())
+    }
+
+    fn replace(&self, text: &str) -> std::result::Result<(), String> {
+        let config = Config::parse(text, &self.path).map_err(|mistakes| mistakes.to_string())?;
+        let (_, now) = self.switches.now();
+        if config.capture != now.config().capture {
+            return Err("[capture] has changed, which takes another start".to_owned());
+        }
+        let plan = Plan::new(config, self.seed).map_err(|error| error.to_string())?;
+        self.switches.replace(plan);
+        Ok(())
+    }
+}

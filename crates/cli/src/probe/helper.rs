@@ -1,0 +1,351 @@
+//! What the probe may not do any more once packets come: opening its configuration again, and running programs.
+//!
+//! The capturing process gives these rights up, so a helper is started before: this program once more, with a hidden
+//! subcommand, as the user that the command becomes. It is asked through a pipe that nobody waits for, and answers
+//! through another. Both carry frames: a length of four bytes, a letter, and what it is about.
+
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::fs::OFlags;
+use serde::Serialize;
+use wirelane::confine::Identity;
+use wirelane_probe::config::LONGEST;
+
+/// The name of the hidden subcommand.
+const SUBCOMMAND: &str = "probe-helper";
+/// Programs that run at once.
+const JOBS: usize = 4;
+/// Programs that wait.
+const WAITING: usize = 64;
+/// The longest question: what a pipe takes whole or not at all (PIPE_BUF, pipe(7)).
+const LONGEST_QUESTION: usize = 4096;
+/// How long the configuration is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a program has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Reads configurations and runs programs for another wirelane process
+#[derive(clap::Args, Debug)]
+pub struct HelperArgs {
+    /// The configuration
+    config: Option<PathBuf>,
+}
+
+/// What became of programs.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Commands {
+    /// Ended with status 0.
+    pub commands_done: u64,
+    /// Ended otherwise, or could not be started.
+    pub commands_failed: u64,
+    /// Did not end in time, and were ended.
+    pub commands_timed_out: u64,
+    /// Not started, as too many were running and waiting.
+    pub commands_refused: u64,
+}
+
+impl Commands {
+    /// All that were to be run.
+    pub fn sum(&self) -> u64 {
+        self.commands_done + self.commands_failed + self.commands_timed_out + self.commands_refused
+    }
+}
+
+/// Counted by the thread that listens, and by who asks; read when both are done. Relaxed: these are numbers, and threads
+/// are joined before they are added up.
+#[derive(Debug, Default)]
+struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+    timed_out: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counts {
+    fn count(&self, letter: u8, what: &str) {
+        let counter = match letter {
+            DONE => &self.done,
+            TIMED_OUT => &self.timed_out,
+            REFUSED => &self.refused,
+            _ => &self.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if letter != DONE {
+            tracing::warn!("an alarm's program: {}", crate::table::printable(what));
+        }
+    }
+}
+
+/// Questions.
+const RUN: u8 = b'R';
+const CONFIG: u8 = b'C';
+/// Answers.
+const TEXT: u8 = b'T';
+const UNREADABLE: u8 = b'U';
+const DONE: u8 = b'D';
+const FAILED: u8 = b'F';
+const TIMED_OUT: u8 = b'L';
+const REFUSED: u8 = b'N';
+
+fn frame(letter: u8, what: &[u8]) -> Vec<u8> {
+    let mut bytes = ((what.len() + 1) as u32).to_le_bytes().to_vec();
+    bytes.push(letter);
+    bytes.extend_from_slice(what);
+    bytes
+}
+
+/// The next frame; `None` at the end.
+fn next_frame(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length == 0 || length > LONGEST + 16 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of no sensible length"));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    let what = bytes.split_off(1);
+    Ok(Some((bytes[0], what)))
+}
+
+/// The helper, before rights are given up.
+pub struct Helper {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+}
+
+impl Helper {
+    /// Starts the helper, as this user, for this configuration.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn start(identity: Option<Identity>, config: Option<&Path>) -> Result<Helper> {
+        let mut helper = Command::new("/proc/self/exe");
+        if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
+            helper.uid(uid).gid(gid);
+        }
+        helper.arg0("wirelane-probe").args([SUBCOMMAND, "--"]).args(config);
+        let mut child = helper
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("starting the probe's helper")?;
+        let stdin = child.stdin.take().context("no pipe to the probe's helper")?;
+        let stdout = child.stdout.take().context("no pipe from the probe's helper")?;
+        // A helper that is stopped must not stop us.
+        let flags = rustix::fs::fcntl_getfl(&stdin)?;
+        rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
+        Ok(Helper { child, stdin, stdout })
+    }
+
+    /// Starts the thread that listens. To be called after rights have been given up: threads keep theirs.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn listen(self) -> Result<Listening> {
+        let counts = Arc::new(Counts::default());
+        let (answers, inbox) = mpsc::channel();
+        let counting = Arc::clone(&counts);
+        let stdout = self.stdout;
+        let thread = std::thread::Builder::new().name("wl-helper".into()).spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            while let Ok(Some((letter, what))) = next_frame(&mut stdout) {
+                let text = String::from_utf8_lossy(&what).into_owned();
+                let answered = match letter {
+                    TEXT => answers.send(Ok(text)).is_ok(),
+                    UNREADABLE => answers.send(Err(text)).is_ok(),
+                    _ => {
+                        counting.count(letter, &text);
+                        true
+                    }
+                };
+                if !answered {
+                    // Nobody asks any more; programs are still counted.
+                    continue;
+                }
+            }
+        })?;
+        let texts = Arc::new(Mutex::new(inbox));
+        Ok(Listening { child: self.child, stdin: Some(self.stdin), counts, texts, thread })
+    }
+}
+
+/// The texts of configurations, or why there is none.
+type Texts = mpsc::Receiver<std::result::Result<String, String>>;
+
+/// The helper, at work.
+pub struct Listening {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    counts: Arc<Counts>,
+    texts: Arc<Mutex<Texts>>,
+    thread: JoinHandle<()>,
+}
+
+/// A configuration that was asked for.
+pub struct Asked {
+    sent: bool,
+    texts: Arc<Mutex<Texts>>,
+}
+
+impl Asked {
+    /// Its text, or why there is none.
+    pub fn wait(self) -> std::result::Result<String, String> {
+        if !self.sent {
+            return Err("the helper that reads it does not listen".into());
+        }
+        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| Err("the helper that reads it does not answer".into()))
+    }
+}
+
+impl Listening {
+    fn send(&mut self, letter: u8, what: &[u8]) -> bool {
+        let bytes = frame(letter, what);
+        let Some(stdin) = &mut self.stdin else { return false };
+        bytes.len() <= LONGEST_QUESTION && stdin.write(&bytes).is_ok_and(|written| written == bytes.len())
+    }
+
+    /// Has a program run, unless too many are.
+    pub fn run(&mut self, words: &[String], timeout_ns: u64) {
+        let mut what = timeout_ns.to_le_bytes().to_vec();
+        what.extend_from_slice(words.join("\0").as_bytes());
+        if !self.send(RUN, &what) {
+            self.counts
+                .count(REFUSED, "not started: its arguments are too long, or what starts it does not listen");
+        }
+    }
+
+    /// Asks for the configuration.
+    pub fn ask(&mut self) -> Asked {
+        // What came too late for who asked before is no answer to this.
+        while self.texts.lock().unwrap_or_else(PoisonError::into_inner).try_recv().is_ok() {}
+        Asked { sent: self.send(CONFIG, &[]), texts: Arc::clone(&self.texts) }
+    }
+
+    /// Waits for the last program, each of which has a time in which it ends or is ended.
+    pub fn end(mut self) -> Commands {
+        drop(self.stdin.take());
+        if self.thread.join().is_err() || !self.child.wait().is_ok_and(|status| status.success()) {
+            tracing::warn!("the helper that runs programs ended early: some may not have run");
+        }
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Commands {
+            commands_done: number(&self.counts.done),
+            commands_failed: number(&self.counts.failed),
+            commands_timed_out: number(&self.counts.timed_out),
+            commands_refused: number(&self.counts.refused),
+        }
+    }
+}
+
+/// The helper itself.
+pub fn run_helper(args: &HelperArgs) -> Result<()> {
+    // Whoever stops the capture by a signal to all wants the last programs to be run as well.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    let (sender, jobs) = mpsc::channel::<Vec<u8>>();
+    let (jobs, waiting) = (Mutex::new(jobs), AtomicUsize::new(0));
+    std::thread::scope(|scope| -> Result<()> {
+        for _ in 0..JOBS {
+            scope.spawn(|| {
+                loop {
+                    // The lock is held while waiting: the others would only wait for the same.
+                    let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(job) = next else { break };
+                    waiting.fetch_sub(1, Ordering::Relaxed);
+                    let (letter, what) = run_program(&job);
+                    answer(letter, what.as_bytes());
+                }
+            });
+        }
+        let mut stdin = io::stdin().lock();
+        while let Some((letter, what)) = next_frame(&mut stdin).context("reading questions")? {
+            if letter == CONFIG {
+                match read_config(args.config.as_deref()) {
+                    Ok(text) => answer(TEXT, text.as_bytes()),
+                    Err(reason) => answer(UNREADABLE, reason.as_bytes()),
+                }
+            } else if waiting.load(Ordering::Relaxed) >= WAITING {
+                answer(REFUSED, b"not started: too many are running and waiting");
+            } else {
+                waiting.fetch_add(1, Ordering::Relaxed);
+                if sender.send(what).is_err() {
+                    break;
+                }
+            }
+        }
+        drop(sender);
+        Ok(())
+    })
+}
+
+fn answer(letter: u8, what: &[u8]) {
+    // If nobody listens any more, programs are still to be run.
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(&frame(letter, what)).and_then(|()| out.flush());
+}
+
+fn read_config(path: Option<&Path>) -> std::result::Result<String, String> {
+    let path = path.ok_or("it is not a file that could be read again")?;
+    let mut text = String::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(LONGEST as u64 + 1).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let user = rustix::process::geteuid().as_raw();
+            Err(format!("{}: {error} (user {user}, which the command has become: --user)", path.display()))
+        }
+    }
+}
+
+/// Runs a program: what became of it.
+fn run_program(job: &[u8]) -> (u8, String) {
+    let Some((timeout, words)) = job.split_first_chunk::<8>() else { return (FAILED, "no program".into()) };
+    let timeout = Duration::from_nanos(u64::from_le_bytes(*timeout));
+    let words = String::from_utf8_lossy(words);
+    let mut words = words.split('\0');
+    let program = words.next().unwrap_or_default().to_owned();
+    let spawned =
+        Command::new(&program).args(words).stdin(Stdio::null()).stdout(io::stderr()).process_group(0).spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return (FAILED, format!("{program} cannot be started: {error}")),
+    };
+    let end = Instant::now() + timeout;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return (DONE, program),
+            Ok(Some(status)) => return (FAILED, format!("{program} ended with {status}")),
+            Ok(None) if Instant::now() < end => std::thread::sleep(LOOK),
+            outcome => {
+                // Its children too: it has a group of its own.
+                if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
+                let _ = child.wait();
+                return match outcome {
+                    Err(error) => (FAILED, format!("{program} cannot be waited for: {error}")),
+                    _ => (TIMED_OUT, format!("{program} was ended, as it had not ended in {timeout:?}")),
+                };
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What the probe has come to, with the last ledger.
+
+use serde::Serialize;
+use wirelane_probe::Totals;
+
+use super::helper::Commands;
+use crate::table::{amount, counted};
+
+/// What the probe has come to.
+#[derive(Debug, Serialize)]
+pub struct ProbeReport {
+    /// Packets, intervals, alarms.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// What became of programs, where there is what runs them.
+    #[serde(flatten)]
+    pub commands: Option<Commands>,
+    /// Configurations that were refused.
+    pub reloads_refused: u64,
+}
+
+impl ProbeReport {
+    /// As people read it.
+    pub fn text(&self) -> String {
+        let Totals { intervals, alarms_raised, alarms_cleared, .. } = self.totals;
+        let mut text = format!(
+            "{}; alarms: {} raised, {} cleared\n",
+            counted(intervals, "interval"),
+            amount(alarms_raised),
+            amount(alarms_cleared),
+        );
+        if let Some(commands) = self.commands.filter(|commands| commands.sum() > 0) {
+            text += &format!(
+                "commands: {} done, {} failed, {} not done in time, {} refused as too many ran\n",
+                amount(commands.commands_done),
+                amount(commands.commands_failed),
+                amount(commands.commands_timed_out),
+                amount(commands.commands_refused),
+            );
+        }
+        for (what, number) in [
+            ("packets came late, and are counted in the interval in which they came", self.totals.late),
+            ("intervals without packets were left out", self.totals.skipped_intervals),
+            ("times an alarm was not raised, as too many were", self.totals.alarms_untracked),
+            ("configurations were taken up", self.totals.reloads),
+            ("configurations were refused", self.reloads_refused),
+        ] {
+            if number > 0 {
+                text += &format!("{} {what}\n", amount(number));
+            }
+        }
+        text
+    }
+}

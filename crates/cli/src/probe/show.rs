@@ -1,0 +1,146 @@
+//! Results and alarms, for people and for programs.
+
+use serde_json::Value;
+use wirelane_export::clock;
+use wirelane_probe::{AlarmEvent, Row, Shown};
+
+use crate::table::{amount, printable, rate};
+
+/// How results are printed; without those of intervals where it is quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Rows.
+    Table {
+        /// Alarms and totals only.
+        quiet: bool,
+    },
+    /// An object a line.
+    Json {
+        /// Alarms and totals only.
+        quiet: bool,
+    },
+}
+
+impl Show {
+    /// What a measurement has come to.
+    pub fn shown(self, shown: &Shown) -> serde_json::Result<String> {
+        match self {
+            Show::Table { quiet: true } | Show::Json { quiet: true } if !shown.total => Ok(String::new()),
+            // Silence is told by the time of the next line.
+            Show::Table { .. } if shown.packets == 0 => Ok(String::new()),
+            Show::Table { .. } => Ok(table(shown)),
+            Show::Json { .. } => Ok(serde_json::to_string(shown)? + "\n"),
+        }
+    }
+
+    /// An alarm.
+    pub fn alarm(self, event: &AlarmEvent, end_ns: u64) -> serde_json::Result<String> {
+        match self {
+            Show::Json { .. } => Ok(serde_json::to_string(event)? + "\n"),
+            Show::Table { .. } => {
+                let key =
+                    if event.key_text.is_empty() { String::new() } else { format!(" {}", event.key_text) };
+                let (name, state) = (&event.alarm, event.state.name());
+                let value = number(event.value);
+                let time = clock(end_ns);
+                Ok(printable(&format!("{time} ALARM {name} {state}:{key} {} {value}", event.value_name))
+                    .into_owned()
+                    + "\n")
+            }
+        }
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 && value < 1e15 { amount(value as u64) } else { rate(value) }
+}
+
+/// A value in a column; `None` of those that take more.
+fn cell(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(n) => Some(n.as_u64().map_or_else(|| rate(n.as_f64().unwrap_or(0.0)), amount)),
+        _ => None,
+    }
+}
+
+/// A value of several: `64-127 12, 128-255 3`, or keys with what they have.
+fn list(value: &Value) -> String {
+    let pair = |(name, value): (&String, &Value)| format!("{name} {}", cell(value).unwrap_or_default());
+    match value {
+        Value::Object(classes) => {
+            let first = |name: &str| name.split('-').next().and_then(|number| number.parse::<u64>().ok());
+            let mut classes: Vec<_> = classes.iter().collect();
+            classes.sort_by_key(|(name, _)| first(name));
+            classes.into_iter().map(pair).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(rows) => {
+            let row = |row: &Value| {
+                let error = row["error"].as_u64().unwrap_or(0);
+                let error =
+                    if error > 0 { format!(" (up to {} too many)", amount(error)) } else { String::new() };
+                let key = row["key"].as_str().unwrap_or_default();
+                format!("{key} {}{error}", amount(row["packets"].as_u64().unwrap_or(0)))
+            };
+            rows.iter().map(row).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
+}
+
+fn table(shown: &Shown) -> String {
+    let (start, end) = (shown.interval.start_ns, shown.interval.end_ns);
+    let when = if shown.total {
+        format!("total {} to {}", clock(start).trim_end(), clock(end).trim_end())
+    } else {
+        clock(start)
+    };
+    let mut text = format!("{} {}: {} packets", when.trim_end(), shown.measurement, amount(shown.packets));
+    if let Some(keys) = shown.keys {
+        text += &format!(", {} keys", amount(keys as u64));
+    }
+    if shown.without_key > 0 {
+        text += &format!(", {} packets without key", amount(shown.without_key));
+    }
+    if let Some(entropy) = shown.entropy {
+        text += &format!(", entropy {entropy:.3} bits");
+    }
+    text.push('\n');
+    let other = shown.other.as_ref().map(|values| Row {
+        key: serde_json::Map::new(),
+        text: "other".into(),
+        values: values.clone(),
+    });
+    let rows: Vec<&Row> = shown.rows.iter().chain(&other).collect();
+    let Some(first) = rows.first() else { return text };
+    let is_column = |name: &&String| first.values.get(*name).is_some_and(|value| cell(value).is_some());
+    let names: Vec<&String> = shown.columns.iter().filter(is_column).collect();
+    let mut lines: Vec<Vec<String>> =
+        vec![std::iter::once(String::new()).chain(names.iter().map(|n| (*n).clone())).collect()];
+    for row in &rows {
+        let value = |name: &&String| row.values.get(*name).and_then(cell).unwrap_or_default();
+        lines.push(std::iter::once(row.text.clone()).chain(names.iter().map(value)).collect());
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..=names.len()).map(width).collect();
+    for line in &lines {
+        let mut row = format!("  {:<width$}", line[0], width = widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            row += &format!("  {cell:>width$}");
+        }
+        text += row.trim_end();
+        text.push('\n');
+    }
+    for row in rows {
+        for name in &shown.columns {
+            let Some(value) = row.values.get(name).filter(|value| cell(value).is_none()) else { continue };
+            let of = if row.text.is_empty() { String::new() } else { format!("{} ", row.text) };
+            text += &format!("  {of}{name}: {}\n", list(value));
+        }
+    }
+    printable_lines(&text)
+}
+
+/// Each line without bytes that a terminal would act on.
+fn printable_lines(text: &str) -> String {
+    text.lines().map(|line| printable(line).into_owned() + "\n").collect()
+}

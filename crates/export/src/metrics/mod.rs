@@ -1,0 +1,80 @@
+//! Numbers for Prometheus: what was counted so far, as text, to whoever asks for it by HTTP.
+//!
+//! ```text
+//! ledger, calls, transactions -> counters and histograms (atomics) -> Registry -> Endpoint: a thread -> GET /metrics
+//! ```
+//!
+//! The text is that of OpenMetrics 1.0, which Prometheus asks for. Labels have few values, whatever packets have in them: what
+//! comes from the network is never one.
+//!
+//! The endpoint is for this host alone, without names and passwords, and answers one request after the other, each within
+//! two seconds: what scrapes from elsewhere comes through a proxy that knows whom it lets in.
+
+mod endpoint;
+mod http;
+mod voip;
+
+use std::sync::atomic::Ordering;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+pub use prometheus_client::registry::Registry;
+use wirelane::ledger::Counters;
+
+pub use endpoint::{Endpoint, Serving};
+pub use http::HttpMetrics;
+pub use voip::VoipMetrics;
+
+/// One label: its name and value.
+type Label = [(&'static str, &'static str); 1];
+
+/// Where the packets of a capture went: the ledger.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerMetrics {
+    packets: Family<Label, Counter>,
+    bytes: Counter,
+}
+
+impl LedgerMetrics {
+    /// Nothing yet, in this registry.
+    pub fn new(registry: &mut Registry) -> LedgerMetrics {
+        let metrics = LedgerMetrics::default();
+        let help =
+            "Packets by the columns of the ledger: seen = filtered + absorbed + shed + lost + delivered";
+        registry.register("wirelane_packets", help, metrics.packets.clone());
+        registry.register(
+            "wirelane_bytes",
+            "Wire bytes of the packets that were analysed",
+            metrics.bytes.clone(),
+        );
+        metrics.set(&Counters::default());
+        metrics
+    }
+
+    /// The ledger says so now. Readers see one column after the other: relaxed order will do.
+    pub fn set(&self, counters: &Counters) {
+        let columns = [
+            ("seen", Some(counters.seen)),
+            ("filtered", Some(counters.filtered)),
+            ("absorbed", Some(counters.absorbed)),
+            ("shed", Some(counters.shed)),
+            ("lost", Some(counters.lost)),
+            ("delivered", Some(counters.delivered)),
+            ("analysed", Some(counters.analysed)),
+            ("nic_missed", counters.nic_missed),
+        ];
+        for (name, number) in columns {
+            // What is not known is not 0.
+            if let Some(number) = number {
+                let counter = self.packets.get_or_create(&[("column", name)]);
+                counter.inner().store(number, Ordering::Relaxed);
+            }
+        }
+        self.bytes.inner().store(counters.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Nanoseconds in seconds, which Prometheus has all times in.
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

@@ -1,0 +1,153 @@
+//! RTP streams as records of IPFIX (RFC 7011), with IANA's elements alone: ends, times, packets, and the interarrival jitter
+//! of RFC 3550.
+//!
+//! The registry has no element for a Call-ID, a state of a call, lost packets of a stream or a MOS, and none is made up here:
+//! of a call its streams are exported, and no more of them than that.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use wirelane_analysis::voip::{Ending, Stream};
+
+use crate::flows::encode::{Message, Refresh, Sets};
+use crate::flows::fields::{Field, field, ie, integer, ntp, specifiers};
+
+const HEADER: usize = 16;
+const TEMPLATES: u16 = 2;
+const IPV4: u16 = 400;
+const IPV6: u16 = 401;
+/// Bytes of a message by UDP: what fits the network everywhere.
+const MESSAGE: usize = 1400;
+/// Templates are sent again after this time, by UDP.
+const AGAIN: Duration = Duration::from_secs(60);
+/// A message is sent once its first record has waited this long, full or not.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What streams of both families have. Milliseconds stand beside nanoseconds, which most collectors do not read.
+const COMMON: [Field; 11] = [
+    field(ie::SRC_PORT, 2),
+    field(ie::DST_PORT, 2),
+    field(ie::PROTOCOL, 1),
+    field(ie::PACKETS, 8),
+    field(ie::START_MS, 8),
+    field(ie::END_MS, 8),
+    field(ie::START_NS, 8),
+    field(ie::END_NS, 8),
+    field(ie::JITTER_MS, 4),
+    field(ie::JITTER_NS, 4),
+    field(ie::END_REASON, 1),
+];
+
+fn fields_of(template: u16) -> Vec<Field> {
+    let addresses = match template {
+        IPV4 => [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4)],
+        _ => [field(ie::SRC_IPV6, 16), field(ie::DST_IPV6, 16)],
+    };
+    [&addresses[..], &COMMON].concat()
+}
+
+/// Makes messages of streams.
+pub(super) struct StreamRecords {
+    sets: Sets,
+    refresh: Refresh,
+    domain: u32,
+    /// Records of data before the message that is being made.
+    sequence: u32,
+    /// Streams in it.
+    streams: u64,
+    since: Option<Instant>,
+    /// Whether the time is now. Of a file it is the latest in it.
+    live: bool,
+    latest_ns: u64,
+}
+
+impl StreamRecords {
+    /// For a collector by UDP, or a file, which has templates once. `domain`: tells probes of one host apart.
+    pub(super) fn new(file: bool, domain: u32, live: bool) -> StreamRecords {
+        let most = if file { usize::from(u16::MAX) } else { MESSAGE };
+        let (sets, refresh) = (Sets::new(HEADER, most), Refresh::new(file));
+        StreamRecords { sets, refresh, domain, sequence: 0, streams: 0, since: None, live, latest_ns: 0 }
+    }
+
+    /// Puts a stream into a message; messages that are full go to `out`.
+    pub(super) fn stream(&mut self, stream: &Stream, ending: Ending, out: &mut Vec<Message>) {
+        let (rtp, mut record) = (&stream.rtp, Vec::with_capacity(96));
+        self.latest_ns = self.latest_ns.max(rtp.last_ns);
+        let set = match (stream.from.0, stream.to.0) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                record.extend(from.octets().into_iter().chain(to.octets()));
+                IPV4
+            }
+            (from, to) => {
+                for address in [from, to] {
+                    let address = match address {
+                        IpAddr::V4(address) => address.to_ipv6_mapped(),
+                        IpAddr::V6(address) => address,
+                    };
+                    record.extend(address.octets());
+                }
+                IPV6
+            }
+        };
+        // RFC 5102, 5.11.3: end of flow detected, forced end, lack of resources.
+        let reason = match ending {
+            Ending::Ended => 3,
+            Ending::Forced => 4,
+            Ending::Resources => 5,
+        };
+        let jitter_ns = rtp.jitter_ns();
+        let values = [
+            u64::from(stream.from.1),
+            u64::from(stream.to.1),
+            17,
+            rtp.packets,
+            rtp.first_ns / 1_000_000,
+            rtp.last_ns / 1_000_000,
+            ntp(rtp.first_ns),
+            ntp(rtp.last_ns),
+            (jitter_ns + 500_000) / 1_000_000,
+            jitter_ns,
+            reason,
+        ];
+        for (field, value) in COMMON.iter().zip(values) {
+            integer(&mut record, value, field.bytes);
+        }
+        if !self.sets.fits(set, record.len()) {
+            self.end(out);
+        }
+        if self.sets.is_empty() && self.refresh.is_due(AGAIN) {
+            for id in [IPV4, IPV6] {
+                let fields = fields_of(id);
+                let mut template = [id, fields.len() as u16].map(u16::to_be_bytes).concat();
+                specifiers(&mut template, &fields);
+                self.sets.put(TEMPLATES, &template);
+            }
+        }
+        self.sets.put(set, &record);
+        self.streams += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether the message that is being made has waited long enough.
+    pub(super) fn is_due(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
+    }
+
+    /// Ends the message that is being made, if there is one.
+    pub(super) fn end(&mut self, out: &mut Vec<Message>) {
+        if self.sets.is_empty() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let seconds = if self.live { now } else { self.latest_ns / 1_000_000_000 };
+        let mut message = self.sets.take();
+        let length = message.bytes.len() as u32;
+        let header = [(10 << 16) | length, seconds as u32, self.sequence, self.domain];
+        for (place, word) in message.bytes.chunks_exact_mut(4).zip(header) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        self.sequence = self.sequence.wrapping_add(message.records);
+        (message.flows, self.since) = (std::mem::take(&mut self.streams), None);
+        out.push(message);
+    }
+}

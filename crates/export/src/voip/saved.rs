@@ -1,0 +1,313 @@
+//! Calls as capture files, one each: their messages, and their media where that was asked for.
+//!
+//! A call's packets are gathered in memory and appended to a file of its own, which has its name once the call is over; until
+//! then it is hidden, with `.part` at its end. So no descriptor is held by a call, and there can be as many as there is memory.
+//! Packets are as they were captured. What came in several, or in one with what is not the call's, has headers made anew
+//! ([`super::rebuilt`]).
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde::Serialize;
+use wirelane::linktype;
+use wirelane_analysis::voip::{Call, Captured, Finished, Kept};
+
+use super::rebuilt::Rebuilt;
+use crate::calendar::compact;
+use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
+
+/// Bytes of a call that wait in memory.
+const TOGETHER: usize = 16 << 10;
+/// Bytes of all calls that do.
+const MOST_WAITING: usize = 32 << 20;
+/// Characters of a Call-ID that are in a file's name.
+const MOST_NAME: usize = 80;
+
+/// What has become of them.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SavedCounts {
+    /// The folder.
+    pub folder: String,
+    /// Calls that have a file.
+    pub calls: u64,
+    /// Packets in these.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Packets that are in no file.
+    pub unsaved: u64,
+    /// What went wrong first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A call that goes on.
+struct OpenCall {
+    writer: PcapngWriter<Vec<u8>>,
+    /// Interfaces of the file, by the numbers of their link types.
+    interfaces: Vec<u32>,
+    rebuilt: Rebuilt,
+    /// Packets that wait.
+    waiting: u64,
+    /// Packets and bytes that are in the file.
+    packets: u64,
+    bytes: u64,
+    /// Nothing more is written to it.
+    broken: bool,
+}
+
+/// See the head of this file.
+pub struct SavedCalls {
+    folder: PathBuf,
+    open: HashMap<u64, OpenCall>,
+    waiting: usize,
+    counts: SavedCounts,
+}
+
+impl std::fmt::Debug for SavedCalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SavedCalls").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// A Call-ID as part of a file's name: all but letters, digits and some signs is `_`.
+fn name_of(call_id: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "@.-+=".contains(c) { c } else { '_' };
+    call_id.chars().take(MOST_NAME).map(plain).collect()
+}
+
+impl SavedCalls {
+    /// Makes the folder where it is missing, for its owner alone: calls are other people's. `owner`: whom it is given to then.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<SavedCalls> {
+        let failed = |source| Error::Open { path: folder.to_owned(), source };
+        if !folder.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+            if let Some((uid, gid)) = owner {
+                std::os::unix::fs::chown(folder, Some(uid), Some(gid)).map_err(failed)?;
+            }
+        }
+        let counts = SavedCounts { folder: folder.display().to_string(), ..SavedCounts::default() };
+        Ok(SavedCalls { folder: folder.to_owned(), open: HashMap::new(), waiting: 0, counts })
+    }
+
+    /// Takes on packets, and calls that are over. What cannot be written is counted.
+    pub fn take(&mut self, finished: &[Finished]) {
+        for one in finished {
+            match one {
+                Finished::Kept(kept) => self.packet(kept),
+                Finished::Call(record) => self.call(&record.call),
+                Finished::Stream(..) | Finished::Signal(_) => {}
+            }
+        }
+    }
+
+    fn packet(&mut self, kept: &Kept) {
+        let open = match self.open.entry(kept.call) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => match OpenCall::new() {
+                Ok(mut open) => {
+                    self.waiting += open.writer.get_mut().len();
+                    entry.insert(open)
+                }
+                Err(error) => return self.counts.failed(1, &error),
+            },
+        };
+        let before = open.writer.get_mut().len();
+        if let Err(error) = open.packet(kept) {
+            open.writer.get_mut().truncate(before);
+            return self.counts.failed(1, &error);
+        }
+        let after = open.writer.get_mut().len();
+        self.waiting += after - before;
+        if after >= TOGETHER {
+            self.write(kept.call);
+        } else if self.waiting >= MOST_WAITING {
+            self.open.keys().copied().collect::<Vec<_>>().into_iter().for_each(|call| self.write(call));
+        }
+    }
+
+    fn part(&self, call: u64) -> PathBuf {
+        self.folder.join(format!(".{}-{call}.pcapng.part", std::process::id()))
+    }
+
+    /// Appends what waits. A file ends behind its last whole packet, whatever happens.
+    fn write(&mut self, call: u64) {
+        let part = self.part(call);
+        let Some(open) = self.open.get_mut(&call) else { return };
+        let bytes = std::mem::take(open.writer.get_mut());
+        let packets = std::mem::take(&mut open.waiting);
+        self.waiting -= bytes.len();
+        if open.broken {
+            self.counts.unsaved += packets;
+            return;
+        }
+        match append(&part, open.bytes, &bytes) {
+            Ok(()) => {
+                open.packets += packets;
+                open.bytes += bytes.len() as u64;
+            }
+            Err(source) => {
+                open.broken = true;
+                self.counts.failed(packets, &Error::Open { path: part, source });
+            }
+        }
+    }
+
+    /// It is over: its file gets its name.
+    fn call(&mut self, call: &Call) {
+        self.write(call.serial);
+        let part = self.part(call.serial);
+        let Some(open) = self.open.remove(&call.serial) else { return };
+        if open.bytes == 0 {
+            // What could not be written has left an empty file, or none.
+            let _ = fs::remove_file(&part);
+            return;
+        }
+        let stem = format!("{}-{}", compact(call.invite_ns), name_of(&call.call_id));
+        match give_name(&part, &self.folder, &stem) {
+            Ok(()) => {
+                self.counts.calls += 1;
+                self.counts.packets += open.packets;
+                self.counts.bytes += open.bytes;
+            }
+            Err(source) => self.counts.failed(open.packets, &Error::Open { path: part, source }),
+        }
+    }
+
+    /// There is no more: calls that were not handed out have no files. What has become of it all.
+    pub fn finish(&mut self) -> SavedCounts {
+        for (call, open) in std::mem::take(&mut self.open) {
+            self.counts.unsaved += open.waiting + open.packets;
+            let _ = fs::remove_file(self.part(call));
+        }
+        self.counts.clone()
+    }
+
+    /// The error of a folder that lacks packets.
+    pub fn failure(&self) -> Option<Error> {
+        let counts = &self.counts;
+        let reason = format!(
+            "{} packets of calls are in no file; the first error was: {}",
+            counts.unsaved,
+            counts.error.as_deref().unwrap_or_default()
+        );
+        (counts.unsaved > 0).then(|| Error::Target { target: counts.folder.clone(), reason })
+    }
+}
+
+impl SavedCounts {
+    fn failed(&mut self, packets: u64, error: &Error) {
+        self.unsaved += packets;
+        if self.error.is_none() {
+            tracing::warn!("calls in {}: {error}", self.folder);
+            self.error = Some(error.to_string());
+        }
+    }
+}
+
+impl OpenCall {
+    fn new() -> Result<OpenCall> {
+        let application = concat!("Wirelane ", env!("CARGO_PKG_VERSION"));
+        let section = SectionInfo { application, ..SectionInfo::default() };
+        Ok(OpenCall {
+            writer: PcapngWriter::new(Vec::new(), &section)?,
+            interfaces: Vec::new(),
+            rebuilt: Rebuilt::default(),
+            waiting: 0,
+            packets: 0,
+            bytes: 0,
+            broken: false,
+        })
+    }
+
+    fn packet(&mut self, kept: &Kept) -> Result<()> {
+        let ts_ns = kept.way.ts_ns;
+        match &kept.packet {
+            Captured::Frame { link, bytes, length } => {
+                // Of what has no number nothing can be read.
+                let link_number = linktype::number(*link).unwrap_or(linktype::RAW);
+                self.add(link_number, "", ts_ns, bytes, *length)
+            }
+            Captured::Payload(payload) => {
+                for packet in self.rebuilt.packets(&kept.way, payload) {
+                    self.add(linktype::RAW, "rebuilt", ts_ns, &packet, packet.len() as u32)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, link_number: u32, name: &str, ts_ns: u64, bytes: &[u8], length: u32) -> Result<()> {
+        let known = self.interfaces.iter().position(|known| *known == link_number);
+        let interface = match known {
+            Some(at) => at as u32,
+            None => {
+                self.interfaces.push(link_number);
+                self.writer.add_interface(&Interface { name, link_number, ..Interface::default() })?
+            }
+        };
+        self.waiting += 1;
+        self.writer.write_packet(interface, ts_ns, bytes, length, None)
+    }
+}
+
+/// Appends to a file that has so many bytes; on failure it has as many as before.
+fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    // What has this name before its first packet is not ours.
+    let mut file = if length == 0 { options.create_new(true).open(path)? } else { options.open(path)? };
+    file.write_all(bytes).inspect_err(|_| {
+        let _ = file.set_len(length);
+    })
+}
+
+/// Gives a file a name that none has.
+fn give_name(part: &Path, folder: &Path, stem: &str) -> io::Result<()> {
+    for number in 1..=u32::MAX {
+        let more = if number > 1 { format!("-{number}") } else { String::new() };
+        let name = folder.join(format!("{stem}{more}.pcapng"));
+        match renameat_with(CWD, part, CWD, &name, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            // Network file systems know no such flag; a second name, and then the first one gone, is the same.
+            Err(Errno::INVAL | Errno::NOSYS) => match fs::hard_link(part, &name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                result => return result.and_then(|()| fs::remove_file(part)),
+            },
+            result => return Ok(result?),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_have_nothing_in_them_that_leads_elsewhere() {
+        assert_eq!(name_of("a84b4c@pc33.example.com"), "a84b4c@pc33.example.com");
+        assert_eq!(name_of("../../etc/\u{202e}x y\0"), "..-..".replace('-', "_") + "_etc__x_y_");
+        assert_eq!(name_of(&"x".repeat(300)).len(), MOST_NAME);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..3 {
+            let part = folder.path().join(".part");
+            fs::write(&part, format!("{number}")).unwrap();
+            give_name(&part, folder.path(), "call").unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(["call.pcapng", "call-2.pcapng", "call-3.pcapng"].map(read), ["0", "1", "2"]);
+    }
+}

@@ -1,0 +1,234 @@
+//! Alarms, actions and schedules: what is wrong with them, and what they are otherwise.
+
+use super::check::{Check, Names, SECOND};
+use super::raw::{self, On, Time};
+use super::read::At;
+use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, When};
+
+impl Check<'_> {
+    pub(super) fn alarm(
+        &mut self,
+        at: &At<raw::Alarm>,
+        measurements: &[Measurement],
+        acting: &[String],
+    ) -> Alarm {
+        let raw = at.get_ref();
+        let measured: Names = measurements.iter().map(|one| one.name.clone()).collect();
+        let measurement = self.named("measurement", &raw.measurement, &measured);
+        let value = raw.value.value;
+        let of = measurements.get(measurement);
+        if !value.is_number() {
+            self.fault(&raw.value, format!("\"{}\" is not one number", value.name()));
+        } else if let Some(of) = of.filter(|of| !of.values.contains(&value)) {
+            let known: Vec<&str> =
+                of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
+            self.fault(
+                &raw.value,
+                format!("the measurement has no \"{}\"; it has {}", value.name(), known.join(", ")),
+            );
+        }
+        let alone = value.is_of_all() || of.is_some_and(|of| of.key.is_empty());
+        let given = [&raw.above, &raw.below, &raw.rises, &raw.falls];
+        if given.iter().filter(|one| one.is_some()).count() != 1 {
+            self.found.push((at.start, "say when: give one of above, below, rises and falls".into()));
+        }
+        for number in given.into_iter().chain([&raw.clear, &raw.least]).flatten() {
+            if !number.get_ref().is_finite() || number.value < 0.0 {
+                self.fault(number, "give a number that is not negative");
+            }
+        }
+        for silent in [&raw.below, &raw.falls].into_iter().flatten().filter(|_| !alone) {
+            let reason =
+                "a key that falls silent is not there any more: this is for measurements without a key";
+            self.fault(silent, reason);
+        }
+        let number = |one: &Option<At<f64>>| one.as_ref().map(|one| one.value);
+        let (clear, least) = (number(&raw.clear), number(&raw.least));
+        let by_mean = raw.rises.is_some() || raw.falls.is_some();
+        if let Some(clear) = raw.clear.as_ref().filter(|_| by_mean) {
+            self.fault(clear, "this is of above and below; what rises or falls is cleared when it does not");
+        }
+        if let Some(least) = raw.least.as_ref().filter(|_| !by_mean) {
+            self.fault(least, "this is of rises and falls");
+        }
+        let threshold = match (number(&raw.above), number(&raw.below), number(&raw.rises), number(&raw.falls))
+        {
+            (Some(above), ..) => Threshold::Above(above, clear.unwrap_or(above)),
+            (_, Some(below), ..) => Threshold::Below(below, clear.unwrap_or(below)),
+            (_, _, Some(rises), _) => Threshold::Rises(rises, least.unwrap_or(1.0)),
+            (.., falls) => Threshold::Falls(falls.unwrap_or_default(), least.unwrap_or(1.0)),
+        };
+        let wrong = match threshold {
+            Threshold::Above(above, clear) => clear > above,
+            Threshold::Below(below, clear) => clear < below,
+            _ => false,
+        };
+        if let Some(clear) = raw.clear.as_ref().filter(|_| wrong) {
+            self.fault(
+                clear,
+                "it would be cleared where it is raised: clear lies below above, or above below",
+            );
+        }
+        let over = raw.over.as_ref().map_or(1, |over| over.value);
+        if let Some(at) = &raw.over {
+            if !by_mean {
+                self.fault(at, "this is of rises and falls");
+            } else if !(1..=3600).contains(&over) || (over > 1 && !alone) {
+                self.fault(at, "give 1 to 3600 intervals; of measurements with a key the mean is over 1");
+            }
+        }
+        let mut times = |one: &Option<At<u32>>| {
+            let times = one.as_ref().map_or(1, |one| one.value);
+            if let Some(at) = one.as_ref().filter(|_| !(1..=10_000).contains(&times)) {
+                self.fault(at, "give 1 to 10000 intervals");
+            }
+            times
+        };
+        let (raise_after, clear_after) = (times(&raw.raise_after), times(&raw.clear_after));
+        Alarm {
+            name: raw.name.get_ref().clone(),
+            measurement,
+            value,
+            threshold,
+            raise_after,
+            clear_after,
+            over,
+            actions: raw.actions.iter().map(|name| self.named("action", name, acting)).collect(),
+            active: raw.active.unwrap_or(true),
+        }
+    }
+
+    pub(super) fn action(&mut self, at: &At<raw::Action>, measured: &[String], alarmed: &[String]) -> Action {
+        let raw = at.get_ref();
+        for (what, name) in [(&raw.record, "record"), (&raw.export, "export")] {
+            if let Some(what) = what {
+                self.fault(
+                    what,
+                    format!(
+                        "the action {name} is not built yet: 'wirelane {}' runs beside a probe",
+                        if name == "record" { "record" } else { "flows" }
+                    ),
+                );
+            }
+        }
+        let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
+        let kinds = [raw.log == Some(true), raw.run.is_some(), switches];
+        let unbuilt = raw.record.is_some() || raw.export.is_some();
+        if kinds.iter().filter(|one| **one).count() != 1 && !unbuilt {
+            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate";
+            self.found.push((at.start, reason.into()));
+        }
+        let timeout_ns = raw.timeout.as_ref().map_or(10 * SECOND, |time| time.get_ref().0);
+        if let Some(at) = &raw.timeout {
+            if raw.run.is_none() {
+                self.fault(at, "this is of run");
+            } else if !(SECOND / 100..=3600 * SECOND).contains(&timeout_ns) {
+                self.fault(at, "give \"10ms\" to \"1h\"");
+            }
+        }
+        let deed = match &raw.run {
+            Some(run) => Deed::Run { words: self.words(run), timeout_ns },
+            None if switches => Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed)),
+            None => Deed::Log,
+        };
+        let on = raw.on.as_ref();
+        if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {
+            self.fault(on, "never: give \"raise\", \"clear\" or both");
+        }
+        // What switches would be undone at once if it were done twice.
+        let by_default = |what: On| what == On::Raise || !switches;
+        let does = |what: On| on.map_or(by_default(what), |on| on.get_ref().contains(&what));
+        Action {
+            name: raw.name.get_ref().clone(),
+            deed,
+            on_raise: does(On::Raise),
+            on_clear: does(On::Clear),
+        }
+    }
+
+    /// The words of a command, which is run without a shell.
+    fn words(&mut self, run: &At<Vec<At<String>>>) -> Vec<String> {
+        const KNOWN: [&str; 6] = ["alarm", "measurement", "state", "key", "value", "time"];
+        match run.get_ref().first() {
+            None => self.fault(run, "give a program, and its arguments"),
+            Some(program) if !program.get_ref().starts_with('/') => {
+                self.fault(program, "give the program's whole path, from '/' on");
+            }
+            Some(_) => {}
+        }
+        for word in run.get_ref() {
+            let text = word.get_ref();
+            if text.contains('\0') || text.len() > 4096 {
+                self.fault(word, "an argument has up to 4096 bytes, and no NUL");
+            }
+            for part in text.split('{').skip(1) {
+                let name = part.split('}').next().filter(|name| name.len() < part.len());
+                if !name.is_some_and(|name| KNOWN.contains(&name)) {
+                    let list: Vec<String> = KNOWN.iter().map(|name| format!("{{{name}}}")).collect();
+                    self.fault(word, format!("braces are for {}", list.join(", ")));
+                }
+            }
+        }
+        run.value.iter().map(|word| word.get_ref().clone()).collect()
+    }
+
+    fn switch(
+        &mut self,
+        on: &[At<String>],
+        off: &[At<String>],
+        measured: &[String],
+        alarmed: &[String],
+    ) -> Switch {
+        let mut switch = Switch::default();
+        for (names, is_on) in [(on, true), (off, false)] {
+            for name in names {
+                if let Some(place) = alarmed.iter().position(|one| one == name.get_ref()) {
+                    if is_on { &mut switch.alarms_on } else { &mut switch.alarms_off }.push(place);
+                } else {
+                    let place = self.named("measurement or alarm", name, measured);
+                    if is_on { &mut switch.measurements_on } else { &mut switch.measurements_off }
+                        .push(place);
+                }
+            }
+        }
+        switch
+    }
+
+    pub(super) fn schedule(
+        &mut self,
+        at: &At<raw::Schedule>,
+        measured: &[String],
+        alarmed: &[String],
+    ) -> Schedule {
+        let raw = at.get_ref();
+        let days = raw.days.as_ref();
+        let bits = days.map_or(0x7f, |days| days.value.iter().fold(0, |bits, day| bits | 1 << *day as u8));
+        let when = match (&raw.every, &raw.at) {
+            (Some(every), None) => {
+                let Time(ns) = every.value;
+                if ns < SECOND {
+                    self.fault(every, "give \"1s\" or more");
+                }
+                When::Every(ns.max(1))
+            }
+            (None, Some(clock)) => When::At { second: clock.get_ref().0, days: bits },
+            _ => {
+                self.found.push((at.start, "say when: give every = \"10m\", or at = \"22:00\" (UTC)".into()));
+                When::Every(SECOND)
+            }
+        };
+        if let Some(days) = days {
+            if raw.at.is_none() {
+                self.fault(days, "this is of at");
+            } else if bits == 0 {
+                self.fault(days, "never: give days, as in [\"mon\", \"fri\"]");
+            }
+        }
+        if raw.activate.is_empty() && raw.deactivate.is_empty() && !raw.flush {
+            self.found
+                .push((at.start, "nothing is done then: give activate, deactivate or flush = true".into()));
+        }
+        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed);
+        Schedule { name: raw.name.get_ref().clone(), when, switch, flush: raw.flush }
+    }
+}

@@ -1,0 +1,447 @@
+//! What a probe is to do, as its TOML file says it.
+//!
+//! `raw.rs` is what serde reads of it (by way of `read.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
+//! what can be done, or say with line and column what is wrong; `describe.rs` says in words what will be done. Rules are
+//! read by the reader of rule files.
+
+mod check;
+mod deeds;
+mod describe;
+mod raw;
+mod read;
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use wirelane::rules::{Mistake, RuleSet};
+
+pub use describe::describe;
+
+/// The most measurements: a bit each says whether they are active.
+pub const MOST_MEASUREMENTS: usize = 64;
+/// The most rules, each of which has tables of its own.
+pub const MOST_RULES: usize = 32;
+/// The most keys of a measurement.
+pub const MOST_KEYS: usize = 1_000_000;
+/// The most bytes that the tables of one worker can take.
+pub const MOST_MEMORY: usize = 1 << 30;
+/// The most bytes of a configuration.
+pub const LONGEST: usize = 1 << 20;
+
+/// Everything that is wrong with a configuration, each with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, mistake) in self.0.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            mistake.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// A field that packets are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Field {
+    /// Source address; of ARP the sender's.
+    Src,
+    /// Destination address; of ARP the target's.
+    Dst,
+    /// Network of the source: the address up to the prefix.
+    SrcNet,
+    /// Network of the destination.
+    DstNet,
+    /// Source port.
+    SrcPort,
+    /// Destination port.
+    DstPort,
+    /// The lower of the two ports, which mostly is the service's.
+    Port,
+    /// IP protocol.
+    Protocol,
+    /// Outermost VLAN.
+    Vlan,
+    /// RX queue.
+    Queue,
+    /// Device, by its number in the capture.
+    Device,
+    /// The two addresses, whichever way the packet goes.
+    Pair,
+    /// Addresses, ports and protocol, whichever way the packet goes: a conversation.
+    Flow,
+}
+
+/// What is known of a measurement, or of each key of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Value {
+    /// Packets, exactly.
+    Packets,
+    /// Bytes on the wire, exactly.
+    Bytes,
+    /// Packets a second.
+    Pps,
+    /// Bits a second.
+    Bps,
+    /// Conversations, estimated.
+    Flows,
+    /// Different source addresses, estimated.
+    DistinctSrc,
+    /// Different destination addresses, estimated.
+    DistinctDst,
+    /// Different source ports, estimated.
+    DistinctSrcPort,
+    /// Different destination ports, estimated.
+    DistinctDstPort,
+    /// The source addresses with most packets, with bounds.
+    TopSrc,
+    /// The destination addresses with most packets, with bounds.
+    TopDst,
+    /// The lower ports with most packets, with bounds.
+    TopPort,
+    /// The conversations with most packets, with bounds.
+    TopFlow,
+    /// Lengths on the wire, in classes of powers of two.
+    Lengths,
+    /// Nanoseconds from one packet to the next of the same interval and worker, in classes of powers of two.
+    Gaps,
+    /// Most packets in one bin.
+    PeakPackets,
+    /// Most bytes in one bin.
+    PeakBytes,
+    /// Packets of a pair or flow that went one way only; 0 where some came back.
+    OneWay,
+    /// Ethernet addresses that ARP has given for a source address, with those that it had when it was last seen; 4
+    /// stands for more too.
+    Macs,
+    /// TCP segments with payload.
+    Segments,
+    /// Of these, those with nothing that is new: sent again, or overtaken on their way.
+    Retransmissions,
+    /// Of the segments, the retransmissions, in percent.
+    RetransmittedPercent,
+    /// How many keys there are, of the measurement.
+    Keys,
+    /// Shannon's entropy of packets over keys, in bits, of the measurement.
+    Entropy,
+}
+
+/// Where analysis runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Analysis {
+    /// Wherever it can; which is in the workers.
+    #[default]
+    Auto,
+    /// In the workers.
+    User,
+    /// In the kernel: not built yet.
+    Kernel,
+}
+
+/// Where packets come from; the command line's options come before this.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Capture {
+    /// Devices and virtual devices.
+    pub devices: Vec<String>,
+    /// A capture file instead.
+    pub read: Option<String>,
+    /// The engine's name.
+    pub engine: Option<Engine>,
+    /// Workers.
+    pub workers: Option<usize>,
+    /// Which worker gets a packet.
+    pub steering: Option<Steering>,
+    /// The group's filter, a tcpdump expression.
+    pub filter: Option<String>,
+}
+
+/// Engines, by the names of `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// The best that works.
+    Auto,
+    /// Our rings.
+    Ring,
+    /// AF_XDP.
+    Xsk,
+    /// Packet sockets.
+    Packet,
+    /// A capture file.
+    File,
+}
+
+/// Ways to steer, by the names of `--steering`, that keep the packets of a flow in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Steering {
+    /// By flow hash.
+    Flow,
+    /// By RX queue.
+    Queue,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// What it is asked for by.
+    pub name: String,
+    /// The rule whose packets it is about, by its place; `None`: all packets.
+    pub rule: Option<usize>,
+    /// What packets are told apart by; nothing: not at all.
+    pub key: Vec<Field>,
+    /// Bits of an IPv4 network.
+    pub prefix: u8,
+    /// Bits of an IPv6 network.
+    pub prefix6: u8,
+    /// What is known of each; at least one.
+    pub values: Vec<Value>,
+    /// Keys that there is room for, in each worker and interval. What comes for others is counted in `other`.
+    pub keys: usize,
+    /// Rows that are shown.
+    pub show: usize,
+    /// Bits of the sketches that count what is distinct.
+    pub precision: u32,
+    /// Nanoseconds of a bin.
+    pub bin_ns: u64,
+    /// Where it runs, as it was asked for.
+    pub analysis: Analysis,
+    /// Whether it is active from the start.
+    pub active: bool,
+}
+
+/// When an alarm is raised, and when it is cleared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Threshold {
+    /// Above the first number; cleared at the second or below.
+    Above(f64, f64),
+    /// Below the first number; cleared at the second or above.
+    Below(f64, f64),
+    /// So many percent more than the mean of the intervals before, and at least the second number; cleared when it is
+    /// not.
+    Rises(f64, f64),
+    /// So many percent less, where the mean was at least the second number.
+    Falls(f64, f64),
+}
+
+/// One alarm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alarm {
+    /// Its name.
+    pub name: String,
+    /// The measurement, by its place.
+    pub measurement: usize,
+    /// What is looked at.
+    pub value: Value,
+    /// When.
+    pub threshold: Threshold,
+    /// Intervals in a row after which it is raised.
+    pub raise_after: u32,
+    /// Intervals in a row after which it is cleared.
+    pub clear_after: u32,
+    /// Intervals that the mean is over.
+    pub over: usize,
+    /// What is done then, by their places.
+    pub actions: Vec<usize>,
+    /// Whether it is active from the start.
+    pub active: bool,
+}
+
+/// What is done about an alarm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A line on standard error.
+    Log,
+    /// A program with these arguments is run, for so many nanoseconds at most.
+    Run {
+        /// The program and its arguments, with `{alarm}` and the like in them.
+        words: Vec<String>,
+        /// When it is ended.
+        timeout_ns: u64,
+    },
+    /// Measurements and alarms are switched.
+    Switch(Switch),
+}
+
+/// One action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Its name.
+    pub name: String,
+    /// What is done.
+    pub deed: Deed,
+    /// It is done when an alarm is raised.
+    pub on_raise: bool,
+    /// It is done when an alarm is cleared.
+    pub on_clear: bool,
+}
+
+/// What is switched on and off, by places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switch {
+    /// Measurements that become active.
+    pub measurements_on: Vec<usize>,
+    /// Measurements that do not stay active.
+    pub measurements_off: Vec<usize>,
+    /// Alarms that become active.
+    pub alarms_on: Vec<usize>,
+    /// Alarms that do not stay active; those that are raised are cleared.
+    pub alarms_off: Vec<usize>,
+}
+
+/// When a schedule's time comes, UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At each multiple of so many nanoseconds since 1970.
+    Every(u64),
+    /// At this second of the days of the week that have a bit, Monday the lowest.
+    At {
+        /// Of the day.
+        second: u32,
+        /// Bits.
+        days: u8,
+    },
+}
+
+/// One schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Its name.
+    pub name: String,
+    /// When.
+    pub when: When,
+    /// What is switched then.
+    pub switch: Switch,
+    /// Whether totals are shown then, and begun anew.
+    pub flush: bool,
+}
+
+/// What a probe is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where packets come from.
+    pub capture: Capture,
+    /// Nanoseconds of an interval.
+    pub interval_ns: u64,
+    /// Rules, in the order of the file; their ids are their places, from 1.
+    pub rules: RuleSet,
+    /// Measurements, at least one.
+    pub measurements: Vec<Measurement>,
+    /// Alarms.
+    pub alarms: Vec<Alarm>,
+    /// Actions.
+    pub actions: Vec<Action>,
+    /// Schedules.
+    pub schedules: Vec<Schedule>,
+}
+
+impl Config {
+    /// Reads the text of a configuration; `path` is for messages.
+    ///
+    /// # Errors
+    /// Every mistake that was found, each with line and column.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, Mistakes> {
+        check::parse(text, path)
+    }
+
+    /// Whether any action runs programs.
+    pub fn runs_programs(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action.deed, Deed::Run { .. }))
+    }
+}
+
+impl Field {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::Src => "src",
+            Field::Dst => "dst",
+            Field::SrcNet => "src-net",
+            Field::DstNet => "dst-net",
+            Field::SrcPort => "src-port",
+            Field::DstPort => "dst-port",
+            Field::Port => "port",
+            Field::Protocol => "protocol",
+            Field::Vlan => "vlan",
+            Field::Queue => "queue",
+            Field::Device => "device",
+            Field::Pair => "pair",
+            Field::Flow => "flow",
+        }
+    }
+}
+
+impl Value {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Value::Packets => "packets",
+            Value::Bytes => "bytes",
+            Value::Pps => "pps",
+            Value::Bps => "bps",
+            Value::Flows => "flows",
+            Value::DistinctSrc => "distinct-src",
+            Value::DistinctDst => "distinct-dst",
+            Value::DistinctSrcPort => "distinct-src-port",
+            Value::DistinctDstPort => "distinct-dst-port",
+            Value::TopSrc => "top-src",
+            Value::TopDst => "top-dst",
+            Value::TopPort => "top-port",
+            Value::TopFlow => "top-flow",
+            Value::Lengths => "lengths",
+            Value::Gaps => "gaps",
+            Value::PeakPackets => "peak-packets",
+            Value::PeakBytes => "peak-bytes",
+            Value::OneWay => "one-way",
+            Value::Macs => "macs",
+            Value::Segments => "segments",
+            Value::Retransmissions => "retransmissions",
+            Value::RetransmittedPercent => "retransmitted-percent",
+            Value::Keys => "keys",
+            Value::Entropy => "entropy",
+        }
+    }
+
+    /// The field of which different values are counted.
+    pub fn distinct(self) -> Option<Field> {
+        Some(match self {
+            Value::Flows => Field::Flow,
+            Value::DistinctSrc => Field::Src,
+            Value::DistinctDst => Field::Dst,
+            Value::DistinctSrcPort => Field::SrcPort,
+            Value::DistinctDstPort => Field::DstPort,
+            _ => return None,
+        })
+    }
+
+    /// The field of which the greatest are sought.
+    pub fn top(self) -> Option<Field> {
+        Some(match self {
+            Value::TopSrc => Field::Src,
+            Value::TopDst => Field::Dst,
+            Value::TopPort => Field::Port,
+            Value::TopFlow => Field::Flow,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is one number, which an alarm can look at.
+    pub fn is_number(self) -> bool {
+        self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps)
+    }
+
+    /// Whether it is of the measurement, and not of each key.
+    pub fn is_of_all(self) -> bool {
+        matches!(self, Value::Keys | Value::Entropy)
+    }
+}

@@ -1,0 +1,173 @@
+//! The tables of the file, as they stand there.
+
+use std::fmt;
+
+use super::read::At;
+use super::{Analysis, Capture, Field, Value};
+use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::{Deserialize, de};
+
+/// The whole file. Rules, lists, sets and patterns are read by another reader.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Raw {
+    pub interval: Option<At<Time>>,
+    #[serde(default)]
+    pub capture: Capture,
+    #[serde(default)]
+    pub rule: Vec<At<IgnoredAny>>,
+    #[serde(rename = "lists")]
+    pub _lists: Option<IgnoredAny>,
+    #[serde(rename = "sets")]
+    pub _sets: Option<IgnoredAny>,
+    #[serde(rename = "patterns")]
+    pub _patterns: Option<IgnoredAny>,
+    #[serde(default)]
+    pub measurement: Vec<At<Measurement>>,
+    #[serde(default)]
+    pub alarm: Vec<At<Alarm>>,
+    #[serde(default)]
+    pub action: Vec<At<Action>>,
+    #[serde(default)]
+    pub schedule: Vec<At<Schedule>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Measurement {
+    pub name: At<String>,
+    pub rule: Option<At<String>>,
+    #[serde(default)]
+    pub key: Vec<At<Field>>,
+    pub prefix: Option<At<u8>>,
+    pub prefix6: Option<At<u8>>,
+    pub values: At<Vec<At<Value>>>,
+    pub keys: Option<At<usize>>,
+    pub show: Option<usize>,
+    pub precision: Option<At<u32>>,
+    pub bin: Option<At<Time>>,
+    pub analysis: Option<At<Analysis>>,
+    pub active: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Alarm {
+    pub name: At<String>,
+    pub measurement: At<String>,
+    pub value: At<Value>,
+    pub above: Option<At<f64>>,
+    pub below: Option<At<f64>>,
+    pub rises: Option<At<f64>>,
+    pub falls: Option<At<f64>>,
+    pub clear: Option<At<f64>>,
+    pub least: Option<At<f64>>,
+    pub over: Option<At<usize>>,
+    pub raise_after: Option<At<u32>>,
+    pub clear_after: Option<At<u32>>,
+    #[serde(default)]
+    pub actions: Vec<At<String>>,
+    pub active: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Action {
+    pub name: At<String>,
+    pub on: Option<At<Vec<On>>>,
+    pub log: Option<bool>,
+    pub run: Option<At<Vec<At<String>>>>,
+    pub timeout: Option<At<Time>>,
+    #[serde(default)]
+    pub activate: Vec<At<String>>,
+    #[serde(default)]
+    pub deactivate: Vec<At<String>>,
+    pub record: Option<At<IgnoredAny>>,
+    pub export: Option<At<IgnoredAny>>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum On {
+    Raise,
+    Clear,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Schedule {
+    pub name: At<String>,
+    pub every: Option<At<Time>>,
+    pub at: Option<At<Clock>>,
+    pub days: Option<At<Vec<Day>>>,
+    #[serde(default)]
+    pub activate: Vec<At<String>>,
+    #[serde(default)]
+    pub deactivate: Vec<At<String>>,
+    #[serde(default)]
+    pub flush: bool,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Day {
+    Mon,
+    Tue,
+    Wed,
+    Thu,
+    Fri,
+    Sat,
+    Sun,
+}
+
+/// A length of time, in nanoseconds: `"10s"`.
+#[derive(Clone, Copy)]
+pub(super) struct Time(pub u64);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        let wanted = "a length of time as text, as in \"10s\", \"500ms\" or \"1h 30m\"";
+        let text = deserializer.deserialize_str(Text(wanted))?;
+        let time = humantime::parse_duration(&text);
+        let time = time.map_err(|_| D::Error::custom(format_args!("write {wanted}")))?;
+        u64::try_from(time.as_nanos()).map(Time).map_err(|_| D::Error::custom("this is too long"))
+    }
+}
+
+/// A second of the day, UTC: `"22:00"` or `"22:00:30"`.
+#[derive(Clone, Copy)]
+pub(super) struct Clock(pub u32);
+
+impl<'de> Deserialize<'de> for Clock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Clock, D::Error> {
+        let wanted = "a time of the day as text, UTC, as in \"22:00\" or \"22:00:30\"";
+        let text = deserializer.deserialize_str(Text(wanted))?;
+        let mut parts = text.split(':');
+        let mut next = |end: u32| {
+            let part = parts.next()?;
+            let digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse().ok().filter(|number| digits && *number < end)
+        };
+        let read = next(24).zip(next(60));
+        let rest = if text.len() > 5 { next(60) } else { Some(0) };
+        match (read, rest, parts.next()) {
+            (Some((hour, minute)), Some(second), None) => Ok(Clock(hour * 3600 + minute * 60 + second)),
+            _ => Err(D::Error::custom(format_args!("write {wanted}"))),
+        }
+    }
+}
+
+/// A text, where something else is what is wanted.
+struct Text(&'static str);
+
+impl de::Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+}

@@ -1,0 +1,32 @@
+//! The programmable probe: what a configuration wants measured of packets, and what is done about it.
+//!
+//! ```text
+//!  text -> config/: Config, or mistakes with their places -> plan.rs: Plan, compiled once, read by all
+//!
+//!  worker.rs, one per worker:  record -> rules -> key.rs -> table.rs: Cell (cell.rs)     nobody else writes there
+//!        at the end of an interval the tables are handed over, and new ones begun
+//!  reader.rs, one:  tables of all workers -> merged -> result.rs, alarm.rs, schedule.rs -> events for who shows them
+//! ```
+//!
+//! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
+
+mod alarm;
+mod cell;
+pub mod config;
+mod key;
+mod plan;
+mod reader;
+mod ready;
+mod result;
+mod schedule;
+mod table;
+mod worker;
+
+pub use alarm::{AlarmEvent, State};
+pub use config::{Config, Mistakes};
+pub use key::Key;
+pub use plan::{Plan, Switches};
+pub use reader::{Event, Reader, Totals};
+pub use ready::{READY, ready};
+pub use result::{Interval, Row, Shown};
+pub use worker::{Closed, Worker};

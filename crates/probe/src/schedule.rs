@@ -1,0 +1,52 @@
+//! When the time of a schedule has come, by the clock of the packets.
+
+use crate::config::When;
+
+const DAY: u64 = 86_400;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Whether the time has come after the first of these moments and up to the second, UTC in nanoseconds.
+pub(crate) fn is_due(when: When, after_ns: u64, now_ns: u64) -> bool {
+    if now_ns <= after_ns {
+        return false;
+    }
+    match when {
+        When::Every(every_ns) => now_ns / every_ns > after_ns / every_ns,
+        When::At { second, days } => {
+            let (first, last) = (after_ns / SECOND_NS / DAY, now_ns / SECOND_NS / DAY);
+            // Of a longer time, a week has every day that there is.
+            (first.max(last.saturating_sub(7))..=last).any(|day| {
+                // 1 January 1970 was a Thursday.
+                let bit = 1 << ((day + 3) % 7);
+                let moment_ns = (day * DAY + u64::from(second)).saturating_mul(SECOND_NS);
+                days & bit != 0 && (after_ns < moment_ns && moment_ns <= now_ns)
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_and_times_of_the_day_come_once() {
+        let s = |seconds: u64| seconds * SECOND_NS;
+        let every = When::Every(s(600));
+        assert!(
+            is_due(every, s(599), s(600))
+                && !is_due(every, s(600), s(1199))
+                && is_due(every, s(600), s(1200))
+        );
+        assert!(is_due(every, s(1), s(100_000)) && !is_due(every, s(700), s(650)));
+        // 2026-03-02 was a Monday.
+        let monday = 20_514 * DAY;
+        let at = |days| When::At { second: 22 * 3600, days };
+        let ten = monday + 22 * 3600;
+        assert!(is_due(at(1), s(ten - 1), s(ten)) && !is_due(at(1), s(ten), s(ten + 1)));
+        assert!(!is_due(at(2), s(ten - 1), s(ten)) && is_due(at(2), s(ten + DAY - 1), s(ten + DAY)));
+        assert!(is_due(at(0x40), s(monday), s(monday + 30 * DAY)), "a month has a Sunday");
+        assert!(!is_due(at(0x7e), s(ten - 10), s(ten + 10)));
+        assert!(is_due(at(0x7f), 0, u64::MAX));
+    }
+}

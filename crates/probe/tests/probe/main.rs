@@ -1,0 +1,9 @@
+//! The probe over capture files that are made here, and over the corpus.
+
+mod alarms;
+mod corpus;
+mod exact;
+mod mistakes;
+mod ready;
+mod reload;
+mod traffic;

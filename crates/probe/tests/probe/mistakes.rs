@@ -1,0 +1,130 @@
+//! What is wrong with a configuration is said with line and column, and what is allowed.
+
+use std::path::Path;
+
+use wirelane_probe::config::{LONGEST, describe};
+use wirelane_probe::{Config, READY};
+
+use crate::traffic::config;
+
+/// The mistakes of a text, a line each, without its path.
+fn mistakes(text: &str) -> String {
+    let mistakes = Config::parse(text, Path::new("p.toml")).expect_err(text);
+    assert!(!mistakes.0.is_empty());
+    mistakes.to_string().replace("p.toml:", "")
+}
+
+#[test]
+fn mistakes_have_places_and_say_what_is_allowed() {
+    let one = "[[measurement]]\nname = \"m\"\nvalues = [\"pps\"]\n";
+    let alarm = "[[alarm]]\nname = \"a\"\nmeasurement = \"m\"\nvalue = \"pps\"\n";
+    for (text, expected) in [
+        (String::new(), "1:1: there is no [[measurement]]"),
+        ("intervall = 1".into(), "1:1: unknown field `intervall`, expected one of `interval`, `capture`"),
+        ("interval = 1".into(), "1:12: invalid type: integer `1`, expected a length of time as text"),
+        (format!("interval = \"1ms\"\n{one}"), "1:12: an interval is from"),
+        ("[[measurement]]\nname = 'm'\n".into(), "1:1: missing field `values`"),
+        (
+            "[[measurement]]\nname = 'm'\nvalues = ['ppss']".into(),
+            "3:11: unknown variant `ppss`, expected one of `packets`",
+        ),
+        (
+            "[[measurement]]\nname = 'm'\nvalues = ['pps']\nkey = ['source']".into(),
+            "4:8: unknown variant `source`, expected one of `src`",
+        ),
+        (format!("{one}kay = []"), "4:1: unknown field `kay`, expected one of `name`, `rule`, `key`"),
+        (format!("{one}rule = 'x'"), "4:8: there is no rule of this name; there is none"),
+        (format!("{one}analysis = 'kernel'"), "4:12: \"kernel\" is not built yet"),
+        (
+            format!("{one}key = ['src', 'pair']"),
+            "4:15: \"pair\" says of a packet what a field before it says",
+        ),
+        (format!("{one}key = ['src']\nkeys = 0"), "5:8: give 1 to 1000000 keys"),
+        (
+            format!("{one}prefix = 33\nkey = ['src-net']"),
+            "4:10: a network of these addresses has 0 to 32 bits",
+        ),
+        (format!("{one}{one}"), "5:8: another measurement has this name"),
+        (
+            "[[measurement]]\nname = \"a\\u001b[2J\"\nvalues = ['pps']".into(),
+            "2:8: a name is of up to 64 letters",
+        ),
+        (
+            "[[measurement]]\nname = 'm'\nvalues = ['one-way']".into(),
+            "3:11: \"one-way\" needs the key \"pair\" or \"flow\"",
+        ),
+        (
+            "[[measurement]]\nname = 'm'\nvalues = ['flows']\nkey = ['src']\nkeys = 1000000\nprecision = 16"
+                .into(),
+            "1:1: all measurements together could take",
+        ),
+        (
+            "[[measurement]]\nname = 'm'\nvalues = ['peak-bytes']\nbin = '7ms'".into(),
+            "4:7: a bin is a part of an interval",
+        ),
+        (format!("{one}{alarm}"), "4:1: say when: give one of above"),
+        (format!("{one}{alarm}above = 1\nbelow = 2"), "4:1: say when: give one of above"),
+        (format!("{one}{alarm}above = 10\nclear = 11"), "9:9: it would be cleared where it is raised"),
+        (format!("{one}{alarm}above = 10\nactions = ['x']"), "9:12: there is no action of this name"),
+        (format!("{one}{alarm}above = -1"), "8:9: give a number that is not negative"),
+        (format!("{one}key = ['src']\n{alarm}below = 1"), "9:9: a key that falls silent"),
+        (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = 'f.pcapng'"),
+            "6:10: the action record is not built yet",
+        ),
+        (format!("{one}[[action]]\nname = 'x'\nrun = ['sh']"), "6:8: give the program's whole path"),
+        (format!("{one}[[action]]\nname = 'x'\nrun = ['/x', '{{kay}}']"), "6:14: braces are for {alarm}"),
+        (
+            format!("{one}[[schedule]]\nname = 's'\nat = '25:00'\nflush = true"),
+            "6:6: write a time of the day as text",
+        ),
+        (format!("{one}[[schedule]]\nname = 's'\nevery = '1h'"), "4:1: nothing is done then"),
+        (format!("{one}[[rule]]\nport = 80"), "4:1: the rule has no name"),
+        (format!("{one}[[rule]]\nname = 'r'\naction = 'drop'"), "6:1: 'action' says what becomes of packets"),
+        (
+            format!("{one}[[rule]]\nname = 'r'\nprot = 'tcp'"),
+            "6:1: unknown field 'prot'; did you mean 'protocol'?",
+        ),
+        (
+            format!("{one}[[rule]]\nname = 'r'\ndevice = 'eth1'"),
+            "4:1: a probe's rules do not ask for devices",
+        ),
+        ("[measurement".into(), "1:"),
+        ("a.".repeat(40) + "b = 1", "1:"),
+        ("#".repeat(LONGEST + 1), "1:1: this has 1048577 bytes"),
+    ] {
+        let said = mistakes(&text);
+        assert!(said.contains(expected), "{text}\n{said}\nnot {expected}");
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+    // More than one at a time, in the order of the file.
+    let said = mistakes(&format!("{one}rule = 'x'\nanalysis = 'kernel'\n{alarm}above = 1\nclear = 2"));
+    let places: Vec<&str> = said.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(places, ["4:8", "5:12", "11:9"], "{said}");
+}
+
+#[test]
+fn what_will_be_done_is_said() {
+    for (name, text) in READY {
+        let config = config(text);
+        let said = describe(&config);
+        for measurement in &config.measurements {
+            assert!(said.contains(&format!("measurement {}: ", measurement.name)), "{name}: {said}");
+        }
+        assert!(said.contains("analysis auto: in the workers") && said.contains("raised"), "{name}: {said}");
+    }
+    let said = describe(&config(
+        "[[measurement]]\nname = 'm'\nkey = ['dst']\nkeys = 100\nanalysis = 'user'\nvalues = ['flows', 'top-src']\n\
+         [[action]]\nname = 'x'\nrun = ['/bin/x', 'a b']\ntimeout = '2s'\n\
+         [[schedule]]\nname = 's'\nat = '06:30'\ndays = ['mon', 'sun']\nflush = true\ndeactivate = ['m']\n",
+    ));
+    for part in [
+        "by dst (up to 100 keys a worker, the rest in 'other')",
+        "standard error of 3.25 %",
+        "action x: runs \"/bin/x\" \"a b\", for 2s at most, when an alarm is raised or cleared",
+        "schedule s: at 06:30:00 UTC on mon, sun shows totals and begins them anew, deactivates m",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -1,0 +1,42 @@
+//! The directions of connections that lanes follow for a group (`kernel/programs/http.h`).
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use wirelane_datapath::flow::FlowKey;
+use wirelane_datapath::http::HttpWay;
+
+use super::instance::Instance;
+use crate::http_heads::KernelHttp;
+use crate::{Error, Result};
+
+/// Makes the map of a group that is joining, if it wishes for one, and puts it where lanes look for it.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn create(
+    instance: &Instance,
+    group: usize,
+    wish: Option<KernelHttp>,
+) -> Result<Option<Arc<MapHandle>>> {
+    let Some(wish) = wish else { return Ok(None) };
+    let opts =
+        sys::bpf_map_create_opts { sz: size_of::<sys::bpf_map_create_opts>() as _, ..Default::default() };
+    let (key, value) = (size_of::<FlowKey>() as u32, size_of::<HttpWay>() as u32);
+    let what = || {
+        format!(
+            "allocating memory for {} directions of HTTP connections (a control group's memory limit counts)",
+            wish.directions
+        )
+    };
+    let map =
+        MapHandle::create(MapType::LruHash, Some("wl_http_way"), key, value, wish.directions as u32, &opts)
+            .map_err(|e| Error::bpf(what(), e))?;
+    instance
+        .http
+        .update(&(group as u32).to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| Error::bpf("handing a map of HTTP connections to the capture program", e))?;
+    Ok(Some(Arc::new(map)))
+}

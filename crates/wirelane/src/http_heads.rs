@@ -1,0 +1,124 @@
+//! Heads of HTTP picked out in the kernel: what a capture asks for, and how it learns what has stayed below.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use wirelane_datapath::flow::FlowKey;
+use wirelane_datapath::http::HttpWay;
+
+use crate::settings::{Balance, Clock, Settings, Steering};
+use crate::{Error, Result};
+
+/// How HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]).
+#[derive(Clone, Copy, Debug)]
+pub struct KernelHttp {
+    /// Directions of connections that are followed at a time on each device and in each direction of it. Each takes some
+    /// 200 bytes of the kernel's memory.
+    pub directions: usize,
+}
+
+impl KernelHttp {
+    /// Room for 65,536 directions.
+    pub const DIRECTIONS: usize = 1 << 16;
+    /// The most.
+    pub const MOST_DIRECTIONS: usize = 1 << 22;
+    /// The fewest: the kernel keeps some of them for each CPU.
+    pub const LEAST_DIRECTIONS: usize = 1 << 10;
+
+    /// Refuses what makes no sense with it.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`].
+    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
+        let bad = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
+        if !(Self::LEAST_DIRECTIONS..=Self::MOST_DIRECTIONS).contains(&self.directions) {
+            let reason = format!(
+                "{} is not between {} and {}",
+                self.directions,
+                Self::LEAST_DIRECTIONS,
+                Self::MOST_DIRECTIONS
+            );
+            return bad("--kernel-directions", &reason);
+        }
+        if settings.flows.is_some() {
+            return bad("--analysis", "flows that are made in the kernel leave no packets to look at");
+        }
+        if matches!(settings.steering, Steering::RoundRobin | Steering::Copy) {
+            return bad("--steering", "HTTP is looked at in the kernel for one worker of each connection");
+        }
+        if settings.balance == Balance::Adaptive {
+            return bad(
+                "--balance",
+                "connections of HTTP that are looked at in the kernel stay with their workers: use 'static'",
+            );
+        }
+        if settings.clock == Clock::Card {
+            return bad(
+                "--clock",
+                "bodies that stay in the kernel are timed by the kernel's clock: use 'packet' or 'batch'",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What has stayed below of a direction and has not been told by a record, where nothing has come up behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpUntold {
+    /// Sequence number of the first byte.
+    pub from: u32,
+    /// How many there are.
+    pub bytes: u32,
+    /// When the last one came, on the clock of [`crate::Timebase::steady_ns`].
+    pub last_ns: u64,
+}
+
+/// The directions that lanes follow, of all devices of a capture.
+#[derive(Clone, Debug)]
+pub struct HttpBelow(Arc<[Arc<MapHandle>]>);
+
+impl HttpBelow {
+    /// Of these maps; `None`: there are none.
+    pub(crate) fn of(maps: impl Iterator<Item = Arc<MapHandle>>) -> Option<HttpBelow> {
+        let maps: Arc<[_]> = maps.collect();
+        (!maps.is_empty()).then_some(HttpBelow(maps))
+    }
+
+    /// What has stayed below of the direction with this key, which has no device and no flags, and was not told. While
+    /// packets come it may be told right then. A system call for each device: for connections that end.
+    pub fn untold(&self, key: &FlowKey) -> impl Iterator<Item = HttpUntold> + use<'_> {
+        let key = key_bytes(key);
+        self.0.iter().filter_map(move |map| {
+            // What cannot be read is as good as not there: whoever asks goes on without.
+            let way = map.lookup(&key, MapFlags::ANY).ok()??;
+            let from = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, from))?);
+            let bytes = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, bytes))?);
+            let last_ns = u64::from_ne_bytes(field(&way, offset_of!(HttpWay, last_ns))?);
+            (bytes > 0).then_some(HttpUntold { from, bytes, last_ns })
+        })
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// A key as it stands in the kernel's map.
+fn key_bytes(key: &FlowKey) -> [u8; size_of::<FlowKey>()] {
+    let mut bytes = [0; size_of::<FlowKey>()];
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(offset_of!(FlowKey, src), &key.src);
+    put(offset_of!(FlowKey, dst), &key.dst);
+    put(offset_of!(FlowKey, src_port), &key.src_port.to_ne_bytes());
+    put(offset_of!(FlowKey, dst_port), &key.dst_port.to_ne_bytes());
+    put(offset_of!(FlowKey, l3), &[key.l3]);
+    put(offset_of!(FlowKey, proto), &[key.proto]);
+    put(offset_of!(FlowKey, eth_type), &key.eth_type.to_ne_bytes());
+    put(offset_of!(FlowKey, vlan), &key.vlan.to_ne_bytes());
+    put(offset_of!(FlowKey, device), &key.device.to_ne_bytes());
+    put(offset_of!(FlowKey, tunnel_id), &key.tunnel_id.to_ne_bytes());
+    put(offset_of!(FlowKey, tunnel), &[key.tunnel]);
+    put(offset_of!(FlowKey, flags), &[key.flags]);
+    bytes
+}

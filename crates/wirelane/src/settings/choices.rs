@@ -1,0 +1,175 @@
+//! What there is to choose between.
+
+use wirelane_datapath::instance::steering;
+
+/// Which worker of a capture gets a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// By the symmetric flow hash: both directions of a conversation, and all fragments of a datagram, meet at
+    /// one worker.
+    #[default]
+    Flow,
+    /// By the RX queue: queue modulo number of workers.
+    Queue,
+    /// Each lane (RX queue or CPU) in turn to all workers, whatever the packet is.
+    RoundRobin,
+    /// To every worker: each gets all packets. The ledger counts copies.
+    Copy,
+    /// By the outermost VLAN id; packets without a tag go to one worker.
+    Vlan,
+    /// By the source address.
+    Source,
+    /// By the destination address.
+    Destination,
+}
+
+impl Steering {
+    /// Whether buckets lie between packets and workers, so that load can be moved.
+    pub(super) fn has_buckets(self) -> bool {
+        !matches!(self, Steering::Queue | Steering::RoundRobin | Steering::Copy)
+    }
+
+    pub(super) fn code(self) -> u32 {
+        match self {
+            Steering::Flow => steering::FLOW,
+            Steering::Queue => steering::QUEUE,
+            Steering::RoundRobin => steering::ROUND_ROBIN,
+            Steering::Copy => steering::COPY,
+            Steering::Vlan => steering::VLAN,
+            Steering::Source => steering::SOURCE,
+            Steering::Destination => steering::DESTINATION,
+        }
+    }
+}
+
+/// Whether load moves from busy to idle workers or RX queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Packets go where the steering's table said at the start.
+    #[default]
+    Static,
+    /// The table follows the load: buckets of flows move from busy to idle workers, without reordering a flow.
+    ///
+    /// With [`Steering::Queue`] the table is the card's: entries of its RSS table move from busy to idle RX queues, for
+    /// as long as the capture lasts. That is for all who receive from the device, and it is put back at the end, as
+    /// what [`crate::Builder::polling`] changes. **Packets of the flows of an entry can be reordered when it moves**: those
+    /// that wait in the old queue are overtaken by those that follow on the new one. So it is done for unevenness
+    /// that lasts: the table is set once a second at most, 30 times at first and once a minute over time, and an
+    /// entry that has moved stays for three seconds or more. Entries move among the captured queues only, and none of
+    /// them is left without one.
+    Adaptive,
+}
+
+/// Congestion control: what is done about a worker that falls behind.
+///
+/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows
+/// as long as the share does not change much, so that the others stay whole. What was refused is `shed` in the
+/// ledger. Without it a ring fills up, and what finds no room is `lost`, from all flows alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Percentage of a ring that is unread.
+    pub low: u8,
+    /// The same, more than `low`.
+    pub high: u8,
+}
+
+impl Default for Watermarks {
+    fn default() -> Watermarks {
+        Watermarks { low: 50, high: 90 }
+    }
+}
+
+impl Watermarks {
+    /// In bytes of a ring.
+    pub(super) fn of(self, ring_size: usize) -> (u32, u32) {
+        let part = |percent: u8| (ring_size as u64 * u64::from(percent) / 100) as u32;
+        (part(self.low), part(self.high))
+    }
+}
+
+/// One of several equal parts of all flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Below `of`.
+    pub(crate) number: u32,
+    pub(crate) of: u32,
+    /// Of the hash that flows are divided by.
+    pub(crate) seed: u32,
+}
+
+/// Where packets are taken from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookChoice {
+    /// Native XDP where the driver can, else generic XDP, with a warning; tc with [`crate::Builder::exits`].
+    #[default]
+    Auto,
+    /// XDP in the driver.
+    Native,
+    /// XDP in the network stack.
+    Generic,
+    /// tc: behind XDP, and beside other programs. By link (TCX) since Linux 6.6, before by [`HookChoice::Clsact`].
+    Tc,
+    /// tc by a filter on a clsact qdisc, as older kernels need it.
+    Clsact,
+}
+
+/// Which packets of a device are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Received ones.
+    #[default]
+    Rx,
+    /// Those on their way out: always by tc.
+    Tx,
+    /// All.
+    Both,
+}
+
+/// How packets reach user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `ring` where it works, else `packet`, with a warning that says why.
+    #[default]
+    Auto,
+    /// Wirelane's own rings, filled by a program on the device's hook.
+    Ring,
+    /// AF_XDP sockets, one per RX queue: takes the packets from the host stack.
+    Xsk,
+    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only.
+    Packet,
+}
+
+/// Whether the card's driver is to put packets into our memory itself; engine `xsk` only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// The kernel copies: works with every driver.
+    #[default]
+    Never,
+    /// Where the driver can.
+    Auto,
+    /// Or the capture fails.
+    Require,
+}
+
+/// What packets are stamped with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's clock, read for every packet.
+    #[default]
+    Packet,
+    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11):
+    /// less work a packet. If another capture on the device reads it for every packet, this one profits.
+    Batch,
+    /// The card's clock, where the driver says for the packet what it was; the kernel's where it does not.
+    Card,
+}
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Clock::Packet => "packet",
+            Clock::Batch => "batch",
+            Clock::Card => "card",
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! RTP measured in the kernel and in user space, of the same packets at the same time: two captures on one device, as each
+//! packet has one timestamp for both. Whatever happens to a stream, both tell the same of it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+use wirelane_tests::calls::{description, message};
+use wirelane_tests::{Child, Finished, Lab};
+
+use super::bench::{Bench as _, Guest, field};
+use super::{LIMIT, require_root};
+
+/// Calls; each has a stream that is sent, and some two.
+const CALLS: u16 = 10;
+/// Turns in which each call sends something.
+const TURNS: u64 = 700;
+
+/// Numbers that look like chance, the same every time (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn once_in(&mut self, many: u64) -> bool {
+        self.next().is_multiple_of(many)
+    }
+}
+
+/// One call's sender.
+struct Talker {
+    media: UdpSocket,
+    to: SocketAddr,
+    id: String,
+    seq: u16,
+    ts: u32,
+    ssrc: u32,
+    /// A packet that comes after the next one.
+    delayed: Option<Vec<u8>>,
+}
+
+impl Talker {
+    fn packet(&self, first: u8, pt: u8) -> Vec<u8> {
+        let mut packet = vec![first, pt];
+        packet.extend(self.seq.to_be_bytes());
+        packet.extend(self.ts.to_be_bytes());
+        packet.extend(self.ssrc.to_be_bytes());
+        packet.resize(52, 1);
+        packet
+    }
+
+    fn send(&self, packet: &[u8]) -> u64 {
+        self.media.send_to(packet, self.to).unwrap();
+        1
+    }
+
+    /// What a turn sends; how many packets that was.
+    fn turn(&mut self, turn: u64, dice: &mut Dice) -> u64 {
+        self.seq = self.seq.wrapping_add(1);
+        self.ts = self.ts.wrapping_add(160);
+        // Lost: few, and more than the window has.
+        if dice.once_in(60) {
+            self.seq = self.seq.wrapping_add(1 + (dice.next() % 4) as u16);
+        }
+        if turn == 150 {
+            self.seq = self.seq.wrapping_add(300);
+        }
+        // The sender begins anew, with another number, or as somebody else.
+        if turn == 400 && self.ssrc.is_multiple_of(3) {
+            self.seq = self.seq.wrapping_add(30_000);
+        }
+        if turn == 500 && self.ssrc % 3 == 1 {
+            self.ssrc += 1000;
+        }
+        let (first, pt) = match dice.next() % 100 {
+            // Keys, comfort noise, a type that nobody has named, and one whose number is fixed.
+            0..3 => (0x80, 101),
+            3 => (0x80, 13),
+            4 if turn > 200 => (0x80, 97),
+            5 if turn > 300 => (0x80, 8),
+            6 => (0x80, 0x80),
+            // More sources than there is room for.
+            7 if turn > 20 => (0x8f, 0),
+            _ => (0x80, 0),
+        };
+        let packet = self.packet(first, pt);
+        let mut sent = 0;
+        if self.delayed.is_none() && dice.once_in(30) {
+            self.delayed = Some(packet);
+            return sent;
+        }
+        sent += self.send(&packet);
+        if dice.once_in(50) {
+            sent += self.send(&packet);
+        }
+        if let Some(late) = self.delayed.take() {
+            sent += self.send(&late);
+        }
+        if turn.is_multiple_of(100) {
+            // A sender's report, on the port of RTP (RFC 5761).
+            let mut report = vec![0x80, 200, 0, 6];
+            report.extend(self.ssrc.to_be_bytes());
+            report.resize(28, 0);
+            sent += self.send(&report);
+        }
+        sent
+    }
+}
+
+/// Makes calls and sends what they send, all from one end; how many packets that was.
+fn talk(lab: &Lab, pace: Duration) -> u64 {
+    let (ours, theirs) = (lab.sender().address.to_string(), lab.receiver().address.to_string());
+    let mut dice = Dice(0x5eed);
+    let signalling = UdpSocket::bind((&*ours, 5060)).unwrap();
+    let mut sent = 0;
+    let mut tell = |bytes: Vec<u8>| {
+        signalling.send_to(&bytes, (&*theirs, 5060)).unwrap();
+        sent += 1;
+    };
+    let head = |id: &str, cseq: &str| {
+        ["Via: SIP/2.0/UDP x", "From: <sip:a@x>;tag=1", "To: <sip:b@x>;tag=2"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("Call-ID: {id}"), format!("CSeq: {cseq}")])
+            .collect::<Vec<String>>()
+    };
+    let say = |start: &str, id: &str, cseq: &str, body: &str| {
+        let lines = head(id, cseq);
+        // A call that begins has no tag of who is called.
+        let lines = lines.iter().map(|line| match start.starts_with("INVITE") {
+            true => line.trim_end_matches(";tag=2"),
+            false => line,
+        });
+        message(start, &lines.collect::<Vec<&str>>(), body)
+    };
+    let (mut talkers, mut media) = (Vec::new(), 0);
+    for call in 0..CALLS {
+        let (id, from, to) = (format!("call-{call:02}"), 20_000 + 2 * call, 30_000 + 2 * call);
+        tell(say("INVITE sip:b@x SIP/2.0", &id, "1 INVITE", &description(&ours, from)));
+        tell(say("SIP/2.0 200 OK", &id, "1 INVITE", &description(&theirs, to)));
+        let mut talker = Talker {
+            media: UdpSocket::bind((&*ours, from)).unwrap(),
+            to: format!("{theirs}:{to}").parse().unwrap(),
+            id: id.clone(),
+            // Over both wraps.
+            seq: 65_300,
+            ts: u32::MAX - 30_000,
+            ssrc: 100 + u32::from(call),
+            delayed: None,
+        };
+        // Some speak before anybody can have made a rule of that.
+        if call % 2 == 0 {
+            for _ in 0..5 {
+                talker.seq = talker.seq.wrapping_add(1);
+                talker.ts = talker.ts.wrapping_add(160);
+                media += talker.send(&talker.packet(0x80, 0));
+            }
+        }
+        tell(say("ACK sip:b@x SIP/2.0", &id, "1 ACK", ""));
+        talkers.push(talker);
+    }
+    for turn in 0..TURNS {
+        for talker in &mut talkers {
+            media += talker.turn(turn, &mut dice);
+        }
+        std::thread::sleep(pace);
+    }
+    for talker in &talkers {
+        tell(say("BYE sip:b@x SIP/2.0", &talker.id, "2 BYE", ""));
+        tell(say("SIP/2.0 200 OK", &talker.id, "2 BYE", ""));
+    }
+    sent + media
+}
+
+/// Starts a command that listens on the lab's receiver.
+fn listen(lab: &Lab, hook: &str, analysis: &[&str]) -> Child {
+    let words = ["voip", "-i", lab.device(), "--hook", hook, "--json", "--linger", "0.5", "--dtmf-digits"];
+    let interval = ["--quality-interval", "0.7"];
+    let mut child = lab.wirelane(&[words.as_slice(), &interval, analysis].concat());
+    child.wait_ready(LIMIT).unwrap();
+    child
+}
+
+/// Calls by their ids, without what says when they were: each process reads the distance of the clocks for itself.
+fn calls_of(finished: &Finished) -> BTreeMap<String, Value> {
+    fn timeless(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for name in ["start", "end", "answer", "ack", "ringing", "call"] {
+                    fields.remove(name);
+                }
+                fields.values_mut().for_each(timeless);
+            }
+            Value::Array(values) => values.iter_mut().for_each(timeless),
+            _ => {}
+        }
+    }
+    let lines = finished.lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .filter(|line| line.get("call_id").is_some())
+        .map(|mut call| {
+            timeless(&mut call);
+            (call["call_id"].as_str().unwrap().to_owned(), call)
+        })
+        .collect()
+}
+
+fn sum(calls: &BTreeMap<String, Value>, name: &str) -> u64 {
+    calls
+        .values()
+        .flat_map(|call| call["streams"].as_array().unwrap())
+        .map(|stream| field(stream, name))
+        .sum()
+}
+
+/// What both have come to, and how many packets were sent.
+fn both(lab: &Lab, hook: &str, pace: Duration) -> ([BTreeMap<String, Value>; 2], [Value; 2], u64) {
+    let (kernel, user) = (listen(lab, hook, &["--analysis", "kernel"]), listen(lab, hook, &[]));
+    let sent = lab.enter(&lab.sender().namespace, || talk(lab, pace)).unwrap();
+    // Until calls that are over have been waited for.
+    std::thread::sleep(Duration::from_millis(1500));
+    let end = |child: Child| {
+        let finished = child.terminate(LIMIT).unwrap();
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert_eq!(finished.stderr, "");
+        (calls_of(&finished), finished.last_json().unwrap())
+    };
+    let ((kernel, of_kernel), (user, of_user)) = (end(kernel), end(user));
+    ([kernel, user], [of_kernel, of_user], sent)
+}
+
+/// Every packet is where the ledger and the counts say.
+fn hold(last: &Value, sent: u64) {
+    // Neighbours look for each other on the device, too.
+    assert!(field(last, "seen") >= sent, "{sent} sent: {last}");
+    assert_eq!((field(last, "lost"), field(last, "shed"), field(last, "filtered")), (0, 0, 0), "{last}");
+    assert_eq!(field(last, "seen"), field(last, "absorbed") + field(last, "analysed"), "{last}");
+    assert_eq!(field(last, "absorbed"), field(last, "rtp_absorbed"), "{last}");
+    let classes = ["signalling_packets", "rtp_packets", "rtcp_packets", "fragment_packets", "other_packets"];
+    assert_eq!(classes.iter().map(|name| field(last, name)).sum::<u64>(), field(last, "seen"), "{last}");
+}
+
+#[test]
+fn streams_in_the_kernel_are_those_of_user_space_native() {
+    if !require_root("streams_in_the_kernel_are_those_of_user_space_native") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, "native", Duration::from_millis(4));
+    hold(&of_kernel, sent);
+    hold(&of_user, sent);
+    assert_eq!(kernel.len(), usize::from(CALLS));
+    for (id, call) in &kernel {
+        assert_eq!(call, &user[id]);
+    }
+    assert_eq!(of_kernel["rtp_packets"], of_user["rtp_packets"]);
+    assert_eq!(of_kernel["rtp_malformed"], of_user["rtp_malformed"]);
+    // Everything was there, and most of it was measured below.
+    for name in ["lost", "duplicate", "out_of_order", "malformed", "restarts", "dtmf_events", "comfort_noise"]
+    {
+        assert!(sum(&kernel, name) > 2, "{name}: {kernel:?}");
+    }
+    assert!(kernel.values().any(|call| field(call, "ssrc_changes") > 0));
+    let (absorbed, rtp) = (field(&of_kernel, "rtp_absorbed"), field(&of_kernel, "rtp_packets"));
+    assert!(absorbed * 2 > rtp, "{absorbed} of {rtp}");
+    assert_eq!((field(&of_kernel, "streams_without_room"), field(&of_kernel, "places_without_rule")), (0, 0));
+    println!("{absorbed} of {rtp} RTP packets stayed in the kernel");
+}
+
+/// Lanes that are CPUs bring packets of one stream, and of its call, side by side: nobody's order is the only one then, but
+/// all are counted.
+#[test]
+fn streams_in_the_kernel_are_those_of_user_space_tc() {
+    let test = "streams_in_the_kernel_are_those_of_user_space_tc";
+    if !require_root(test) || Guest::leaves_out(test) {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, "tc", Duration::from_millis(2));
+    hold(&of_kernel, sent);
+    hold(&of_user, sent);
+    assert_eq!((kernel.len(), user.len()), (usize::from(CALLS), usize::from(CALLS)));
+    for calls in [&kernel, &user] {
+        let all = |name| sum(calls, name);
+        assert_eq!(all("packets"), all("expected") - all("lost") + all("duplicate") + all("stray"));
+    }
+    assert!(field(&of_kernel, "rtp_absorbed") > 0, "{of_kernel}");
+}
+
+#[test]
+fn streams_without_room_are_measured_in_user_space() {
+    if !require_root("streams_without_room_are_measured_in_user_space") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let small = listen(&lab, "native", &["--analysis", "kernel", "--streams", "3"]);
+    let sent = lab.enter(&lab.sender().namespace, || talk(&lab, Duration::from_millis(1))).unwrap();
+    let finished = small.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    hold(&last, sent);
+    assert!(field(&last, "streams_without_room") >= u64::from(CALLS) - 3, "{last}");
+    assert!(field(&last, "rtp_absorbed") > 0, "{last}");
+    assert_eq!(calls_of(&finished).len(), usize::from(CALLS));
+}
