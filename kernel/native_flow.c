@@ -82,6 +82,7 @@ void wl_native_flow_splits(struct wl_flow_splits *splits, const struct wl_flow_t
 	splits->gap_ns = timeouts->idle_ns < timeouts->ended_ns ? timeouts->idle_ns : timeouts->ended_ns;
 	splits->grid_shift = wl_flow_grid_shift(timeouts->active_ns);
 	splits->pad = 0;
+	splits->period_ns = splits->origin_ns = 0;
 }
 
 /* What programs/flows.h does with a packet, over `count` sets, a power of two. 1: *out has to be handed on.
@@ -96,6 +97,8 @@ __u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __
 	__u32 hash, chosen;
 
 	wl_flow_key_of(&key, ip, packet);
+	if (splits->period_ns)
+		wl_flow_key_more(&key, ip);
 	hash = wl_flow_key_hash(&key, seed);
 	set = &sets[hash & (count - 1)];
 	chosen = wl_flow_choose(set, epoch, hash, &key, ip, packet->ts_ns, splits);
@@ -179,6 +182,8 @@ const struct wl_native_field *wl_native_flow_layout(void)
 	    FIELD(wl_flow_splits, gap_ns),
 	    FIELD(wl_flow_splits, grid_shift),
 	    FIELD(wl_flow_splits, pad),
+	    FIELD(wl_flow_splits, period_ns),
+	    FIELD(wl_flow_splits, origin_ns),
 	    WHOLE(wl_flow_part),
 	    FIELD(wl_flow_part, key),
 	    FIELD(wl_flow_part, flow),
@@ -197,7 +202,7 @@ const struct wl_native_field *wl_native_flow_layout(void)
 const struct wl_native_constant *wl_native_flow_constants(void)
 {
 	static const struct wl_native_constant constants[] = {
-	    CONSTANT(WL_FLOW_NO_VLAN),	  CONSTANT(WL_FLOW_KEY_EGRESS), CONSTANT(WL_FLOW_SYN),
+	    CONSTANT(WL_FLOW_NO_VLAN),	  CONSTANT(WL_FLOW_KEY_EGRESS), CONSTANT(WL_FLOW_KEY_PORTS), CONSTANT(WL_FLOW_SYN),
 	    CONSTANT(WL_FLOW_SYNACK),	  CONSTANT(WL_FLOW_ACK),	CONSTANT(WL_FLOW_TCP),
 	    CONSTANT(WL_FLOW_DATA),	  CONSTANT(WL_FLOW_MPLS),	CONSTANT(WL_FLOW_TTL),
 	    CONSTANT(WL_FLOW_REORDER_NS), CONSTANT(WL_FLOW_WAYS),	CONSTANT(WL_FLOW_GOES_ON),

@@ -88,7 +88,7 @@ impl Running {
                 Some(entries) => {
                     let (active_ns, idle_ns, ended_ns) = (60_000_000_000, 15_000_000_000, 2_000_000_000);
                     let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };
-                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1 })
+                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals: None })
                 }
                 None => builder.filter("less 1"),
             }

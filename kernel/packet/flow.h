@@ -30,6 +30,7 @@
 
 /* wl_flow_key.flags */
 #define WL_FLOW_KEY_EGRESS 0x01 /* the packets were leaving the device */
+#define WL_FLOW_KEY_PORTS  0x02 /* there were ports, which may be 0: of wl_flow_key_more() */
 
 /* wl_flow.flags */
 #define WL_FLOW_SYN    0x0001 /* syn_ns is valid */
@@ -178,6 +179,21 @@ static __always_inline void wl_flow_key_of(struct wl_flow_key *key, const struct
 		key->tunnel = packet->tunnel;
 		key->tunnel_id = packet->tunnel_id;
 	}
+}
+
+/*
+ * What a key leaves out, as it makes no difference to flows: the addresses of ARP, and whether there were
+ * ports. For who tells packets apart by the fields of parts, as by those of the packets themselves.
+ */
+static __always_inline void wl_flow_key_more(struct wl_flow_key *key, const struct wl_ip *ip)
+{
+	if (ip->l3 == WL_L3_ARP) {
+		wl_copy16(key->src, ip->src);
+		wl_copy16(key->dst, ip->dst);
+		key->l3 = ip->l3;
+	}
+	if (ip->flags & WL_IP_PORTS)
+		key->flags |= WL_FLOW_KEY_PORTS;
 }
 
 /* The length that counts for a packet. One that states none is a jumbogram, or waits to be segmented. */
@@ -455,13 +471,16 @@ struct wl_flow_splits {
 	__u64 gap_ns;	  /* the shorter one of idle_ns and ended_ns */
 	__u32 grid_shift; /* wl_flow_grid_shift() */
 	__u32 pad;
+	/* Intervals that somebody adds parts up by: no part crosses origin_ns plus a multiple of it. 0: none. */
+	__u64 period_ns;
+	__u64 origin_ns; /* less than period_ns */
 };
 
 /*
  * Whether the part must end before this packet of its key, as wl_flow_cut() might end the flow there, with
  * whatever was before the part:
  *   - after a silence as long as the shorter timeout, since the flow may have been ended before the part;
- *   - at a line of the grid;
+ *   - at a line of the grid, and at the end of an interval;
  *   - before a SYN, the same way;
  *   - where time goes back behind the part's beginning, which is what the flow's end is decided by.
  */
@@ -469,6 +488,9 @@ static __always_inline int wl_flow_splits(const struct wl_flow *part, const stru
 					  const struct wl_flow_splits *splits)
 {
 	if (ts_ns < part->first_ns || (ts_ns ^ part->first_ns) >> (splits->grid_shift & 63))
+		return 1;
+	/* Further behind the part's beginning than behind that of its own interval. */
+	if (splits->period_ns && ts_ns - part->first_ns > (ts_ns - splits->origin_ns) % splits->period_ns)
 		return 1;
 	if (ts_ns > part->last_ns && ts_ns - part->last_ns > splits->gap_ns)
 		return 1;

@@ -152,6 +152,8 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	if (packet->digest)
 		wl_flow_packet_of_digest(about, ip);
 	wl_flow_key_of(&lane->flow_key, ip, about);
+	if (group->flow_splits.period_ns)
+		wl_flow_key_more(&lane->flow_key, ip);
 	hash = wl_flow_key_hash(&lane->flow_key, wl_config.seed);
 
 	/* Once: its owner raises it meanwhile. */

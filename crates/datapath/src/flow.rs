@@ -8,6 +8,9 @@ pub const NO_VLAN: u16 = 0xffff;
 pub const REORDER_NS: u64 = 3_000_000;
 /// Bit of [`FlowKey::flags`]: the packets were leaving the device (`WL_FLOW_KEY_EGRESS`).
 pub const KEY_EGRESS: u8 = 0x01;
+/// Bit of [`FlowKey::flags`]: there were ports, which may be 0 (`WL_FLOW_KEY_PORTS`). Of parts that end with intervals
+/// ([`crate::flow_cache::Splits::with_intervals`]) only, whose keys have the addresses of ARP as well.
+pub const KEY_PORTS: u8 = 0x02;
 
 /// Bits of [`Flow::flags`].
 pub mod flow_flags {

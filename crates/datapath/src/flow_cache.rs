@@ -47,6 +47,10 @@ pub struct Splits {
     pub grid_shift: u32,
     #[doc(hidden)]
     pub pad: u32,
+    /// At the ends of intervals that parts are added up by, of so many nanoseconds; 0: there are none.
+    pub period_ns: u64,
+    /// Where one of them begins; less than `period_ns`.
+    pub origin_ns: u64,
 }
 
 unsafe extern "C" {
@@ -71,6 +75,14 @@ impl Splits {
         unsafe { wl_native_flow_splits(&mut splits, timeouts) };
         splits
     }
+
+    /// And at the ends of intervals of `period_ns` nanoseconds, one of which begins at `at_ns`. Keys say more then
+    /// ([`crate::flow::KEY_PORTS`]).
+    pub fn with_intervals(mut self, period_ns: u64, at_ns: u64) -> Splits {
+        self.period_ns = period_ns;
+        self.origin_ns = at_ns.checked_rem(period_ns).unwrap_or(0);
+        self
+    }
 }
 
 /// A first-level cache.
@@ -85,8 +97,13 @@ pub struct FirstLevel {
 impl FirstLevel {
     /// An empty one with so many sets, rounded up to a power of two.
     pub fn new(sets: usize, timeouts: &Timeouts, seed: u32) -> FirstLevel {
+        FirstLevel::with_splits(sets, Splits::of(timeouts), seed)
+    }
+
+    /// The same, whose parts end there.
+    pub fn with_splits(sets: usize, splits: Splits, seed: u32) -> FirstLevel {
         let sets = vec![FlowSet::default(); sets.next_power_of_two()];
-        FirstLevel { sets, splits: Splits::of(timeouts), epoch: 1, seed }
+        FirstLevel { sets, splits, epoch: 1, seed }
     }
 
     /// Adds a packet with these chosen headers. Where a part has to make place for it, that is what is returned.

@@ -67,6 +67,8 @@ impl Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'p> {
     pub seen: Seen<'p>,
+    /// More than one where they have been added up; only what is the same of all of them is known then.
+    pub packets: u64,
     pub bytes: u64,
     pub ts_ns: u64,
     /// Of its interval, when that began.
@@ -126,10 +128,11 @@ impl Cell {
     /// Counts a packet.
     #[inline]
     pub fn add(&mut self, shape: &Shape, packet: &Counted<'_>) {
-        self.packets += 1;
+        let first = self.packets == 0;
+        self.packets += packet.packets;
         self.bytes += packet.bytes;
         if let Some(more) = &mut self.more {
-            more.add(shape, packet, self.packets == 1);
+            more.add(shape, packet, first);
         }
     }
 
@@ -161,7 +164,7 @@ impl More {
         }
         for (top, field) in self.tops.iter_mut().zip(&shape.tops) {
             if let Some(key) = of_field(*field, &packet.seen) {
-                top.add(&key, wirelane_datapath::sketch::key_hash(&key, packet.seed), 1);
+                top.add(&key, wirelane_datapath::sketch::key_hash(&key, packet.seed), packet.packets);
             }
         }
         if let Some(last) = self.bins.len().checked_sub(1) {
@@ -180,7 +183,7 @@ impl More {
             self.last_ns = packet.ts_ns;
         }
         if shape.one_way {
-            self.forward += u64::from(is_forward(&packet.seen));
+            self.forward += if is_forward(&packet.seen) { packet.packets } else { 0 };
         }
         if let Some(mac) = packet.mac.filter(|_| shape.macs) {
             self.mac(mac);

@@ -30,7 +30,7 @@ impl Table {
             return self.rest.add(shape, packet);
         }
         let Some(key) = key::of(of, &packet.seen) else {
-            self.without_key.0 += 1;
+            self.without_key.0 += packet.packets;
             self.without_key.1 += packet.bytes;
             return;
         };

@@ -1,8 +1,14 @@
 //! A worker's part: packets into tables, which are handed over at the end of each interval.
+//!
+//! Packets come in their order, or near it: what is of an interval that is over is counted in the one that is not. Parts of
+//! flows, to which the kernel has added packets up, come seconds later and from several intervals at a time; no part is of
+//! two intervals. Intervals stay open until it is known that all of their parts have come.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wirelane::{Ip, Record, flags, ip_flags, l3};
+use wirelane_datapath::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_datapath::judge::{self, NoPrecise};
 use wirelane_datapath::layout::{NO_OFFSET, Parsed};
 use wirelane_datapath::native;
@@ -38,6 +44,27 @@ pub struct Closed {
 /// What takes tables that are handed over; false: nobody does any more.
 pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
 
+/// An interval that is being counted.
+struct Open {
+    interval: u64,
+    tables: Vec<Option<Table>>,
+    packets: u64,
+    bytes: u64,
+    late: u64,
+}
+
+impl Open {
+    /// Empty tables, by what is active now.
+    fn new(plan: &Plan, interval: u64) -> Open {
+        let active = plan.active();
+        let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
+        let tables = of.map(|(place, (measurement, shape))| {
+            (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
+        });
+        Open { interval, tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
+    }
+}
+
 /// One worker's measurements. Nobody else reads or writes them.
 pub struct Worker {
     index: usize,
@@ -46,12 +73,10 @@ pub struct Worker {
     inner: bool,
     generation: u64,
     plan: Arc<Plan>,
-    /// The interval that is being counted; `None` before the first packet.
-    interval: Option<u64>,
-    tables: Vec<Option<Table>>,
-    packets: u64,
-    bytes: u64,
-    late: u64,
+    /// The intervals that are being counted, in their order; none before the first packet, and one where packets come.
+    open: VecDeque<Open>,
+    /// Intervals before this one are over.
+    floor: u64,
     /// The bits of rules are found by counting: one counter, of no use otherwise.
     hits: [LiveCounts; 1],
     parsed: Parsed,
@@ -69,11 +94,8 @@ impl Worker {
             inner,
             generation,
             plan,
-            interval: None,
-            tables: Vec::new(),
-            packets: 0,
-            bytes: 0,
-            late: 0,
+            open: VecDeque::new(),
+            floor: 0,
             hits: [LiveCounts::default()],
             parsed: Parsed::default(),
             followed: Followed::default(),
@@ -84,49 +106,46 @@ impl Worker {
         utc_ns / self.plan.config.interval_ns
     }
 
-    /// Begins an interval with empty tables, by what is active now.
+    /// Begins an interval behind all others.
     fn begin(&mut self, interval: u64) {
-        let (active, plan) = (self.plan.active(), &self.plan);
-        let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
-        self.tables.clear();
-        self.tables.extend(of.map(|(place, (measurement, shape))| {
-            (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
-        }));
-        (self.packets, self.bytes, self.late) = (0, 0, 0);
-        self.interval = Some(interval);
+        self.open.push_back(Open::new(&self.plan, interval));
     }
 
-    /// Hands the tables over. False: nobody takes them.
+    /// Hands over what was counted of all intervals before this one of this plan, which nothing more comes of. False:
+    /// nobody takes it.
     fn close(&mut self, reached: (u64, u64)) -> bool {
-        let Some(interval) = self.interval.take() else { return true };
-        (self.outlet)(Closed {
-            worker: self.index,
-            plan: Arc::clone(&self.plan),
-            at: (self.generation, interval),
-            reached,
-            packets: self.packets,
-            bytes: self.bytes,
-            late: self.late,
-            tables: std::mem::take(&mut self.tables),
-        })
+        let mut goes_on = true;
+        while let Some(first) = self.open.front()
+            && (self.generation, first.interval) < reached
+        {
+            let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
+            let Some(Open { interval, tables, packets, bytes, late }) = self.open.pop_front() else { break };
+            goes_on &= (self.outlet)(Closed {
+                worker: self.index,
+                plan: Arc::clone(&self.plan),
+                at: (self.generation, interval),
+                reached: next,
+                packets,
+                bytes,
+                late,
+                tables,
+            });
+        }
+        if reached.0 == self.generation {
+            self.floor = self.floor.max(reached.1);
+        }
+        goes_on
     }
 
     /// It is this late, UTC in nanoseconds: intervals that are over end, also where no packets come. False: nobody
     /// takes results any more.
     pub fn tick(&mut self, utc_ns: u64) -> bool {
         let now = self.interval_of(utc_ns);
-        match self.interval {
-            Some(interval) if interval >= now => true,
-            Some(_) => {
-                let goes_on = self.close((self.generation, now));
-                self.begin(now);
-                goes_on
-            }
-            None => {
-                self.begin(now);
-                true
-            }
+        let goes_on = self.close((self.generation, now));
+        if self.open.is_empty() {
+            self.begin(now);
         }
+        goes_on
     }
 
     /// Takes another plan up where there is one, between two packets. False: nobody takes results any more.
@@ -135,23 +154,22 @@ impl Worker {
             return true;
         }
         let (generation, plan) = self.switches.now();
-        let interval = self.interval;
         // Intervals of the new plan may be of another length.
-        let start_ns = interval.map(|interval| interval.saturating_mul(self.plan.config.interval_ns));
-        let goes_on = match start_ns {
-            Some(start_ns) => self.close((generation, start_ns / plan.config.interval_ns)),
-            None => true,
-        };
+        let start_ns =
+            self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
+        let length_ns = plan.config.interval_ns;
+        let goes_on = start_ns.is_none_or(|start_ns| self.close((generation, start_ns / length_ns)));
         (self.generation, self.plan) = (generation, plan);
-        if let Some(start_ns) = start_ns {
-            self.begin(self.interval_of(start_ns));
+        self.floor = start_ns.map_or(0, |start_ns| start_ns / length_ns);
+        if start_ns.is_some() {
+            self.begin(self.floor);
         }
         goes_on
     }
 
     /// There will be no more packets. False: nobody takes results any more.
     pub fn finish(&mut self) -> bool {
-        if self.interval.is_none() {
+        if self.open.is_empty() {
             self.begin(0);
         }
         self.close((u64::MAX, u64::MAX))
@@ -162,9 +180,9 @@ impl Worker {
     pub fn record(&mut self, record: &Record<'_>, utc_ns: u64) -> bool {
         let mut goes_on = true;
         let at = self.interval_of(utc_ns);
-        match self.interval {
-            Some(interval) if at == interval => {}
-            Some(interval) if at < interval => self.late += 1,
+        match self.open.back_mut() {
+            Some(open) if at == open.interval => {}
+            Some(open) if at < open.interval => open.late += 1,
             Some(_) => {
                 goes_on = self.close((self.generation, at));
                 self.begin(at);
@@ -175,10 +193,55 @@ impl Worker {
         goes_on
     }
 
+    /// Counts the packets of a part of a flow, which are of the interval of this time, UTC in nanoseconds: made with
+    /// [`wirelane::KernelFlows::intervals`], and of this device.
+    pub fn part(&mut self, key: &FlowKey, flow: &Flow, device: u16, utc_ns: u64) {
+        let at = self.interval_of(utc_ns);
+        let late = at < self.floor;
+        let at = at.max(self.floor);
+        let place = match self.open.binary_search_by_key(&at, |open| open.interval) {
+            Ok(place) => place,
+            Err(place) => {
+                self.open.insert(place, Open::new(&self.plan, at));
+                place
+            }
+        };
+        let plan = &*self.plan;
+        let open = &mut self.open[place];
+        open.late += if late { flow.packets } else { 0 };
+        open.packets += flow.packets;
+        open.bytes += flow.wire_bytes;
+        self.parsed = Parsed { outer: headers(key), ..Parsed::default() };
+        if key.vlan != NO_VLAN {
+            self.parsed.flags |= flags::VLAN;
+            (self.parsed.vlan_tci[0], self.parsed.vlan_count) = (key.vlan, 1);
+        }
+        let packet = Counted {
+            seen: Seen {
+                ip: &self.parsed.outer,
+                vlan: (key.vlan != NO_VLAN).then_some(key.vlan),
+                queue: flow.queue,
+                device,
+            },
+            packets: flow.packets,
+            bytes: flow.wire_bytes,
+            ts_ns: utc_ns,
+            start_ns: at.saturating_mul(plan.config.interval_ns),
+            mac: None,
+            segment: None,
+            seed: plan.seed,
+        };
+        let egress = u32::from(key.flags & KEY_EGRESS != 0);
+        let facts = Facts { now_ns: utc_ns, wire_len: 0, queue: flow.queue.into(), egress, seed: 0 };
+        let seen = judge::Packet { parsed: &self.parsed, data: &[], inner: false };
+        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+    }
+
     fn count(&mut self, record: &Record<'_>, utc_ns: u64) {
         let header = record.header();
-        self.packets += 1;
-        self.bytes += u64::from(header.wire_len);
+        let Some(open) = self.open.back_mut() else { return };
+        open.packets += 1;
+        open.bytes += u64::from(header.wire_len);
         match record.digest() {
             Some(digest) => {
                 self.parsed =
@@ -190,7 +253,6 @@ impl Worker {
         let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
         let plan = &*self.plan;
-        let interval = self.interval.unwrap_or_default();
         let packet = Counted {
             seen: Seen {
                 ip,
@@ -198,9 +260,10 @@ impl Worker {
                 queue: header.queue,
                 device: record.device() as u16,
             },
+            packets: 1,
             bytes: header.wire_len.into(),
             ts_ns: utc_ns,
-            start_ns: interval.saturating_mul(plan.config.interval_ns),
+            start_ns: open.interval.saturating_mul(plan.config.interval_ns),
             mac: if plan.macs { arp_sender(record.data(), ip) } else { None },
             segment: if plan.tcp { self.followed.segment(ip, header.wire_len) } else { None },
             seed: plan.seed,
@@ -213,24 +276,53 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        // Of each rule, whether it has been asked, and what it said.
-        let (mut asked, mut fits) = (0u32, 0u32);
-        let of = plan.config.measurements.iter().zip(&plan.shapes).zip(&mut self.tables);
-        for ((measurement, shape), table) in of {
-            let Some(table) = table else { continue };
-            if let Some(rule) = measurement.rule {
-                let bit = 1 << rule;
-                if asked & bit == 0 {
-                    asked |= bit;
-                    let judged = judge::judge(&plan.rules[rule], &self.hits, &mut NoPrecise, seen, &facts);
-                    fits |= if judged.hits > 0 { bit } else { 0 };
-                }
-                if fits & bit == 0 {
-                    continue;
-                }
+        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+    }
+}
+
+/// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit.
+#[inline]
+fn add(
+    plan: &Plan,
+    tables: &mut [Option<Table>],
+    hits: &[LiveCounts; 1],
+    (seen, facts): (judge::Packet<'_>, &Facts),
+    packet: &Counted<'_>,
+) {
+    // Of each rule, whether it has been asked, and what it said.
+    let (mut asked, mut fits) = (0u32, 0u32);
+    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(tables);
+    for ((measurement, shape), table) in of {
+        let Some(table) = table else { continue };
+        if let Some(rule) = measurement.rule {
+            let bit = 1 << rule;
+            if asked & bit == 0 {
+                asked |= bit;
+                let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
+                fits |= if judged.hits > 0 { bit } else { 0 };
             }
-            table.add(measurement, shape, &packet);
+            if fits & bit == 0 {
+                continue;
+            }
         }
+        table.add(measurement, shape, packet);
+    }
+}
+
+/// What is known of the headers of the packets of a part.
+fn headers(key: &FlowKey) -> Ip {
+    Ip {
+        src: key.src,
+        dst: key.dst,
+        src_port: key.src_port,
+        dst_port: key.dst_port,
+        l3: key.l3,
+        proto: key.proto,
+        flags: if key.flags & KEY_PORTS != 0 { ip_flags::PORTS } else { 0 },
+        l3_off: NO_OFFSET,
+        l4_off: NO_OFFSET,
+        payload_off: NO_OFFSET,
+        ..Ip::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wirelane_datapath::flow::Timeouts;
-use wirelane_datapath::flow_cache::WAYS;
+use wirelane_datapath::flow_cache::{Splits, WAYS};
 use wirelane_datapath::instance::FLOW_LEAST_SETS;
 
 use crate::settings::{Balance, Clock, Settings, Steering};
@@ -18,6 +18,36 @@ pub struct KernelFlows {
     pub timeouts: Timeouts,
     /// One packet of how many becomes part of a flow; the others are only counted.
     pub sampling: u32,
+    /// Intervals that parts are added up by, so that none belongs to two of them.
+    pub intervals: Option<Intervals>,
+}
+
+/// Intervals of time, one behind the other, which begin at multiples of their length in UTC since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intervals {
+    /// Nanoseconds of each; not 0.
+    length_ns: u64,
+    /// How far UTC is ahead of the kernel's monotonic clock, as it was when this was made. Steps of the system's clock are
+    /// not followed: intervals are of one length.
+    ahead_ns: u64,
+}
+
+impl Intervals {
+    /// Intervals of so many nanoseconds, at least 1, by the system's clock as it is set now.
+    pub fn new(length_ns: u64) -> Intervals {
+        let ahead_ns = crate::clock::utc_minus_monotonic_ns().max(0) as u64;
+        Intervals { length_ns: length_ns.max(1), ahead_ns }
+    }
+
+    /// UTC nanoseconds since 1970 of a time of the kernel's monotonic clock ([`crate::Timebase::steady_ns`]).
+    pub fn utc_ns(&self, steady_ns: u64) -> u64 {
+        steady_ns.saturating_add(self.ahead_ns)
+    }
+
+    /// When one of them begins, by the monotonic clock.
+    fn begin_ns(&self) -> u64 {
+        self.length_ns - self.ahead_ns % self.length_ns
+    }
 }
 
 impl KernelFlows {
@@ -25,6 +55,12 @@ impl KernelFlows {
     pub const ENTRIES: usize = 4096;
     /// Most room in a lane.
     pub const MOST_ENTRIES: usize = 1 << 20;
+
+    /// Where parts end.
+    pub(crate) fn splits(&self) -> Splits {
+        let splits = Splits::of(&self.timeouts);
+        self.intervals.map_or(splits, |of| splits.with_intervals(of.length_ns, of.begin_ns()))
+    }
 
     /// Sets of the cache that a lane has for each of so many workers.
     pub(crate) fn sets(&self, workers: usize) -> usize {

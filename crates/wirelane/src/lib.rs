@@ -95,7 +95,7 @@ pub use engine::file::{
 pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
 pub use exits::ExitLine;
-pub use flow_cache::{FlowCacheLine, KernelFlows};
+pub use flow_cache::{FlowCacheLine, Intervals, KernelFlows};
 pub use headers::Headers;
 pub use http_heads::{HttpBelow, HttpUntold, KernelHttp};
 pub use in_force::{

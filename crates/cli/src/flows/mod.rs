@@ -228,6 +228,7 @@ impl Args {
             entries: self.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
             timeouts: cache.timeouts,
             sampling: self.sampling,
+            intervals: None,
         });
         Ok(cache)
     }

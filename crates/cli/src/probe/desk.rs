@@ -88,6 +88,8 @@ pub struct Reload {
     pub path: PathBuf,
     /// Of sketches.
     pub seed: u64,
+    /// The kernel adds packets up, by intervals.
+    pub in_kernel: bool,
 }
 
 impl Reload {
@@ -125,6 +127,11 @@ impl Reload {
         let (_, now) = self.switches.now();
         if config.capture != now.config().capture {
             return Err("[capture] has changed, which takes another start".to_owned());
+        }
+        if config.place() != now.config().place() || config.interval_ns != now.config().interval_ns && self.in_kernel {
+            return Err("where it measures has changed, or the interval of what the kernel adds up, which takes another \
+                        start"
+                .to_owned());
         }
         let plan = Plan::new(config, self.seed).map_err(|error| error.to_string())?;
         self.switches.replace(plan);

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use wirelane::{Capture, Error, Ledger};
-use wirelane_probe::config::{Engine, LONGEST, Steering, describe};
+use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger};
+use wirelane_analysis::flows::Timeouts;
+use wirelane_probe::config::{Engine, LONGEST, Place, Steering, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
 use crate::out::{self, ReaderGone};
@@ -66,6 +67,11 @@ pub struct Args {
     #[arg(long, value_enum, help_heading = source::CAPTURE)]
     steering: Option<SteeringArg>,
 
+    /// Flows that each lane (RX queue or CPU) has room for, where measurements are made in the kernel, up to 1048576. Default:
+    /// 4096
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=KernelFlows::MOST_ENTRIES as i64), help_heading = source::CAPTURE)]
+    cache_entries: Option<u32>,
+
     /// Print alarms, totals and the ledger, and no results of intervals
     #[arg(short, long, help_heading = source::OUTPUT)]
     quiet: bool,
@@ -88,6 +94,7 @@ A configuration:
   key = [\"dst\"]                     # else all together
   values = [\"pps\", \"distinct-src\"]
   keys = 10000                      # room; the rest is counted in 'other'
+  analysis = "user"                 # or "kernel", "auto": see below
 
   [[alarm]]
   name = \"flood\"
@@ -114,6 +121,14 @@ Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
   top-port, top-flow (with what may be too much in error); lengths, gaps (ns);
   peak-packets, peak-bytes (bin); one-way; macs; segments, retransmissions,
   retransmitted-percent; keys, entropy
+
+analysis = "kernel": lanes add packets up by addresses, ports, protocol, VLAN,
+  device and direction, and only these sums come up: the packets are 'absorbed'
+  in the ledger, and many measurements cost what one costs. Results are the
+  same, and come up to 2 s later. It takes engine 'ring', values and rules that
+  are not about each packet (lengths, gaps, peaks, segments, TCP flags), and all
+  measurements in one place; "auto" is "kernel" where that is so, and --check
+  says why where it is not.
 
 With --json: an object for each measurement and interval, with 'measurement';
 for each alarm that is raised or cleared, with 'alarm'; at the end the totals,
@@ -236,6 +251,56 @@ fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> {
     Ok((workers, steering))
 }
 
+/// What the kernel is to add up, where measurements are made there.
+///
+/// # Errors
+/// Where the configuration says so, and the options say otherwise.
+fn kernel_flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
+    let source = &args.source;
+    let wanted = config.place() == Place::Kernel;
+    if args.cache_entries.is_some() && !wanted {
+        return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
+    }
+    if !wanted {
+        return Ok(None);
+    }
+    let obstacle = if source.read.is_some() {
+        Some(("-r", "a file is read without the kernel's help"))
+    } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
+        Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
+    } else if source.packets.is_some() {
+        Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
+    } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
+        Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
+    } else {
+        None
+    };
+    if let Some((option, reason)) = obstacle {
+        // The results are the same, so that a configuration serves for recordings too.
+        if source.read.is_none() && config.asks_for_kernel() {
+            return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
+        }
+        tracing::info!("measured in the workers: {reason}");
+        return Ok(None);
+    }
+    let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
+    Ok(Some(KernelFlows {
+        entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
+        timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
+        sampling: 1,
+        intervals: Some(Intervals::new(config.interval_ns)),
+    }))
+}
+
+fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
+/// What the kernel has added up is read so often, twice in an interval between these limits, so that results come soon
+/// after an interval's end, and lanes are not disturbed by it.
+const SHORTEST_TURN_NS: u64 = 50_000_000;
+const LONGEST_TURN_NS: u64 = 2_000_000_000;
+
 /// A seed that nobody can guess, where packets are anybody's; of a file results are the same at every run.
 fn seed(live: bool) -> Result<u64> {
     if !live {
@@ -261,6 +326,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
+    args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
     let helper = helper.map(Helper::listen).transpose()?;
@@ -269,7 +335,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, false) => Show::Table { quiet },
     };
     let desk = Desk::new(Reader::new(workers), show, helper);
-    let reload = Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed };
+    let in_kernel = args.source.kernel_flows.is_some();
+    let reload = Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel };
     watch(&args, capture, desk, switches, reload)
 }
 
@@ -280,6 +347,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 /// The capture, from its start to the last line.
 fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, reload: Reload) -> Result<()> {
     let live = args.source.read.is_none();
+    let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
     let mut reporter = ProbeReporter {
         report: Report::new(args.source.json, capture.engine(), Stream::Stdout),
         json: args.source.json && !args.quiet,
@@ -309,7 +377,7 @@ fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, rel
                 Box::new(move |closed| desk::locked(&desk).take(closed))
             };
             let counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
-            Ok(Prober::new(counting, worker.timebase(), live))
+            Prober::new(counting, worker, live, intervals)
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.
@@ -330,7 +398,8 @@ fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, rel
     };
     let total = &outcome.ledger.total;
     if outcome.failure.is_none()
-        && (report.totals.packets != total.analysed || report.totals.bytes != total.bytes)
+        && (report.totals.packets != total.analysed + total.kept
+            || report.totals.bytes != total.bytes + total.kept_bytes)
     {
         let failure =
             anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use wirelane_datapath::flow::{
-    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, REORDER_NS, Timeouts, applications, flow_flags,
+    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, KEY_PORTS, NO_VLAN, REORDER_NS, Timeouts, applications, flow_flags,
 };
 use wirelane_datapath::flow_cache::{FlowPart, FlowSet, FlowTag, Splits, WAYS};
 use wirelane_datapath::native::{Field, flow_constants, flow_layout};
@@ -41,7 +41,7 @@ fn rust_and_c_agree_on_flows() {
         ts_ns, wire_len, tunnel_id, mpls_label, eth_type, vlan_tci, flags, device, queue, tunnel, application,
     });
     mirror!(rust, "wl_flow_timeouts", Timeouts { active_ns, idle_ns, ended_ns });
-    mirror!(rust, "wl_flow_splits", Splits { gap_ns, grid_shift, pad });
+    mirror!(rust, "wl_flow_splits", Splits { gap_ns, grid_shift, pad, period_ns, origin_ns });
     mirror!(rust, "wl_flow_part", FlowPart { key, flow });
     mirror!(rust, "wl_flow_tag", FlowTag { epoch, hash });
     mirror!(rust, "wl_flow_set", FlowSet { tags, parts });
@@ -87,6 +87,7 @@ fn rust_and_c_agree_on_the_numbers_of_flows() {
     let rust = [
         ("WL_FLOW_NO_VLAN", NO_VLAN.into()),
         ("WL_FLOW_KEY_EGRESS", KEY_EGRESS.into()),
+        ("WL_FLOW_KEY_PORTS", KEY_PORTS.into()),
         ("WL_FLOW_SYN", flow_flags::SYN.into()),
         ("WL_FLOW_SYNACK", flow_flags::SYNACK.into()),
         ("WL_FLOW_ACK", flow_flags::ACK.into()),

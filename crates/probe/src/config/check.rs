@@ -6,6 +6,7 @@ use wirelane::Error;
 use wirelane::rules::{Mistake, RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
+use super::kernel;
 use super::raw::{self, Raw};
 use super::read::{At, read};
 use super::{
@@ -120,6 +121,14 @@ impl Check<'_> {
             );
             self.fault(at, reason);
         }
+        for (one, at) in measurements.iter().zip(&raw.measurement) {
+            let Some(asked) = &at.get_ref().analysis else { continue };
+            if asked.value == Analysis::Kernel
+                && let Some(reason) = kernel::obstacle(&measurements, &rules, one)
+            {
+                self.fault(asked, format!("this cannot be \"kernel\": {reason}"));
+            }
+        }
         let measured: Names = measurements.iter().map(|one| one.name.clone()).collect();
         self.once("measurement", raw.measurement.iter().map(|one| &one.get_ref().name));
         let alarmed: Names = raw.alarm.iter().map(|one| one.get_ref().name.get_ref().clone()).collect();
@@ -194,10 +203,6 @@ impl Check<'_> {
             }
             self.value(value, &key);
         }
-        if let Some(analysis) = raw.analysis.as_ref().filter(|one| one.value == Analysis::Kernel) {
-            let reason = "\"kernel\" is not built yet: write \"user\", or \"auto\", which is \"user\" so far";
-            self.fault(analysis, reason);
-        }
         let keys = raw.keys.as_ref().map_or(10_000, |keys| keys.value);
         if let Some(at) = raw.keys.as_ref().filter(|_| !(1..=MOST_KEYS).contains(&keys)) {
             self.fault(at, format!("give 1 to {MOST_KEYS} keys"));
@@ -252,7 +257,7 @@ impl Check<'_> {
             show: raw.show.unwrap_or(10),
             precision: within(precision),
             bin_ns: if parts { bin_ns } else { interval_ns.max(1) },
-            analysis: raw.analysis.as_ref().map_or(Analysis::Auto, |one| one.value),
+            analysis: raw.analysis.as_ref().map_or(Analysis::default(), |one| one.value),
             active: raw.active.unwrap_or(true),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Switch, Threshold, When};
+use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Switch, Threshold, When};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
@@ -75,9 +75,11 @@ fn measured(config: &Config, of: &Measurement) -> String {
     };
     let values: Vec<&str> = of.values.iter().map(|value| value.name()).collect();
     let mut text = format!("measurement {}: {packets}{by}: {}\n", of.name, values.join(", "));
-    let where_from = match of.analysis {
-        Analysis::Auto => "auto: in the workers, as the kernel's form is not built yet",
-        _ => "in the workers",
+    let auto = if of.analysis == Analysis::Auto { "auto: " } else { "" };
+    let where_from = match config.place() {
+        Place::Kernel => format!("{auto}in the kernel"),
+        Place::Workers(Some(why)) if of.analysis == Analysis::Auto => format!("{auto}in the workers, as {why}"),
+        Place::Workers(_) => format!("{auto}in the workers"),
     };
     let bytes = Shape::new(of, config.interval_ns).most_bytes(of.keys);
     let _ = write!(text, "  analysis {where_from}; up to {} KiB a worker", bytes.div_ceil(1024));

@@ -7,6 +7,7 @@
 mod check;
 mod deeds;
 mod describe;
+mod kernel;
 mod raw;
 mod read;
 
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use wirelane::rules::{Mistake, RuleSet};
 
 pub use describe::describe;
+pub use kernel::Place;
 
 /// The most measurements: a bit each says whether they are active.
 pub const MOST_MEASUREMENTS: usize = 64;
@@ -138,12 +140,12 @@ pub enum Value {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Analysis {
-    /// Wherever it can; which is in the workers.
-    #[default]
+    /// In the kernel where all measurements can be made there, else in the workers.
     Auto,
     /// In the workers.
+    #[default]
     User,
-    /// In the kernel: not built yet.
+    /// In the kernel, which adds packets up to parts of flows.
     Kernel,
 }
 

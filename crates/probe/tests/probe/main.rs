@@ -3,6 +3,7 @@
 mod alarms;
 mod corpus;
 mod exact;
+mod kernel;
 mod mistakes;
 mod ready;
 mod reload;

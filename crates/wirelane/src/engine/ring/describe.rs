@@ -66,7 +66,7 @@ pub(super) fn write_group(
         flow_sets: wish.flows.map_or(0, |flows| flows.sets(wish.workers) as u32),
         flow_epoch: FIRST_EPOCH,
         flow_sampling: wish.flows.map_or(0, |flows| flows.sampling),
-        flow_splits: wish.flows.map_or_else(Splits::default, |flows| Splits::of(&flows.timeouts)),
+        flow_splits: wish.flows.map_or_else(Splits::default, |flows| flows.splits()),
         buckets: first_table(wish.workers),
     };
     let words = size_of::<Group>() / 8;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::flow_cache::{FlowPart, FlowSet, Splits, WAYS};
+use wirelane_datapath::flow_cache::{FlowPart, FlowSet, WAYS};
 use wirelane_datapath::instance::{FLOW_ELEMENT, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group};
 use wirelane_datapath::layout::{RecordHeader, record_kind};
 
@@ -126,7 +126,7 @@ impl GroupFlows {
             memory: Arc::new(memory),
             sets,
             workers,
-            period: Duration::from_nanos(Splits::of(&wish.timeouts).gap_ns).min(LONGEST),
+            period: Duration::from_nanos(wish.splits().gap_ns).min(LONGEST),
             turns: Arc::default(),
             state: Mutex::new(State {
                 epoch: FIRST_EPOCH,

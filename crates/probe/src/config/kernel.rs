@@ -1,0 +1,134 @@
+//! Which measurements can be made of parts of flows, to which the kernel adds packets up (`kernel/packet/flow.h`).
+//!
+//! A part has what its packets have in common: addresses, ports, protocol, VLAN, device, direction. What is told of each
+//! packet alone, its length, time, TCP flags, payload, is not in it.
+
+use wirelane::rules::{Kind, Rule, RuleSet, Test};
+
+use super::{Analysis, Config, Field, Measurement, Value};
+
+/// Where all measurements of a configuration are made: packets come up, or they do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the workers, of packets; and why not in the kernel, where that was left open.
+    Workers(Option<String>),
+    /// In the kernel.
+    Kernel,
+}
+
+impl Config {
+    /// Whether any measurement is to be made in the kernel and nowhere else.
+    pub fn asks_for_kernel(&self) -> bool {
+        self.measurements.iter().any(|one| one.analysis == Analysis::Kernel)
+    }
+
+    /// Where its measurements are made.
+    pub fn place(&self) -> Place {
+        let any = |wanted| self.measurements.iter().any(|one| one.analysis == wanted);
+        // One that says "kernel" was refused where another keeps it from that.
+        if self.asks_for_kernel() {
+            return Place::Kernel;
+        }
+        if !any(Analysis::Auto) {
+            return Place::Workers(None);
+        }
+        let mut obstacles =
+            self.measurements.iter().filter_map(|one| obstacle(&self.measurements, &self.rules, one));
+        obstacles.next().map_or(Place::Kernel, |why| Place::Workers(Some(why)))
+    }
+}
+
+/// What keeps a measurement from being made in the kernel: itself, or another beside it, as packets that come up for one
+/// come up for all.
+pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) -> Option<String> {
+    alone(rules, one).or_else(|| {
+        all.iter().find_map(|other| match other.analysis {
+            Analysis::User => Some(format!(
+                "{} is analysed in the workers (analysis = \"user\", which is so where nothing is said), and all are \
+                 analysed in one place",
+                other.name
+            )),
+            _ => alone(rules, other).map(|why| format!("{} is not: {why}", other.name)),
+        })
+    })
+}
+
+/// What keeps it from that by itself.
+fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
+    let every_packet = |what: &str| Some(format!("\"{what}\" is about each packet, and the kernel adds them up"));
+    if of.key.contains(&Field::Queue) {
+        return every_packet("queue");
+    }
+    if let Some(value) = of.values.iter().find(|value| !is_of_parts(**value)) {
+        return every_packet(value.name());
+    }
+    let rule: &Rule = rules.rules.get(of.rule?)?;
+    rule.conditions.iter().find(|condition| !is_common(&condition.test)).map(|_| {
+        format!(
+            "rule {} asks for more than addresses, ports, protocol, direction and VLAN, which packets are added up by",
+            rule.name.as_deref().unwrap_or("without a name")
+        )
+    })
+}
+
+/// Whether a value is known of packets that have been added up.
+fn is_of_parts(value: Value) -> bool {
+    match value {
+        Value::Packets
+        | Value::Bytes
+        | Value::Pps
+        | Value::Bps
+        | Value::Flows
+        | Value::DistinctSrc
+        | Value::DistinctDst
+        | Value::DistinctSrcPort
+        | Value::DistinctDstPort
+        | Value::TopSrc
+        | Value::TopDst
+        | Value::TopPort
+        | Value::TopFlow
+        | Value::OneWay
+        | Value::Keys
+        | Value::Entropy => true,
+        Value::Lengths
+        | Value::Gaps
+        | Value::PeakPackets
+        | Value::PeakBytes
+        | Value::Macs
+        | Value::Segments
+        | Value::Retransmissions
+        | Value::RetransmittedPercent => false,
+    }
+}
+
+/// Whether all packets of a part, or none, fulfil a condition.
+fn is_common(test: &Test) -> bool {
+    match test {
+        Test::Src(_)
+        | Test::Dst(_)
+        | Test::Host(_)
+        | Test::SrcPort(_)
+        | Test::DstPort(_)
+        | Test::Port(_)
+        | Test::Protocol(_)
+        | Test::Direction(_)
+        | Test::Vlan(_)
+        | Test::SrcIn(_)
+        | Test::DstIn(_)
+        | Test::HostIn(_)
+        | Test::FlowIn(_) => true,
+        Test::Kind(kinds) => {
+            kinds.iter().all(|kind| matches!(kind, Kind::Ipv4 | Kind::Ipv6 | Kind::Arp))
+        }
+        Test::Ethertype(_)
+        | Test::TcpFlags(_)
+        | Test::IcmpType(_)
+        | Test::Dscp(_)
+        | Test::Length(_)
+        | Test::Queue(_)
+        | Test::Device(_)
+        | Test::Payload(_)
+        | Test::Application(_)
+        | Test::Plugin(_) => false,
+    }
+}

@@ -1,0 +1,167 @@
+//! What the kernel adds up to parts of flows comes to what the packets come to one by one: with the functions that lanes
+//! run, compiled natively.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use wirelane::{FileOptions, FileSource};
+use wirelane_analysis::flows::{FlowReader, Timeouts};
+use wirelane_datapath::flow_cache::{FirstLevel, FlowPart, Splits};
+use wirelane_probe::config::Place;
+use wirelane_probe::{Event, Plan, Reader, Switches, Totals, Worker};
+
+use crate::corpus::captures;
+use crate::traffic::*;
+
+/// All of that, in intervals of so many milliseconds.
+fn all(ms: u64) -> String {
+    format!("interval = \"{ms}ms\"\n{ALL}")
+}
+
+/// Everything that can be made in the kernel. `keys` has room for all, as who comes first is another one there.
+const ALL: &str = "[[rule]]\nname = \"web\"\nprotocol = [\"tcp\", \"udp\"]\nport = [80, 53, 443]\n\
+    [[rule]]\nname = \"not-arp\"\nkind = [\"ipv4\", \"ipv6\"]\nnot.src = \"10.0.0.7\"\n\
+    [[measurement]]\nname = \"all\"\nanalysis = \"auto\"\n\
+    values = [\"packets\", \"bytes\", \"flows\", \"distinct-src\", \"distinct-dst\", \"distinct-src-port\", \"distinct-dst-port\"]\n\
+    [[measurement]]\nname = \"pairs\"\nanalysis = \"kernel\"\nkey = [\"pair\", \"protocol\"]\nkeys = 100000\nshow = 1000000\n\
+    values = [\"packets\", \"pps\", \"one-way\", \"keys\", \"entropy\"]\n\
+    [[measurement]]\nname = \"ports\"\nanalysis = \"auto\"\nrule = \"web\"\nkey = [\"src\", \"port\", \"vlan\"]\nkeys = 100000\nshow = 1000000\n\
+    values = [\"bytes\", \"bps\", \"flows\"]\n\
+    [[measurement]]\nname = \"nets\"\nanalysis = \"auto\"\nrule = \"not-arp\"\nkey = [\"dst-net\", \"src-port\", \"device\"]\nkeys = 100000\nshow = 1000000\n\
+    values = [\"packets\", \"distinct-src\"]\n\
+    [[measurement]]\nname = \"few\"\nanalysis = \"auto\"\nkey = [\"flow\"]\nkeys = 100000\nshow = 1000000\nvalues = [\"packets\", \"bytes\"]\n";
+
+/// The probe over parts: those that had to make place as that happened, the others when `turn` packets have come.
+fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Totals) {
+    let switches = Arc::new(Switches::new(Plan::new(config(&all(ms)), 5).unwrap()));
+    let said = Arc::new(Mutex::new((Reader::new(1), Vec::new())));
+    let hear = |events: Vec<Event>, shown: &mut Vec<Value>| {
+        shown.extend(events.into_iter().filter_map(|event| match event {
+            Event::Shown(shown) => Some(serde_json::to_value(shown).unwrap()),
+            _ => None,
+        }));
+    };
+    let outlet = {
+        let said = Arc::clone(&said);
+        Box::new(move |closed| {
+            let mut said = said.lock().unwrap();
+            let (reader, shown) = &mut *said;
+            hear(reader.take(closed), shown);
+            true
+        })
+    };
+    let mut worker = Worker::new(0, switches, false, outlet);
+    let length_ns = ms * MS;
+    let timeouts = Timeouts { active_ns: u64::MAX, idle_ns: length_ns / 2, ended_ns: length_ns / 2 };
+    // Some other time than the packets', of which one interval begins there.
+    let mut first = FirstLevel::with_splits(sets, Splits::of(&timeouts).with_intervals(length_ns, 7 * length_ns), 3);
+    let (mut headers, mut packets, mut latest) = (FlowReader::new(false), 0, 0u64);
+    let hand_on = |part: FlowPart, worker: &mut Worker| {
+        worker.part(&part.key, &part.flow, part.key.device, part.flow.first_ns);
+    };
+    if let Ok(mut source) = FileSource::open(file, FileOptions::default()) {
+        while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+            for record in batch {
+                packets += 1;
+                let ts_ns = record.header().ts_ns;
+                latest = latest.max(ts_ns);
+                let (ip, mut packet) = headers.read(&record, ts_ns);
+                packet.device = record.device() as u16;
+                if let Some(part) = first.keep(ip, &packet) {
+                    hand_on(part, &mut worker);
+                }
+                if packets % turn == 0 {
+                    first.turn().into_iter().for_each(|part| hand_on(part, &mut worker));
+                }
+            }
+        }
+    }
+    first.turn().into_iter().for_each(|part| hand_on(part, &mut worker));
+    assert!(worker.tick(latest) && worker.finish());
+    drop(worker);
+    let (mut reader, mut shown) = Arc::into_inner(said).unwrap().into_inner().unwrap();
+    let (events, totals) = reader.finish();
+    hear(events, &mut shown);
+    assert_eq!(totals.packets, packets, "every packet is counted once");
+    (shown, totals)
+}
+
+fn agree(file: &Path, ms: u64, sets: usize, turn: u64) -> usize {
+    let packets = probe_files(config(&all(ms)), &[file.to_owned()], 1, |_, _| {});
+    let (parts, totals) = probe_parts(file, ms, sets, turn);
+    // Where packets come late, parts do not: each is of its own interval.
+    if packets.totals.late > 0 {
+        return 0;
+    }
+    assert_eq!((totals.packets, totals.bytes), (packets.totals.packets, packets.totals.bytes), "{}", file.display());
+    assert_eq!(parts.len(), packets.shown.len(), "{}", file.display());
+    for (parts, packets) in parts.iter().zip(&packets.shown) {
+        assert_eq!(parts, packets, "{}", file.display());
+    }
+    parts.len()
+}
+
+#[test]
+fn parts_come_to_what_their_packets_come_to() {
+    let mut frames = Vec::new();
+    // A generator of numbers: anything that is not regular will do.
+    let mut state = 1u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut at = 0;
+    for _ in 0..4000 {
+        at += if next(50) == 0 { next(400) * MS } else { next(3) * MS / 4 };
+        let (src, dst) = (host(next(9) as u32), host(next(9) as u32));
+        let ports = ([0, 53, 80, 1000, 1001][next(5) as usize], [0, 53, 443, 9][next(4) as usize]);
+        frames.push((at, match next(8) {
+            0 => arp(next(3) as u8, src),
+            1 | 2 => tcp(src, dst, ports, SYN, 7, 0),
+            3 => tcp(src, dst, ports, ACK, 7, next(300) as usize),
+            _ => udp(src, dst, ports, next(900) as usize),
+        }));
+    }
+    // On a line between intervals, and a nanosecond before one.
+    let length_ns = 100 * MS;
+    let line = at / length_ns * length_ns + length_ns;
+    for ns in [line - 1, line, line + length_ns - 1, line + length_ns] {
+        frames.push((ns, udp(host(1), host(2), (1, 2), 10)));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.pcap");
+    write(&path, &frames);
+    for (sets, turn) in [(1, 1_000_000), (4, 100), (256, 1_000_000), (256, 7)] {
+        assert!(agree(&path, 100, sets, turn) > 100);
+    }
+}
+
+#[test]
+fn captures_of_the_corpus_come_to_the_same_in_parts() {
+    let Some(captures) = captures("captures_of_the_corpus_come_to_the_same_in_parts") else { return };
+    let compared = captures.iter().filter(|path| agree(path, 3_600_000, 64, 500) > 0).count();
+    assert!(compared > 100, "{compared} captures");
+}
+
+#[test]
+fn a_configuration_says_where_it_measures_and_why() {
+    assert_eq!(config(&all(1000)).place(), Place::Kernel);
+    let one = |more: &str| format!("[[measurement]]\nname = \"m\"\n{more}\n");
+    assert_eq!(config(&one("values = [\"packets\"]")).place(), Place::Workers(None));
+    for (more, why) in [
+        ("values = [\"lengths\"]", "\"lengths\" is about each packet"),
+        ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" is about each packet"),
+        ("rule = \"syn\"\nvalues = [\"packets\"]\n[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"", "rule syn asks for more"),
+        ("values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nvalues = [\"pps\"]", "n is analysed in the workers"),
+    ] {
+        let auto = config(&one(&format!("analysis = \"auto\"\n{more}")));
+        let Place::Workers(Some(told)) = auto.place() else { panic!("{more}") };
+        assert!(told.contains(why), "{told}");
+        assert!(wirelane_probe::config::describe(&auto).contains(why));
+        let text = one(&format!("analysis = \"kernel\"\n{more}"));
+        let mistakes = wirelane_probe::Config::parse(&text, Path::new("p.toml")).unwrap_err().to_string();
+        assert!(mistakes.starts_with("p.toml:3:12: this cannot be \"kernel\": ") && mistakes.contains(why), "{mistakes}");
+    }
+}
