@@ -94,7 +94,7 @@ A configuration:
   key = [\"dst\"]                     # else all together
   values = [\"pps\", \"distinct-src\"]
   keys = 10000                      # room; the rest is counted in 'other'
-  analysis = "user"                 # or "kernel", "auto": see below
+  analysis = \"user\"                 # or \"kernel\", \"auto\": see below
 
   [[alarm]]
   name = \"flood\"
@@ -122,12 +122,12 @@ Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
   peak-packets, peak-bytes (bin); one-way; macs; segments, retransmissions,
   retransmitted-percent; keys, entropy
 
-analysis = "kernel": lanes add packets up by addresses, ports, protocol, VLAN,
+analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
   device and direction, and only these sums come up: the packets are 'absorbed'
   in the ledger, and many measurements cost what one costs. Results are the
   same, and come up to 2 s later. It takes engine 'ring', values and rules that
   are not about each packet (lengths, gaps, peaks, segments, TCP flags), and all
-  measurements in one place; "auto" is "kernel" where that is so, and --check
+  measurements in one place; \"auto\" is \"kernel\" where that is so, and --check
   says why where it is not.
 
 With --json: an object for each measurement and interval, with 'measurement';
