@@ -203,7 +203,7 @@ impl Lab {
 
     /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
     fn wait_until_up(&self) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(60);
         for namespace in &self.namespaces {
             loop {
                 let links: Value = serde_json::from_str(&run(

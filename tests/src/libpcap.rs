@@ -96,7 +96,7 @@ pub fn start(lab: &Lab, library: Library, folder: &Path, words: &[&str]) -> Resu
 /// # Errors
 /// Where there are none in time, or the child has ended.
 pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + crate::numbers::LIMIT;
     loop {
         let groups = lab.enter(&lab.receiver().namespace, wirelane::groups::list)??;
         if groups.iter().any(|group| group.alive && wanted(group)) {
@@ -115,7 +115,7 @@ pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> 
 /// # Errors
 /// Where it has none in time, or has ended.
 pub fn wait_for_handler(child: &Child) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + crate::numbers::LIMIT;
     loop {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid()))?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).context("no SigCgt")?;

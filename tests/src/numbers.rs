@@ -10,7 +10,7 @@ use wirelane::{FileOptions, FileSource, Record, Worker};
 use crate::{Child, Finished, Lab, wirelane_binary};
 
 /// How long anything in a test may take.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(240);
 
 /// Starts the program in a namespace of the lab.
 pub fn wirelane(lab: &Lab, namespace: &str, words: &[&str]) -> Result<Child> {

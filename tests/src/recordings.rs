@@ -73,7 +73,7 @@ pub fn make_capture(path: &Path, size: usize, times: impl IntoIterator<Item = u6
 /// Where it cannot be started, or does not end in time.
 pub fn record(words: &[&str]) -> Result<Finished> {
     let mut command = Command::new(wirelane_binary()?);
-    Child::spawn(command.arg("record").args(words))?.finish(Duration::from_secs(60))
+    Child::spawn(command.arg("record").args(words))?.finish(crate::numbers::LIMIT)
 }
 
 /// The numbers of all packets that our reader finds before the end or the first damage, each checked byte by byte;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use wirelane_tests::recordings::count_packets;
 use wirelane_tests::{Child, Finished, Lab, Signal, repository, require_root, wirelane_binary};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// A demo with a small flood, whose temporary files go to a folder of the test's own.
 struct Demo {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use wirelane_tests::{Child, Finished, ForeignXdp, Lab, require_root, wirelane_binary};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(240);
 
 fn devices(lab: &Lab, arguments: &[&str]) -> Finished {
     let mut command = lab.command(&lab.receiver().namespace, wirelane_binary().unwrap());

@@ -11,7 +11,7 @@ use wirelane_tests::{
     settled_bpf_objects, wait_for_bpf_objects, wirelane_binary,
 };
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(240);
 
 fn wirelane(lab: &Lab, namespace: &str, words: &[&str]) -> Child {
     let binary = wirelane_binary().unwrap();

@@ -54,7 +54,7 @@ use wirelane_tests::{
 use bench::{Bench, Guest, field, kill, kill_process, last_of, processes, start};
 
 /// An emulated machine takes a hundred times as long as a real one.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 /// Programs on tc are attached by link (TCX) since this kernel; before, they are filters.
 const TCX: (u32, u32) = (6, 6);
 /// Packets of a run, below what the smallest buffer on the way takes if nobody reads it.

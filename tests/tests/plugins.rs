@@ -19,7 +19,7 @@ use wirelane_tests::{
     settled_bpf_objects, wait_for_bpf_objects,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 /// Packets of a run: a multiple of 64.
 const PACKETS: u64 = 640;
 /// Nothing is switched off, whoever else runs on this machine.

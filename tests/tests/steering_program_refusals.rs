@@ -12,7 +12,7 @@ use wirelane_tests::{
 use wirelane_tests::{Finished, wait_for_bpf_objects};
 
 /// An emulated machine's verifier takes a hundred times as long as a real one's.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(240);
 const PACKETS: u64 = 1000;
 
 fn start(lab: &Lab, program: &Path, options: &[&str]) -> Child {

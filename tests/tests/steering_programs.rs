@@ -17,7 +17,7 @@ use wirelane_tests::{
 };
 
 /// An emulated machine's verifier takes a hundred times as long as a real one's.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(240);
 const HOOKS: [&str; 4] = ["native", "generic", "tc", "clsact"];
 /// Packets of a run: a multiple of 2, 3 and 4.
 const PACKETS: u64 = 6000;

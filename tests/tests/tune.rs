@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, guardians, require_root, wirelane_binary};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(240);
 const PACKETS: u64 = 20_000;
 
 fn start(lab: &Lab, namespace: &str, words: &[&str]) -> Child {
