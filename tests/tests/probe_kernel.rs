@@ -31,8 +31,11 @@ fn start(lab: &Lab, config: &str, options: &[&str]) -> Child {
 
 /// The totals of measurements, without when they are of, and the ledger.
 fn totals(lines: &[Value]) -> (Vec<Value>, Value) {
-    let mut of: Vec<Value> =
-        lines.iter().filter(|line| line.get("measurement").is_some() && line["total"] == true).cloned().collect();
+    let mut of: Vec<Value> = lines
+        .iter()
+        .filter(|line| line.get("measurement").is_some() && line["total"] == true)
+        .cloned()
+        .collect();
     for one in &mut of {
         let one = one.as_object_mut().unwrap();
         one.retain(|name, _| name != "start" && name != "end");
@@ -50,7 +53,8 @@ fn the_kernel_measures_what_workers_measure() {
     let file = folder.path().join("in.pcap");
     make_capture(&file, 2400).unwrap();
     let lab = Lab::new(1).unwrap();
-    let sets: &[&[&str]] = &[&["--cache-entries", "128"], &["--workers", "3"], &["--inner"], &["udp"], &["--clock", "batch"]];
+    let sets: &[&[&str]] =
+        &[&["--cache-entries", "128"], &["--workers", "3"], &["--inner"], &["udp"], &["--clock", "batch"]];
     let begin = |place: &str, options: &[&str]| {
         let options = match (place, options) {
             ("user", ["--cache-entries", ..]) => &[],

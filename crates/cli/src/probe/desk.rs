@@ -128,7 +128,9 @@ impl Reload {
         if config.capture != now.config().capture {
             return Err("[capture] has changed, which takes another start".to_owned());
         }
-        if config.place() != now.config().place() || config.interval_ns != now.config().interval_ns && self.in_kernel {
+        if config.place() != now.config().place()
+            || config.interval_ns != now.config().interval_ns && self.in_kernel
+        {
             return Err("where it measures has changed, or the interval of what the kernel adds up, which takes another \
                         start"
                 .to_owned());

@@ -70,13 +70,17 @@ impl Handler for Prober {
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         match (&self.time, record.flow()) {
-            (Time::File(time) | Time::Live(time), _) => taken(self.worker.record(record, time.utc_ns(record))),
+            (Time::File(time) | Time::Live(time), _) => {
+                taken(self.worker.record(record, time.utc_ns(record)))
+            }
             (Time::Kernel { intervals, .. }, Some(part)) => {
                 let utc_ns = intervals.utc_ns(part.flow.first_ns);
                 self.worker.part(&part.key, &part.flow, record.device() as u16, utc_ns);
                 Ok(())
             }
-            (Time::Kernel { .. }, None) => Err(anyhow!("a packet has come up that should not; this is a bug")),
+            (Time::Kernel { .. }, None) => {
+                Err(anyhow!("a packet has come up that should not; this is a bug"))
+            }
         }
     }
 

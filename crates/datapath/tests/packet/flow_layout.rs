@@ -3,7 +3,8 @@
 use std::mem::offset_of;
 
 use wirelane_datapath::flow::{
-    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, KEY_PORTS, NO_VLAN, REORDER_NS, Timeouts, applications, flow_flags,
+    EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, KEY_PORTS, NO_VLAN, REORDER_NS, Timeouts, applications,
+    flow_flags,
 };
 use wirelane_datapath::flow_cache::{FlowPart, FlowSet, FlowTag, Splits, WAYS};
 use wirelane_datapath::native::{Field, flow_constants, flow_layout};

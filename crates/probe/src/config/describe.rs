@@ -78,7 +78,9 @@ fn measured(config: &Config, of: &Measurement) -> String {
     let auto = if of.analysis == Analysis::Auto { "auto: " } else { "" };
     let where_from = match config.place() {
         Place::Kernel => format!("{auto}in the kernel"),
-        Place::Workers(Some(why)) if of.analysis == Analysis::Auto => format!("{auto}in the workers, as {why}"),
+        Place::Workers(Some(why)) if of.analysis == Analysis::Auto => {
+            format!("{auto}in the workers, as {why}")
+        }
         Place::Workers(_) => format!("{auto}in the workers"),
     };
     let bytes = Shape::new(of, config.interval_ns).most_bytes(of.keys);

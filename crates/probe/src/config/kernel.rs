@@ -55,7 +55,8 @@ pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) 
 
 /// What keeps it from that by itself.
 fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
-    let every_packet = |what: &str| Some(format!("\"{what}\" is about each packet, and the kernel adds them up"));
+    let every_packet =
+        |what: &str| Some(format!("\"{what}\" is about each packet, and the kernel adds them up"));
     if of.key.contains(&Field::Queue) {
         return every_packet("queue");
     }
@@ -117,9 +118,7 @@ fn is_common(test: &Test) -> bool {
         | Test::DstIn(_)
         | Test::HostIn(_)
         | Test::FlowIn(_) => true,
-        Test::Kind(kinds) => {
-            kinds.iter().all(|kind| matches!(kind, Kind::Ipv4 | Kind::Ipv6 | Kind::Arp))
-        }
+        Test::Kind(kinds) => kinds.iter().all(|kind| matches!(kind, Kind::Ipv4 | Kind::Ipv6 | Kind::Arp)),
         Test::Ethertype(_)
         | Test::TcpFlags(_)
         | Test::IcmpType(_)

@@ -56,7 +56,8 @@ fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Tot
     let length_ns = ms * MS;
     let timeouts = Timeouts { active_ns: u64::MAX, idle_ns: length_ns / 2, ended_ns: length_ns / 2 };
     // Some other time than the packets', of which one interval begins there.
-    let mut first = FirstLevel::with_splits(sets, Splits::of(&timeouts).with_intervals(length_ns, 7 * length_ns), 3);
+    let mut first =
+        FirstLevel::with_splits(sets, Splits::of(&timeouts).with_intervals(length_ns, 7 * length_ns), 3);
     let (mut headers, mut packets, mut latest) = (FlowReader::new(false), 0, 0u64);
     let hand_on = |part: FlowPart, worker: &mut Worker| {
         worker.part(&part.key, &part.flow, part.key.device, part.flow.first_ns);
@@ -95,7 +96,12 @@ fn agree(file: &Path, ms: u64, sets: usize, turn: u64) -> usize {
     if packets.totals.late > 0 {
         return 0;
     }
-    assert_eq!((totals.packets, totals.bytes), (packets.totals.packets, packets.totals.bytes), "{}", file.display());
+    assert_eq!(
+        (totals.packets, totals.bytes),
+        (packets.totals.packets, packets.totals.bytes),
+        "{}",
+        file.display()
+    );
     assert_eq!(parts.len(), packets.shown.len(), "{}", file.display());
     for (parts, packets) in parts.iter().zip(&packets.shown) {
         assert_eq!(parts, packets, "{}", file.display());
@@ -117,12 +123,15 @@ fn parts_come_to_what_their_packets_come_to() {
         at += if next(50) == 0 { next(400) * MS } else { next(3) * MS / 4 };
         let (src, dst) = (host(next(9) as u32), host(next(9) as u32));
         let ports = ([0, 53, 80, 1000, 1001][next(5) as usize], [0, 53, 443, 9][next(4) as usize]);
-        frames.push((at, match next(8) {
-            0 => arp(next(3) as u8, src),
-            1 | 2 => tcp(src, dst, ports, SYN, 7, 0),
-            3 => tcp(src, dst, ports, ACK, 7, next(300) as usize),
-            _ => udp(src, dst, ports, next(900) as usize),
-        }));
+        frames.push((
+            at,
+            match next(8) {
+                0 => arp(next(3) as u8, src),
+                1 | 2 => tcp(src, dst, ports, SYN, 7, 0),
+                3 => tcp(src, dst, ports, ACK, 7, next(300) as usize),
+                _ => udp(src, dst, ports, next(900) as usize),
+            },
+        ));
     }
     // On a line between intervals, and a nanosecond before one.
     let length_ns = 100 * MS;
@@ -153,8 +162,14 @@ fn a_configuration_says_where_it_measures_and_why() {
     for (more, why) in [
         ("values = [\"lengths\"]", "\"lengths\" is about each packet"),
         ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" is about each packet"),
-        ("rule = \"syn\"\nvalues = [\"packets\"]\n[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"", "rule syn asks for more"),
-        ("values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nvalues = [\"pps\"]", "n is analysed in the workers"),
+        (
+            "rule = \"syn\"\nvalues = [\"packets\"]\n[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"",
+            "rule syn asks for more",
+        ),
+        (
+            "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nvalues = [\"pps\"]",
+            "n is analysed in the workers",
+        ),
     ] {
         let auto = config(&one(&format!("analysis = \"auto\"\n{more}")));
         let Place::Workers(Some(told)) = auto.place() else { panic!("{more}") };
@@ -162,6 +177,9 @@ fn a_configuration_says_where_it_measures_and_why() {
         assert!(wirelane_probe::config::describe(&auto).contains(why));
         let text = one(&format!("analysis = \"kernel\"\n{more}"));
         let mistakes = wirelane_probe::Config::parse(&text, Path::new("p.toml")).unwrap_err().to_string();
-        assert!(mistakes.starts_with("p.toml:3:12: this cannot be \"kernel\": ") && mistakes.contains(why), "{mistakes}");
+        assert!(
+            mistakes.starts_with("p.toml:3:12: this cannot be \"kernel\": ") && mistakes.contains(why),
+            "{mistakes}"
+        );
     }
 }
