@@ -471,8 +471,7 @@ struct wl_flow_splits {
 	__u64 gap_ns;	  /* the shorter one of idle_ns and ended_ns */
 	__u32 grid_shift; /* wl_flow_grid_shift() */
 	__u32 pad;
-	/* Intervals that somebody adds parts up by: no part crosses origin_ns plus a multiple of it. 0: none.
-	 */
+	/* Of intervals that parts are added up by: none crosses origin_ns plus a multiple of it. 0: none. */
 	__u64 period_ns;
 	__u64 origin_ns; /* less than period_ns */
 };
