@@ -56,9 +56,9 @@ impl Running {
     /// Where there are none.
     pub fn kill(&self) -> Result<()> {
         // It has not been waited for, so its number is nobody else's.
-        let group = i32::try_from(self.child()?.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
-        kill_process_group(group, Signal::KILL)
-            .with_context(|| format!("killing {}", self.receiver.label()))
+        let group =
+            i32::try_from(self.child()?.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
+        kill_process_group(group, Signal::KILL).with_context(|| format!("killing {}", self.receiver.label()))
     }
 }
 

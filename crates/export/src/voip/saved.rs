@@ -103,7 +103,9 @@ impl SavedCalls {
         let (cleared_files, result) = parts::sweep(folder);
         let name = folder.display().to_string();
         if cleared_files > 0 {
-            tracing::warn!("calls in {name}: {cleared_files} files of calls that a process had left unfinished are removed");
+            tracing::warn!(
+                "calls in {name}: {cleared_files} files of calls that a process had left unfinished are removed"
+            );
         }
         if let Err(error) = result {
             tracing::warn!("calls in {name}: what was left unfinished cannot be removed: {error}");
