@@ -281,8 +281,7 @@ impl Adding {
         let number =
             |column: &Int64Array, row: usize| if column.is_valid(row) { column.value(row) } else { 0 };
         for row in 0..flows.num_rows() {
-            let end = |column: &StringViewArray| column.is_valid(row).then(|| End::read(column.value(row)));
-            let (source, destination) = (end(src), end(dst));
+            let (source, destination) = (end(src, row), end(dst, row));
             let (sent, received) = (number(bytes, row), number(back, row));
             let (first, last) = times.map_or((0, 0), |(first, last)| (first.value(row), last.value(row)));
             let sums = Sums { flows: 1, sent, received, first, last };
@@ -298,6 +297,11 @@ impl Adding {
         }
         Ok(())
     }
+}
+
+/// What a row has of an end.
+fn end(column: &StringViewArray, row: usize) -> Option<End<'_>> {
+    column.is_valid(row).then(|| End::read(column.value(row)))
 }
 
 fn batch(schema: &SchemaRef, rows: Vec<(Option<String>, Sums)>) -> Result<RecordBatch> {

@@ -1,7 +1,6 @@
 //! What ends of flows come to, by address or by network.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ahash::RandomState;

@@ -19,8 +19,9 @@ const ROWS: i64 = 400;
 type Flow = (Option<String>, Option<String>, i64, Option<i64>);
 
 fn flow(number: i64) -> Flow {
+    // As files have them: in the one form that we write.
     let address = |n: i64| match n % 7 {
-        0 => format!("2001:db8:{:x}::{n:x}", n % 3),
+        0 => format!("2001:db8:{:x}::{n:x}", 1 + n % 3),
         _ => format!("10.{}.{}.{}", n % 5, n % 11, n % 251),
     };
     let other = match number % 100 {
@@ -127,8 +128,8 @@ fn plenty() -> Arc<dyn MemoryPool> {
 #[test]
 fn each_end_is_added_up_once() {
     let (found, rows) = asked(plenty(), "");
-    assert_eq!(found, expected(false, &|end, _| Some(Some(end.to_owned()))));
-    assert!(found.len() > 3000 && rows <= 2 * found.len(), "{rows}");
+    assert!(found == expected(false, &|end, _| Some(Some(end.to_owned()))));
+    assert!(found.len() > 2000 && rows <= 2 * found.len(), "{rows} of {}", found.len());
     let network = |end: &str, _: Option<&str>| {
         let address: Option<IpAddr> = end.parse().ok();
         let bits = |address: &IpAddr| if address.is_ipv4() { 16 } else { 48 };
@@ -141,7 +142,7 @@ fn each_end_is_added_up_once() {
 
 #[test]
 fn who_talked_to_whom_is_told_with_the_times() {
-    for peer in ["10.1.0.0/16", "10.1.1.1", "2001:db8:1::/48", "2001:db8::7", "0.0.0.0/0"] {
+    for peer in ["10.1.0.0/16", "10.1.1.1", "2001:db8:1::/48", "2001:db8:2::103", "0.0.0.0/0"] {
         let network = Network::parse(peer).unwrap();
         let talked = |end: &str, other: Option<&str>| {
             let is_peer = other?.parse().is_ok_and(|other| network.contains(other));
@@ -149,14 +150,14 @@ fn who_talked_to_whom_is_told_with_the_times() {
         };
         let (found, _) = asked(plenty(), &format!("'{peer}'"));
         assert!(!found.is_empty(), "{peer}");
-        assert_eq!(found, expected(true, &talked), "{peer}");
+        assert!(found == expected(true, &talked), "{peer}");
     }
 }
 
 #[test]
 fn what_there_is_no_memory_for_is_handed_on_and_not_lost() {
     let (found, rows) = asked(Arc::new(GreedyMemoryPool::new(100_000)), "");
-    assert_eq!(found, expected(false, &|end, _| Some(Some(end.to_owned()))));
+    assert!(found == expected(false, &|end, _| Some(Some(end.to_owned()))));
     assert!(rows > 3 * found.len(), "{rows} of {}", found.len());
 }
 
