@@ -39,6 +39,7 @@ mod receive;
 mod receiver;
 mod report;
 mod run;
+mod running;
 mod search;
 mod skel;
 mod stored;

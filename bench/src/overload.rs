@@ -50,7 +50,7 @@ const TOLD: Duration = Duration::from_millis(250);
 /// # Errors
 /// Where a program fails.
 pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rate: f64) -> Result<Overload> {
-    let child = trial::start(bed, tools, receiver, load, Priority::Fair, INTERVAL)?;
+    let running = trial::start(bed, tools, receiver, load, Priority::Fair, INTERVAL)?;
     let mut sent = Sent::default();
     let (offered_pps, seconds) =
         sent.add(bed, tools, load, Priority::Fair, FACTOR * rate, OVERLOAD_SECONDS)?;
@@ -58,18 +58,18 @@ pub fn measure(bed: &mut Bed, tools: &Tools, receiver: Receiver, load: Load, rat
     let mut last = Sent::default();
     let (mut received, mut lost_by_then) = (0, 0);
     if receiver.is_ours() {
-        told.read(&child)?;
+        told.read(running.child()?)?;
         received = told.received;
         bed.place_napi(Priority::First)?;
         sent.add(bed, tools, load, Priority::First, AFTERWARDS * rate, RECOVERY_SECONDS)?;
-        told.read(&child)?;
+        told.read(running.child()?)?;
         lost_by_then = told.lost;
         let before = sent;
         sent.add(bed, tools, load, Priority::First, AFTERWARDS * rate, RECOVERED_SECONDS)?;
         last = Sent { offered: sent.offered - before.offered, dropped: sent.dropped - before.dropped };
     }
-    trial::wait_until_taken(&child, receiver)?;
-    let counts = trial::finish(child, receiver)?;
+    trial::wait_until_taken(&running, receiver)?;
+    let counts = trial::finish(running, receiver)?;
     if !receiver.is_ours() {
         received = counts.received;
     }

@@ -15,11 +15,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use wirelane_tests::{Child, Finished, Signal};
+use wirelane_tests::Finished;
 
 use crate::process;
 use crate::receive::Counts;
 use crate::receiver::{Circumstances, Receiver};
+use crate::running::Running;
 
 /// How long a probe may take to answer, and to end.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,6 +34,17 @@ const PIPE_BUFFER: u32 = 16 << 10;
 /// A file or folder of a probe, in memory.
 fn place(name: &str) -> PathBuf {
     PathBuf::from("/dev/shm").join(format!("wirelane-bench-{}-{name}", std::process::id()))
+}
+
+/// The files and folders of a probe.
+pub fn files(probe: Receiver) -> Vec<PathBuf> {
+    let names: &[&str] = match probe {
+        Receiver::Softflowd => &["softflowd.ctl", "softflowd.pid"],
+        Receiver::Nfpcapd => &["nfpcapd"],
+        Receiver::Pmacctd => &["pmacctd.conf"],
+        _ => &[],
+    };
+    names.iter().map(|name| place(name)).collect()
 }
 
 /// Makes what a probe wants to find, and returns its command line.
@@ -80,40 +92,31 @@ pub fn processes(receiver: Receiver, pid: u32) -> Vec<u32> {
 ///
 /// # Errors
 /// Where it does not answer, does not end, or says something unexpected.
-pub fn end(probe: Receiver, child: Child) -> Result<Counts> {
+pub fn end(probe: Receiver, mut running: Running) -> Result<Counts> {
     let (text, counts) = match probe {
         Receiver::Softflowd => {
             let output =
                 Command::new("softflowctl").arg("-c").arg(place("softflowd.ctl")).arg("statistics").output();
             let text = String::from_utf8_lossy(&output.context("softflowctl")?.stdout).into_owned();
-            child.terminate(LIMIT)?;
+            running.take()?.terminate(LIMIT)?;
             let counts = softflowd(&text);
             (text, counts)
         }
         Receiver::Nfpcapd => {
-            let text = said(&child.terminate(LIMIT)?);
+            let text = said(&running.take()?.terminate(LIMIT)?);
             let counts = nfpcapd(&text);
             (text, counts)
         }
         _ => {
-            let plugins = process::children(child.pid());
-            process::signal("-USR1", child.pid())?;
+            process::signal("-USR1", running.child()?.pid())?;
             std::thread::sleep(ANSWER);
-            // Asked to end, it takes four seconds for that. Its plug-in first, so that nobody is left.
-            for plugin in plugins {
-                process::signal("-KILL", plugin)?;
-            }
-            child.signal(Signal::Kill)?;
-            let text = said(&child.finish(LIMIT)?);
+            // Asked to end, it takes four seconds for that.
+            running.kill()?;
+            let text = said(&running.take()?.finish(LIMIT)?);
             let counts = pmacctd(&text);
             (text, counts)
         }
     };
-    for file in ["softflowd.ctl", "softflowd.pid", "pmacctd.conf"].map(place) {
-        // Only one of the probes makes each.
-        let _ = fs::remove_file(file);
-    }
-    let _ = fs::remove_dir_all(place("nfpcapd"));
     counts.with_context(|| format!("{} said something unexpected: {text}", probe.label()))
 }
 

@@ -1,6 +1,5 @@
 //! One trial: one receiver, one stretch of traffic, and where every packet of it went.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +13,7 @@ use crate::process::{self, CoreTime};
 use crate::receive::Counts;
 use crate::receive::sys::time_of_children;
 use crate::receiver::{Circumstances, Ready, Receiver};
+use crate::running::Running;
 
 /// How frames are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
@@ -218,8 +218,8 @@ pub fn run(
     // Who goes first for longer is held back (sched_rt_runtime_us in sched(7)).
     let paced = asked_pps.is_some() && seconds < MOST_FIRST;
     let priority = if paced { Priority::First } else { Priority::Fair };
-    let child = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
-    let pids = probes::processes(receiver, child.pid());
+    let running = start(bed, tools, receiver, load, priority, NO_INTERVALS)?;
+    let pids = probes::processes(receiver, running.child()?.pid());
     let cores = bed.cores();
     let core_times =
         || -> Result<[CoreTime; 2]> { Ok([CoreTime::now(cores.generator)?, CoreTime::now(cores.receiver)?]) };
@@ -229,13 +229,13 @@ pub fn run(
     let sent = generate(bed, tools, load, priority, asked_pps, seconds)?;
     let (after, generator_cpu, elapsed) = (core_times()?, time_of_children()? - children, start.elapsed());
     let (busy_cpu, busy_napi) = (process::run_times(&pids)?, bed.napi_time()?);
-    wait_until_taken(&child, receiver)?;
+    wait_until_taken(&running, receiver)?;
     let end_cpu = if receiver.sleeps() { process::run_times(&pids)? } else { busy_cpu };
     let [user, system] =
         process::user_and_system(&pids).map(|[now, kernel]| [now - user, kernel - system])?;
     let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
     let napi_end = bed.napi_time()?;
-    let counts = finish(child, receiver)?;
+    let counts = finish(running, receiver)?;
 
     let ours = [generator_cpu, (busy_cpu - cpu) + busy_napi.saturating_sub(napi)];
     let shares = [0, 1].map(|core| {
@@ -286,7 +286,9 @@ pub fn start(
     load: Load,
     priority: Priority,
     interval: f64,
-) -> Result<Child> {
+) -> Result<Running> {
+    // Before its files are there.
+    let mut running = Running::new(receiver);
     let line = receiver.command(&Circumstances {
         device: bed.device(),
         core: bed.cores().receiver,
@@ -296,7 +298,7 @@ pub fn start(
         bench: &tools.bench,
         interval,
     })?;
-    let mut child = Child::spawn(&mut bed.receiver(&line))?;
+    let child = running.start(&mut bed.receiver(&line))?;
     bed.favour(child.pid())?;
     match receiver.ready() {
         Ready::Says => child.wait_ready(Duration::from_secs(10))?,
@@ -309,22 +311,18 @@ pub fn start(
         }
     }
     bed.place_napi(priority)?;
-    Ok(child)
+    Ok(running)
 }
 
 /// Ends a receiver once it has taken everything; what it counted. The generator must have ended.
 ///
 /// # Errors
 /// Where it does not end, or failed.
-pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
+pub fn finish(mut running: Running, receiver: Receiver) -> Result<Counts> {
     if receiver.is_probe() {
-        return probes::end(receiver, child);
+        return probes::end(receiver, running);
     }
-    let finished = child.terminate(Duration::from_secs(10))?;
-    if let Some(file) = receiver.file() {
-        // Where it is missing, the receiver's own output says why.
-        let _ = fs::remove_file(file);
-    }
+    let finished = running.take()?.terminate(Duration::from_secs(10))?;
     receiver.counts(&finished)
 }
 
@@ -332,9 +330,9 @@ pub fn finish(child: Child, receiver: Receiver) -> Result<Counts> {
 ///
 /// # Errors
 /// Where it has ended.
-pub fn wait_until_taken(child: &Child, receiver: Receiver) -> Result<()> {
+pub fn wait_until_taken(running: &Running, receiver: Receiver) -> Result<()> {
     let quiet = receiver.quiet();
-    let pids = probes::processes(receiver, child.pid());
+    let pids = probes::processes(receiver, running.child()?.pid());
     process::wait_until_all_idle(&pids, quiet, quiet + Duration::from_secs(3))
 }
 

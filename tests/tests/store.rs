@@ -247,6 +247,32 @@ fn ready_questions_have_the_answers_of_the_exported_flows() {
     assert_eq!(talked.values().sum::<u64>(), received[to]);
     let wide = answer(&["who", "talked", "to", "192.0.2.0/24"], "address", "sent_bytes");
     assert!(wide.len() > talked.len() && talked.iter().all(|(address, bytes)| wide[address] == *bytes));
+    // They are what SQL finds, row by row.
+    for (ready, address, condition) in [
+        (&["top", "talkers"][..], "address", ["src IS NOT NULL", "dst IS NOT NULL"]),
+        (
+            &["by", "network", "--bits4", "20"],
+            "network(address, 20, 48)",
+            ["src IS NOT NULL", "dst IS NOT NULL"],
+        ),
+        (&["who", "talked", "to", to], "address", ["dst = '192.0.2.6'", "src = '192.0.2.6'"]),
+    ] {
+        let name = if ready[0] == "by" { "network" } else { "address" };
+        let (times, order) = match ready[0] {
+            "who" => (", min(first) AS first_time, max(last) AS last_time", "sent_bytes + received_bytes"),
+            _ => ("", "sent_bytes"),
+        };
+        let sql = format!(
+            "SELECT {address} AS {name}, count(*) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes{times} \
+             FROM (SELECT src AS address, bytes AS sent, coalesce(reverse_bytes, 0) AS received, start_time AS first, \
+             end_time AS last FROM flows WHERE {} UNION ALL SELECT dst, coalesce(reverse_bytes, 0), bytes, start_time, \
+             end_time FROM flows WHERE {}) GROUP BY 1 ORDER BY {order} DESC, 1 LIMIT 50",
+            condition[0], condition[1]
+        );
+        let rows = ask(&db, &[ready, &["-n", "50"]].concat());
+        assert!(!rows.is_empty());
+        assert_eq!(rows, ask(&db, &[sql.as_str()]), "{ready:?}");
+    }
     // The range is that of ends, and adds up.
     let count = |words: &[&str]| {
         let words = [words, &["SELECT count(*) AS n FROM flows"]].concat();

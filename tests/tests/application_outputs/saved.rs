@@ -1,10 +1,11 @@
 //! A capture file for each call, and streams as IPFIX: as tshark and others read them.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use wirelane_tests::calls::{Scene, voip};
 use wirelane_tests::numbers::column;
@@ -112,6 +113,48 @@ fn only_chosen_calls_are_saved_and_what_cannot_be_is_said() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn what_a_killed_process_left_of_calls_goes_and_what_a_living_one_has_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, saved) = (scene(folder.path()), folder.path().join("saved"));
+    let bytes = fs::read(&file).unwrap();
+    let hidden = || -> Vec<String> {
+        let names = if saved.exists() { names(&saved) } else { Vec::new() };
+        names.into_iter().filter(|name| name.ends_with(".part")).collect()
+    };
+    // Half of the file, and then nothing more: the call that is answered goes on.
+    let begin = || {
+        let mut command = Command::new(wirelane_binary().unwrap());
+        command.args(["voip", "-r", "-", "--json", "--with-audio", "--save-calls"]).arg(&saved);
+        let before = hidden();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while hidden().iter().all(|name| before.contains(name)) {
+            assert!(Instant::now() < end, "nothing is written of a call that goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        (child, pipe)
+    };
+    let (mut killed, _pipe) = begin();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(hidden().len(), 1);
+    // It goes when the next one begins, whose own stays when one more begins.
+    let (living, pipe) = begin();
+    let of_living = hidden();
+    assert_eq!(of_living.len(), 1);
+    let counts = &voip(&file, &["--with-audio", "--save-calls", saved.to_str().unwrap()]).last["saved_calls"];
+    assert_eq!((column(counts, "calls"), column(counts, "cleared_files")), (4, 0), "{counts}");
+    assert_eq!(hidden(), of_living);
+    drop(pipe);
+    let told = String::from_utf8(living.wait_with_output().unwrap().stdout).unwrap();
+    let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    assert_eq!(column(&last["saved_calls"], "cleared_files"), 1, "{last}");
+    assert!(names(&saved).iter().all(|name| !name.starts_with('.')), "{:?}", names(&saved));
 }
 
 #[test]

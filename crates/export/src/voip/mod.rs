@@ -4,7 +4,7 @@
 //! CallRecord, Stream -> Exporters -> lines (JSON, CSV) -> a file
 //! Signal (a message) ->           -> hep (HEP v3)      -> UDP
 //! Stream              ->           -> ipfix             -> UDP, a file
-//! Kept (a packet) -> SavedCalls, rebuilt -> a file (pcapng) for each call
+//! Kept (a packet) -> SavedCalls, rebuilt, parts -> a file (pcapng) for each call
 //! ```
 //!
 //! As with flows: nothing blocks for a receiver, and everything is counted once for each output.
@@ -12,6 +12,7 @@ mod exporters;
 mod hep;
 mod ipfix;
 mod lines;
+mod parts;
 mod rebuilt;
 mod saved;
 

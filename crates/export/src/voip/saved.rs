@@ -1,7 +1,7 @@
 //! Calls as capture files, one each: their messages, and their media where that was asked for.
 //!
 //! A call's packets are gathered in memory and appended to a file of its own, which has its name once the call is over; until
-//! then it is hidden, with `.part` at its end. So no descriptor is held by a call, and there can be as many as there is memory.
+//! then it is hidden ([`super::parts`]). So no descriptor is held by a call, and there can be as many as there is memory.
 //! Packets are as they were captured. What came in several, or in one with what is not the call's, has headers made anew
 //! ([`super::rebuilt`]).
 
@@ -17,6 +17,7 @@ use serde::Serialize;
 use wirelane::linktype;
 use wirelane_analysis::voip::{Call, Captured, Finished, Kept};
 
+use super::parts::{self, Parts};
 use super::rebuilt::Rebuilt;
 use crate::calendar::compact;
 use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
@@ -41,6 +42,8 @@ pub struct SavedCounts {
     pub bytes: u64,
     /// Packets that are in no file.
     pub unsaved: u64,
+    /// Files of calls that processes have left that had died, removed.
+    pub cleared_files: u64,
     /// What went wrong first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -64,6 +67,7 @@ struct OpenCall {
 /// See the head of this file.
 pub struct SavedCalls {
     folder: PathBuf,
+    parts: Parts,
     open: HashMap<u64, OpenCall>,
     waiting: usize,
     counts: SavedCounts,
@@ -83,9 +87,10 @@ fn name_of(call_id: &str) -> String {
 
 impl SavedCalls {
     /// Makes the folder where it is missing, for its owner alone: calls are other people's. `owner`: whom it is given to then.
+    /// What processes have left there that have died is removed.
     ///
     /// # Errors
-    /// [`Error::Open`].
+    /// [`Error::Open`], also where nothing can be made in the folder.
     pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<SavedCalls> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
         if !folder.is_dir() {
@@ -94,8 +99,19 @@ impl SavedCalls {
                 std::os::unix::fs::chown(folder, Some(uid), Some(gid)).map_err(failed)?;
             }
         }
-        let counts = SavedCounts { folder: folder.display().to_string(), ..SavedCounts::default() };
-        Ok(SavedCalls { folder: folder.to_owned(), open: HashMap::new(), waiting: 0, counts })
+        let parts = Parts::open(folder, owner).map_err(failed)?;
+        let (cleared_files, result) = parts::sweep(folder);
+        let name = folder.display().to_string();
+        if cleared_files > 0 {
+            tracing::warn!(
+                "calls in {name}: {cleared_files} files of calls that a process had left unfinished are removed"
+            );
+        }
+        if let Err(error) = result {
+            tracing::warn!("calls in {name}: what was left unfinished cannot be removed: {error}");
+        }
+        let counts = SavedCounts { folder: name, cleared_files, ..SavedCounts::default() };
+        Ok(SavedCalls { folder: folder.to_owned(), parts, open: HashMap::new(), waiting: 0, counts })
     }
 
     /// Takes on packets, and calls that are over. What cannot be written is counted.
@@ -134,13 +150,9 @@ impl SavedCalls {
         }
     }
 
-    fn part(&self, call: u64) -> PathBuf {
-        self.folder.join(format!(".{}-{call}.pcapng.part", std::process::id()))
-    }
-
     /// Appends what waits. A file ends behind its last whole packet, whatever happens.
     fn write(&mut self, call: u64) {
-        let part = self.part(call);
+        let part = self.parts.part(call);
         let Some(open) = self.open.get_mut(&call) else { return };
         let bytes = std::mem::take(open.writer.get_mut());
         let packets = std::mem::take(&mut open.waiting);
@@ -164,7 +176,7 @@ impl SavedCalls {
     /// It is over: its file gets its name.
     fn call(&mut self, call: &Call) {
         self.write(call.serial);
-        let part = self.part(call.serial);
+        let part = self.parts.part(call.serial);
         let Some(open) = self.open.remove(&call.serial) else { return };
         if open.bytes == 0 {
             // What could not be written has left an empty file, or none.
@@ -186,7 +198,7 @@ impl SavedCalls {
     pub fn finish(&mut self) -> SavedCounts {
         for (call, open) in std::mem::take(&mut self.open) {
             self.counts.unsaved += open.waiting + open.packets;
-            let _ = fs::remove_file(self.part(call));
+            let _ = fs::remove_file(self.parts.part(call));
         }
         self.counts.clone()
     }

@@ -11,7 +11,7 @@ use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::cast::{as_int64_array, as_string_array};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 
 /// A network: its address and how many bits of it are fixed.
@@ -49,6 +49,16 @@ impl Network {
         (bits <= most).then(|| Network::of(address, bits))
     }
 
+    /// Its first address.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Whether it is one address.
+    pub(super) fn is_one(&self) -> bool {
+        self.bits == if self.address.is_ipv4() { 32 } else { 128 }
+    }
+
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Network::of(address, self.bits) == *self
     }
@@ -70,13 +80,13 @@ pub(super) fn register(session: &SessionContext) {
         Volatility::Immutable,
         Arc::new(network),
     ));
-    session.register_udf(create_udf(
-        "in_network",
-        vec![text.clone(), text],
-        DataType::Boolean,
-        Volatility::Immutable,
-        Arc::new(in_network),
-    ));
+    session.register_udf(contained());
+}
+
+/// Whether an address is in a network.
+pub(super) fn contained() -> ScalarUDF {
+    let (text, function) = (DataType::Utf8, Arc::new(in_network));
+    create_udf("in_network", vec![text.clone(), text], DataType::Boolean, Volatility::Immutable, function)
 }
 
 /// The value at a row, of a column or of one that all rows have.

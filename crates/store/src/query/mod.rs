@@ -4,6 +4,7 @@
 //! A file that cannot be read ends DataFusion's query. So where one fails for that, and nothing has been said yet, the files
 //! are looked at one by one, those that are damaged are left out and named, and the question is asked again.
 
+mod ends;
 mod functions;
 mod mistake;
 mod questions;
@@ -24,6 +25,7 @@ use datafusion::logical_expr::lit_timestamp_nano;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, col};
 use futures::StreamExt;
 
+use ends::Ends;
 pub use questions::{Peer, Question};
 pub use show::Form;
 use show::Shown;
@@ -191,6 +193,9 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
         }
         if let Some(to) = settings.to_ns {
             rows = rows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
+        }
+        if table == Table::Flows {
+            session.register_udtf("ends", Arc::new(Ends::new(rows.clone())));
         }
         session.register_table(table.name(), rows.into_view())?;
     }

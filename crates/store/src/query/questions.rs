@@ -1,7 +1,5 @@
 //! Ready questions, as SQL.
 
-use std::net::IpAddr;
-
 use super::functions::Network;
 
 /// A ready question.
@@ -50,26 +48,14 @@ pub enum Question {
 /// An address or a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// Nothing but digits, letters of addresses, points, colons and a slash.
     text: String,
-    is_network: bool,
 }
 
 impl Peer {
     /// Reads `192.0.2.1`, `2001:db8::1` or `10.0.0.0/8`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Peer> {
-        // Files have addresses in the one form that this writes, whatever the user wrote.
-        match text.parse::<IpAddr>() {
-            Ok(address) => Some(Peer { text: address.to_string(), is_network: false }),
-            Err(_) => Some(Peer { text: Network::parse(text)?.to_string(), is_network: true }),
-        }
-    }
-
-    /// Whether a column is of it. Nothing but digits, letters of addresses, points, colons and a slash is in the text.
-    fn is(&self, column: &str) -> String {
-        match self.is_network {
-            true => format!("in_network({column}, '{}')", self.text),
-            false => format!("{column} = '{}'", self.text),
-        }
+        Some(Peer { text: Network::parse(text)?.to_string() })
     }
 }
 
@@ -88,10 +74,8 @@ impl Question {
             )
         };
         match self {
-            Question::Talkers => ends("address", "address", limit),
-            Question::Networks { bits4, bits6 } => {
-                ends("network", &format!("network(address, {bits4}, {bits6})"), limit)
-            }
+            Question::Talkers => ends("address", "", limit),
+            Question::Networks { bits4, bits6 } => ends("network", &format!("{bits4}, {bits6}"), limit),
             Question::Ports => by(
                 &["proto", "least(src_port, dst_port) AS port", "application"],
                 "WHERE src_port IS NOT NULL",
@@ -129,30 +113,20 @@ impl Question {
                 "SELECT status, count(*) AS transactions, sum(response_body) AS bytes, avg(ttfb_ns) / 1e6 AS ttfb_ms \
                  FROM transactions GROUP BY 1 ORDER BY transactions DESC, 1 LIMIT {limit}"
             ),
-            Question::WhoTalkedTo(peer) => {
-                let (from, to) = (peer.is("src"), peer.is("dst"));
-                format!(
-                    "SELECT address, sum(flows) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes, \
-                     min(first) AS first_time, max(last) AS last_time FROM (\
-                     SELECT src AS address, count(*) AS flows, sum(bytes) AS sent, sum(coalesce(reverse_bytes, 0)) AS \
-                     received, min(start_time) AS first, max(end_time) AS last FROM flows WHERE {to} GROUP BY src \
-                     UNION ALL SELECT dst, count(*), sum(coalesce(reverse_bytes, 0)), sum(bytes), min(start_time), \
-                     max(end_time) FROM flows WHERE {from} GROUP BY dst) \
-                     GROUP BY address ORDER BY sent_bytes + received_bytes DESC, address LIMIT {limit}"
-                )
-            }
+            Question::WhoTalkedTo(peer) => format!(
+                "SELECT address, sum(flows) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes, \
+                 min(first) AS first_time, max(last) AS last_time FROM ends('{}') \
+                 GROUP BY address ORDER BY sent_bytes + received_bytes DESC, address LIMIT {limit}",
+                peer.text
+            ),
         }
     }
 }
 
-/// Both ends of all flows, by something about their addresses.
-fn ends(name: &str, key: &str, limit: u64) -> String {
+/// Both ends of all flows, by their addresses or something about these ([`super::ends`]).
+fn ends(name: &str, by: &str, limit: u64) -> String {
     format!(
-        "SELECT {key} AS {name}, sum(flows) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes FROM (\
-         SELECT src AS address, count(*) AS flows, sum(bytes) AS sent, sum(coalesce(reverse_bytes, 0)) AS received \
-         FROM flows WHERE src IS NOT NULL GROUP BY src \
-         UNION ALL SELECT dst, count(*), sum(coalesce(reverse_bytes, 0)), sum(bytes) \
-         FROM flows WHERE dst IS NOT NULL GROUP BY dst) \
-         GROUP BY 1 ORDER BY sent_bytes DESC, 1 LIMIT {limit}"
+        "SELECT address AS {name}, sum(flows) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes \
+         FROM ends({by}) GROUP BY 1 ORDER BY sent_bytes DESC, 1 LIMIT {limit}"
     )
 }

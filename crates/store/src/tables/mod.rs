@@ -127,10 +127,17 @@ impl Table {
         &["start_time", "end_time", "start_ns", "duration_ns"]
     }
 
-    /// Text that hardly ever comes twice.
+    /// Columns of values that hardly ever come twice, and are not close to each other: a dictionary takes time and room.
     pub(crate) fn distinct(self) -> &'static [&'static str] {
         match self {
-            Table::Flows => &["community_id"],
+            Table::Flows => &[
+                "community_id",
+                "tcp_rtt_ns",
+                "tcp_first_seq",
+                "tcp_last_seq",
+                "reverse_tcp_first_seq",
+                "reverse_tcp_last_seq",
+            ],
             Table::Calls => &["call_id"],
             Table::Streams | Table::Transactions => &[],
         }

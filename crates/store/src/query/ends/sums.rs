@@ -1,0 +1,201 @@
+//! What ends of flows come to, by address or by network.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+
+use super::super::functions::Network;
+
+/// What flows are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The address of an end.
+    Address,
+    /// The network of so many bits that it is in, of IPv4 and of IPv6.
+    Network(u8, u8),
+}
+
+/// One end of a flow, as it stands in a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End<'a> {
+    /// An address.
+    Is(IpAddr),
+    /// Text that is none: somebody else's file.
+    Strange(&'a str),
+}
+
+impl End<'_> {
+    pub(super) fn read(text: &str) -> End<'_> {
+        text.parse().map_or(End::Strange(text), End::Is)
+    }
+
+    /// Whether it is in this network.
+    pub(super) fn is_in(self, network: &Network) -> bool {
+        matches!(self, End::Is(address) if network.contains(address))
+    }
+}
+
+/// What they come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) flows: i64,
+    pub(super) sent: i64,
+    pub(super) received: i64,
+    /// When the first one has begun, in microseconds since 1970.
+    pub(super) first: i64,
+    /// When the last one has ended.
+    pub(super) last: i64,
+}
+
+impl Sums {
+    /// As SQL adds up: what does not fit goes round.
+    fn add(&mut self, more: &Sums) {
+        self.flows = self.flows.wrapping_add(more.flows);
+        self.sent = self.sent.wrapping_add(more.sent);
+        self.received = self.received.wrapping_add(more.received);
+        self.first = self.first.min(more.first);
+        self.last = self.last.max(more.last);
+    }
+}
+
+/// An address in the fewest words: an entry with its sums is a cache line of 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    high: u64,
+    low: u64,
+    is_six: bool,
+}
+
+impl From<IpAddr> for Key {
+    fn from(address: IpAddr) -> Key {
+        match address {
+            IpAddr::V4(address) => Key { high: 0, low: u32::from(address).into(), is_six: false },
+            IpAddr::V6(address) => {
+                let bits = u128::from(address);
+                Key { high: (bits >> 64) as u64, low: bits as u64, is_six: true }
+            }
+        }
+    }
+}
+
+impl From<Key> for IpAddr {
+    fn from(key: Key) -> IpAddr {
+        match key.is_six {
+            true => IpAddr::from(Ipv6Addr::from(u128::from(key.high) << 64 | u128::from(key.low))),
+            false => IpAddr::from((key.low as u32).to_be_bytes()),
+        }
+    }
+}
+
+/// Sums by address or network.
+#[derive(Debug)]
+pub(super) struct Table {
+    by: By,
+    /// Whoever sends packets chooses addresses: the hash has a seed that nobody knows.
+    random: RandomState,
+    known: HashTable<(Key, Sums)>,
+    /// By text that is no address. Networks have none of these: they are all under `None`.
+    strange: HashMap<Option<Box<str>>, Sums>,
+}
+
+impl Table {
+    pub(super) fn new(by: By) -> Table {
+        Table { by, random: RandomState::new(), known: HashTable::new(), strange: HashMap::new() }
+    }
+
+    /// Adds an end of a flow.
+    pub(super) fn add(&mut self, end: End<'_>, sums: &Sums) {
+        let address = match end {
+            End::Is(address) => address,
+            End::Strange(text) => {
+                let name = (self.by == By::Address).then(|| text.into());
+                self.strange.entry(name).and_modify(|known| known.add(sums)).or_insert(*sums);
+                return;
+            }
+        };
+        let address = match self.by {
+            By::Address => address,
+            By::Network(four, six) => {
+                Network::of(address, if address.is_ipv4() { four } else { six }).address()
+            }
+        };
+        let (key, random) = (Key::from(address), &self.random);
+        let hash = |key: &Key| random.hash_one(key);
+        let entry = self.known.entry(hash(&key), |(known, _)| *known == key, |(known, _)| hash(known));
+        entry.and_modify(|(_, known)| known.add(sums)).or_insert((key, *sums));
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn size(&self) -> usize {
+        self.known.allocation_size() + self.strange.len() * (size_of::<Sums>() + 64)
+    }
+
+    /// All of it: what it is called, where that is known, and what it comes to.
+    pub(super) fn into_rows(self) -> impl Iterator<Item = (Option<String>, Sums)> + Send {
+        let by = self.by;
+        let name = move |address: IpAddr| match by {
+            By::Address => address.to_string(),
+            By::Network(four, six) => {
+                Network::of(address, if address.is_ipv4() { four } else { six }).to_string()
+            }
+        };
+        let known = self.known.into_iter().map(move |(key, sums)| (Some(name(key.into())), sums));
+        known.chain(self.strange.into_iter().map(|(name, sums)| (name.map(String::from), sums)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const ONE: Sums = Sums { flows: 1, sent: 10, received: 3, first: 5, last: 6 };
+
+    fn rows(by: By, ends: &[&str]) -> BTreeMap<Option<String>, i64> {
+        let mut table = Table::new(by);
+        ends.iter().for_each(|end| table.add(End::read(end), &ONE));
+        table.into_rows().map(|(name, sums)| (name, sums.flows)).collect()
+    }
+
+    #[test]
+    fn an_address_of_one_family_is_none_of_the_other() {
+        let ends = ["1.2.3.4", "::ffff:1.2.3.4", "::1.2.3.4", "::102:304", "1.2.3.4", "", "x"];
+        let found = rows(By::Address, &ends);
+        // `::102:304` is how the last but one is written.
+        let expected = [("", 1), ("1.2.3.4", 2), ("::102:304", 2), ("::ffff:1.2.3.4", 1), ("x", 1)];
+        let expected: BTreeMap<_, _> = expected.map(|(name, flows)| (Some(name.to_owned()), flows)).into();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn networks_are_those_of_the_function_and_what_is_no_address_is_in_none() {
+        let ends = ["10.1.2.3", "10.1.255.255", "10.2.0.0", "2001:db8:7fff::1", "2001:db8:8000::", "x", "y"];
+        let found = rows(By::Network(16, 33), &ends);
+        let expected = [
+            (None, 2),
+            (Some("10.1.0.0/16"), 2),
+            (Some("10.2.0.0/16"), 1),
+            (Some("2001:db8::/33"), 1),
+            (Some("2001:db8:8000::/33"), 1),
+        ];
+        assert_eq!(found, expected.map(|(name, flows)| (name.map(str::to_owned), flows)).into());
+        assert_eq!(rows(By::Network(0, 0), &ends[..5]).len(), 2);
+    }
+
+    #[test]
+    fn sums_are_of_all_that_was_added() {
+        let mut table = Table::new(By::Address);
+        let later = Sums { flows: 1, sent: i64::MAX, received: 0, first: 9, last: 9 };
+        let earlier = Sums { first: 1, last: 2, ..ONE };
+        [ONE, later, earlier].iter().for_each(|sums| table.add(End::read("10.0.0.1"), sums));
+        let rows: Vec<_> = table.into_rows().collect();
+        let sent = i64::MAX.wrapping_add(20);
+        assert_eq!(
+            rows,
+            [(Some("10.0.0.1".to_owned()), Sums { flows: 3, sent, received: 6, first: 1, last: 9 })]
+        );
+    }
+}
