@@ -172,6 +172,7 @@ mod tests {
             packets::HELP,
             probe::HELP,
             query::HELP,
+            report_command::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

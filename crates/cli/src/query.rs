@@ -14,8 +14,8 @@ const OUTPUT: &str = "What to print";
 /// Ask a store of flows, calls, transactions and probes: in SQL, or by ready questions
 ///
 /// The store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams'), 'wirelane
-/// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). Needs no privilege but to read the files, and can be used while they are written: what is in a file is
-/// there once that is whole.
+/// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). Needs no privilege but to read the
+/// files, and can be used while they are written: what is in a file is there once that is whole.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -217,8 +217,8 @@ Tables: flows, calls, streams (of RTP), transactions (of HTTP); of probes
 measurements, alarms, ledgers. What nobody has stored is an empty table. Of
 measurements rows of kind 'all' are of a whole interval, of kind 'key' those of
 its keys that are shown, 'other' is the rest, and 'list' an entry of a top-list
-or a histogram: a question asks for one of them. DESCRIBE calls, for one, lists its columns with their
-types; names are those of the JSON of flows, voip and http.
+or a histogram: a question asks for one of them. DESCRIBE calls, for one, lists
+its columns with their types; names are those of the JSON of the commands.
 
 Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst

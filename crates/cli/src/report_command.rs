@@ -109,10 +109,10 @@ pub fn run(args: &Args) -> Result<()> {
         }
         step => step.map(|step| step.as_secs()),
     };
-    let page = args.html.as_deref().map(|path| Page::open(path, args.overwrite)).transpose()?;
     let folder = args.store.clone();
     let memory_mib = args.memory as usize;
     let mut asker = Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns })?;
+    let page = args.html.as_deref().map(|path| Page::open(path, args.overwrite)).transpose()?;
     let settings = ReportSettings {
         store: args.store.display().to_string(),
         from_ns,
@@ -134,7 +134,13 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let gathered = gather(&mut asker, &settings, &mut named, &mut progress);
     bar.finish_and_clear();
-    let report = gathered?;
+    let report = match (gathered, &page) {
+        (Err(error), Some(page)) => {
+            page.give_up(args.overwrite);
+            return Err(error.into());
+        }
+        (gathered, _) => gathered?,
+    };
     match page {
         Some(page) => page.write(&report.html()),
         None if args.json => crate::out::print(report.json()),
@@ -172,7 +178,7 @@ impl Page {
             return Ok(Page::Standard);
         }
         let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(overwrite).create_new(!overwrite);
+        options.write(true).truncate(false).create(overwrite).create_new(!overwrite);
         match options.open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 anyhow::bail!("{} is there already: --overwrite replaces it", path.display())
@@ -180,6 +186,14 @@ impl Page {
             opened => {
                 Ok(Page::File(opened.with_context(|| format!("writing {}", path.display()))?, path.into()))
             }
+        }
+    }
+
+    /// There will be no page: the file goes, unless it may have been there before.
+    fn give_up(&self, overwrite: bool) {
+        if let (Page::File(_, path), false) = (self, overwrite) {
+            // What cannot be removed is empty, and the error that is told says why.
+            let _ = std::fs::remove_file(path);
         }
     }
 
