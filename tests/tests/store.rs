@@ -425,7 +425,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
         (&["SELEC 1"], "(line 1, column 1)\n  SELEC 1\n  ^"),
         (
             &["SELECT src FROM\nflow"],
-            "no table 'flow'; the tables of a store are flows, calls, streams, transactions (line 2, column 1)\n  flow\n  ^",
+            "no table 'flow'; the tables of a store are flows, calls, streams, transactions, measurements, alarms, ledgers (line 2, column 1)\n  flow\n  ^",
         ),
         (
             &["SELECT src FROM flows WHERE"],

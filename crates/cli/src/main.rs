@@ -14,6 +14,7 @@ mod probe;
 mod query;
 mod record;
 mod report;
+mod report_command;
 mod rights;
 mod ruled;
 mod rules;
@@ -48,6 +49,7 @@ enum Command {
     ProbeHelper(probe::helper::HelperArgs),
     Query(Box<query::Args>),
     Record(Box<record::Args>),
+    Report(report_command::Args),
     #[command(hide = true)]
     PostRotateHelper(record::post_rotate::HelperArgs),
     Rules(Box<rules::Args>),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::ProbeHelper(args) => probe::helper::run_helper(&args),
         Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Report(args) => report_command::run(&args),
         Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
@@ -169,6 +172,7 @@ mod tests {
             packets::HELP,
             probe::HELP,
             query::HELP,
+            report_command::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

@@ -21,6 +21,10 @@ impl MetricsArgs {
     /// Takes the place, before rights are given up; `None` where nobody is to ask.
     pub fn open(&self, source: &mut SourceArgs) -> Result<Option<Endpoint>> {
         let Some(address) = self.address else { return Ok(None) };
+        if source.read.is_some() {
+            let reason = "a file is read as fast as it can be: nobody could ask while it is";
+            return Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into());
+        }
         source.rights.serves = true;
         let endpoint = Endpoint::bind(address).map_err(|error| match error {
             wirelane_export::Error::Target { target, reason } => {

@@ -11,11 +11,11 @@ const RANGE: &str = "Which time (otherwise all of it)";
 /// Heading of the help.
 const OUTPUT: &str = "What to print";
 
-/// Ask a store of flows, calls and transactions: in SQL, or by ready questions
+/// Ask a store of flows, calls, transactions and probes: in SQL, or by ready questions
 ///
-/// The store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams') and 'wirelane
-/// http' ('transactions'). Needs no privilege but to read the files, and can be used while they are written: what is in a file is
-/// there once that is whole.
+/// The store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams'), 'wirelane
+/// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). Needs no privilege but to read the
+/// files, and can be used while they are written: what is in a file is there once that is whole.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -213,9 +213,12 @@ enum To {
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-Tables: flows, calls, streams (of RTP), transactions (of HTTP). What nobody has
-stored is an empty table. DESCRIBE calls, for one, lists its columns with their
-types; names are those of the JSON of flows, voip and http.
+Tables: flows, calls, streams (of RTP), transactions (of HTTP); of probes
+measurements, alarms, ledgers. What nobody has stored is an empty table. Of
+measurements rows of kind 'all' are of a whole interval, of kind 'key' those of
+its keys that are shown, 'other' is the rest, and 'list' an entry of a top-list
+or a histogram: a question asks for one of them. DESCRIBE calls, for one, lists
+its columns with their types; names are those of the JSON of the commands.
 
 Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst
@@ -241,6 +244,8 @@ Examples:
   wirelane query worst calls --last 1d --store calls.db
   wirelane query calls by status --store calls.db
   wirelane query top hosts --store web.db
+  wirelane query \"SELECT key, max(pps) FROM measurements WHERE kind = 'key'
+      AND measurement = 'syns' GROUP BY key\" --store probe.db
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
       GROUP BY src ORDER BY ports DESC LIMIT 5\" --store flows.db
 
@@ -261,7 +266,7 @@ pub fn not_built() -> anyhow::Error {
 }
 
 /// A time in UTC, in nanoseconds since 1970.
-fn moment(text: &str) -> Result<i64, String> {
+pub fn moment(text: &str) -> Result<i64, String> {
     let wrong =
         || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
     let text = text.trim().trim_end_matches('Z');
@@ -288,15 +293,7 @@ pub fn run(args: &Args) -> Result<()> {
     use wirelane_store::query::{AskSettings, Asker, Form};
 
     let folder = args.store.clone().ok_or_else(|| wrong("--store", "name the folder of the store"))?;
-    let (from_ns, to_ns) = match args.last {
-        Some(last) => (Some(now_ns().saturating_sub(last.as_nanos() as i64)), None),
-        None => (args.from, args.to),
-    };
-    if let (Some(from), Some(to)) = (from_ns, to_ns)
-        && from >= to
-    {
-        return Err(wrong("--to", "no time is left between --from and --to"));
-    }
+    let (from_ns, to_ns) = range(args.from, args.to, args.last)?;
     let sql = match (&args.sql, &args.ready) {
         (Some(sql), None) => sql.clone(),
         (None, Some(ready)) => question(ready, from_ns, to_ns)?.sql(args.limit),
@@ -331,6 +328,27 @@ pub fn run(args: &Args) -> Result<()> {
         Err(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
         answered => Ok(answered?),
     }
+}
+
+/// The time that is asked about, in nanoseconds since 1970.
+#[cfg(feature = "store")]
+pub fn range(
+    from: Option<i64>,
+    to: Option<i64>,
+    last: Option<Duration>,
+) -> Result<(Option<i64>, Option<i64>)> {
+    let (from_ns, to_ns) = match last {
+        Some(last) => {
+            (Some(now_ns().saturating_sub(i64::try_from(last.as_nanos()).unwrap_or(i64::MAX))), None)
+        }
+        None => (from, to),
+    };
+    if let (Some(from), Some(to)) = (from_ns, to_ns)
+        && from >= to
+    {
+        return Err(wrong("--to", "no time is left between --from and --to"));
+    }
+    Ok((from_ns, to_ns))
 }
 
 /// A mistake in SQL, with its place.

@@ -1,4 +1,4 @@
-//! The options of a store, and its end of the exporting thread: of flows, calls or transactions.
+//! The options of a store, and its end of the exporting thread: of flows, calls, transactions or what a probe measures.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const STORE: &str = "A store, to be asked by 'wirelane query'";
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
     /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
-    /// there. Several writers may share it, of flows, calls and transactions
+    /// there. Several writers may share it, of flows, calls, transactions and what probes measure
     #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
     pub folder: Option<PathBuf>,
 

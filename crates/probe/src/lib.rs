@@ -13,6 +13,7 @@
 mod alarm;
 mod cell;
 pub mod config;
+mod entry;
 mod key;
 mod plan;
 mod reader;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use alarm::{AlarmEvent, State};
 pub use config::{Config, Mistakes};
+pub use entry::{Entry, Growth, LedgerPart};
 pub use key::Key;
 pub use plan::{Plan, Switches};
 pub use reader::{Event, Reader, Totals};

@@ -64,9 +64,15 @@ pub struct Shown {
     /// What found no room among the keys: none of it is in rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Map<String, serde_json::Value>>,
+    /// Packets and bytes of that.
+    #[serde(skip)]
+    pub other_sum: (u64, u64),
     /// The names of values in rows, in the order of the configuration.
     #[serde(skip)]
     pub columns: Vec<String>,
+    /// The name of the value that rows are in the order of, where they have it.
+    #[serde(skip)]
+    pub first: Option<String>,
     /// The interval.
     #[serde(skip)]
     pub interval: Interval,
@@ -85,6 +91,9 @@ pub struct Row {
     /// The same as one text.
     #[serde(skip)]
     pub text: String,
+    /// Its packets and their bytes on the wire, whether or not they were asked for.
+    #[serde(skip)]
+    pub sum: (u64, u64),
     /// Values by their names.
     #[serde(flatten)]
     pub values: Map<String, serde_json::Value>,
@@ -187,8 +196,8 @@ impl Shown {
         let (packets, bytes) = table.sum();
         let seconds_long = interval.seconds();
         let keyed = !of.key.is_empty();
-        let first = of.values.iter().copied().find(|value| value.is_number() && !value.is_of_all());
-        let first = first.unwrap_or(Value::Packets);
+        let asked = of.values.iter().copied().find(|value| value.is_number() && !value.is_of_all());
+        let first = asked.unwrap_or(Value::Packets);
         let mut order: Vec<(f64, &Key, &Cell)> = table
             .cells
             .iter()
@@ -198,12 +207,13 @@ impl Shown {
         let row = |(_, key, cell): &(f64, &Key, &Cell)| Row {
             key: key::json(of, key),
             text: key::text(of, key),
+            sum: (cell.packets, cell.bytes),
             values: values(of, cell, seconds_long),
         };
         let mut rows: Vec<Row> = order.iter().take(of.show).map(row).collect();
         if !keyed {
             let values = values(of, &table.rest, seconds_long);
-            rows.push(Row { key: Map::new(), text: String::new(), values });
+            rows.push(Row { key: Map::new(), text: String::new(), sum: (packets, bytes), values });
         }
         let estimates = of.values.iter().any(|value| value.distinct().is_some());
         Shown {
@@ -219,7 +229,9 @@ impl Shown {
             error_percent: estimates.then(|| (Distinct::error(of.precision) * 1e4).round() / 100.0),
             rows,
             other: (keyed && table.rest.packets > 0).then(|| values(of, &table.rest, seconds_long)),
+            other_sum: (table.rest.packets, table.rest.bytes),
             columns: of.values.iter().map(|value| name(*value)).collect(),
+            first: asked.map(name),
             interval,
         }
     }

@@ -1,10 +1,10 @@
-//! A store of flows, calls and HTTP transactions: Parquet files in a folder, and questions about them in SQL.
+//! A store of flows, calls, HTTP transactions and what probes measure: Parquet files in a folder, and questions about them in SQL.
 //!
 //! ```text
-//! flows, calls, transactions (Storable) -> Writer -(channel)-> thread: tables -> file (Parquet, zstd) -> unfinished
+//! flows, calls, ... (Storable) -> Writer -(channel)-> thread: tables -> file (Parquet, zstd) -> unfinished
 //!                                                    -> DIR/TABLE/date=.../hour=.../*.parquet
 //!                                         retention: what is too old or too much, what dead writers left
-//! SQL, questions -> Asker (DataFusion) -> table (which files) -> rows
+//! SQL, questions -> Asker (DataFusion) -> table (which files) -> rows -> report
 //! ```
 //!
 //! A store is a folder with a folder for each table ([`Table`]); below it files lie by the hour in which what they tell of has
@@ -19,6 +19,7 @@ mod error;
 mod file;
 mod place;
 pub mod query;
+pub mod report;
 mod retention;
 mod tables;
 mod unfinished;

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGHUP;
+use wirelane::ledger::Counters;
 use wirelane_probe::{Closed, Config, Event, Plan, Reader, Switches};
 
 use super::helper::Listening;
+use super::keep::Keep;
 use super::report::ProbeReport;
 use super::show::Show;
 use crate::out;
@@ -17,6 +19,7 @@ use crate::table::printable;
 pub struct Desk {
     reader: Reader,
     show: Show,
+    keep: Keep,
     helper: Option<Listening>,
     failure: Option<anyhow::Error>,
     refused: u64,
@@ -29,8 +32,13 @@ pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
 
 impl Desk {
     /// Nothing has come yet.
-    pub fn new(reader: Reader, show: Show, helper: Option<Listening>) -> Desk {
-        Desk { reader, show, helper, failure: None, refused: 0 }
+    pub fn new(reader: Reader, show: Show, keep: Keep, helper: Option<Listening>) -> Desk {
+        Desk { reader, show, keep, helper, failure: None, refused: 0 }
+    }
+
+    /// The ledger says so now.
+    pub fn ledger(&mut self, counters: &Counters) {
+        self.keep.ledger(counters);
     }
 
     /// Takes what a worker hands over. False: it cannot be shown to anybody any more.
@@ -41,6 +49,7 @@ impl Desk {
     }
 
     fn tell(&mut self, events: &[Event]) {
+        self.keep.take(events);
         let mut text = String::new();
         for event in events {
             let shown = match event {
@@ -70,12 +79,13 @@ impl Desk {
         }
     }
 
-    /// All workers have ended: the totals, and what has failed.
-    pub fn finish(&mut self) -> (ProbeReport, Option<anyhow::Error>) {
+    /// All workers have ended, with this ledger: the totals, and what has failed.
+    pub fn finish(&mut self, counters: Option<&Counters>) -> (ProbeReport, Option<anyhow::Error>) {
         let (events, totals) = self.reader.finish();
         self.tell(&events);
         let commands = self.helper.take().map(Listening::end);
-        let report = ProbeReport { totals, commands, reloads_refused: self.refused };
+        let store = std::mem::take(&mut self.keep).finish(counters);
+        let report = ProbeReport { totals, commands, reloads_refused: self.refused, store };
         (report, self.failure.take())
     }
 }

@@ -3,28 +3,33 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger};
 use wirelane_analysis::flows::Timeouts;
+use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{Engine, LONGEST, Place, Steering, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
+use crate::metrics::{MetricsArgs, Numbers};
 use crate::out::{self, ReaderGone};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
 use crate::source::{self, BalanceArg, EngineArg, SourceArgs, SteeringArg};
+use crate::store::{Store, StoreArgs, Stored};
 
 mod desk;
 pub mod helper;
+mod keep;
 mod report;
 mod show;
 mod worker;
 
 use desk::{Desk, Reload};
 use helper::Helper;
+use keep::Keep;
 pub use report::ProbeReport;
 use show::Show;
 use worker::Prober;
@@ -75,6 +80,12 @@ pub struct Args {
     /// Print alarms, totals and the ledger, and no results of intervals
     #[arg(short, long, help_heading = source::OUTPUT)]
     quiet: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// What follows the options in the long help.
@@ -139,7 +150,12 @@ Examples:
   wirelane probe --ready bandwidth --print-config > my.toml
   wirelane probe my.toml --check
   sudo wirelane probe my.toml -i eth1 --workers 2 --json
+  sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464
   sudo kill -HUP $(pgrep -x wirelane)          # read the configuration again
+
+With --store results, alarms and the ledger are kept in tables 'measurements',
+'alarms' and 'ledgers', for 'wirelane query' and 'wirelane report'; with
+--metrics Prometheus may ask for them.
 
 Programs are run without a shell, as the user that the command becomes (--user),
 four at a time and 64 waiting at most. One that fails, or that does not end in
@@ -327,17 +343,26 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         None
     };
     args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
+    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
+    let mut store = Store::open(&args.store, live, owner)?;
+    args.source.rights.trees.extend(args.store.folder.clone());
+    let endpoint = args.metrics.open(&mut args.source)?;
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
     let helper = helper.map(Helper::listen).transpose()?;
+    if let Some(store) = &mut store {
+        store.start(())?;
+    }
+    let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, ProbeMetrics::new)).transpose()?;
+    let keep = Keep::new(store, numbers.as_ref().map(|numbers| numbers.own.clone()), live);
     let show = match (args.quiet, args.source.json) {
         (quiet, true) => Show::Json { quiet },
         (quiet, false) => Show::Table { quiet },
     };
-    let desk = Desk::new(Reader::new(workers), show, helper);
+    let desk = Desk::new(Reader::new(workers), show, keep, helper);
     let in_kernel = args.source.kernel_flows.is_some();
     let reload = Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel };
-    watch(&args, capture, desk, switches, reload)
+    watch(&args, capture, desk, switches, reload, numbers.as_ref().map(|numbers| numbers.ledger.clone()))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -345,14 +370,23 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The capture, from its start to the last line.
-fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, reload: Reload) -> Result<()> {
+fn watch(
+    args: &Args,
+    capture: Capture,
+    desk: Desk,
+    switches: Arc<Switches>,
+    reload: Reload,
+    numbers: Option<LedgerMetrics>,
+) -> Result<()> {
     let live = args.source.read.is_none();
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
+    let desk = Arc::new(Mutex::new(desk));
     let mut reporter = ProbeReporter {
         report: Report::new(args.source.json, capture.engine(), Stream::Stdout),
         json: args.source.json && !args.quiet,
+        numbers,
+        desk: Arc::clone(&desk),
     };
-    let desk = Arc::new(Mutex::new(desk));
     reload.watch(&desk)?;
     let (sender, inbox) = mpsc::sync_channel::<Closed>(UNDER_WAY);
     let (outcome, joined) = std::thread::scope(|scope| {
@@ -385,7 +419,8 @@ fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, rel
         anyhow::Ok((outcome, thread.join()))
     })?;
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
-    let (report, failed) = desk.lock().unwrap_or_else(PoisonError::into_inner).finish();
+    let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
+    let (report, failed) = desk::locked(&desk).finish(counters);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),
@@ -405,6 +440,8 @@ fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, rel
             anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
+    let unstored = || report.store.as_ref().and_then(Stored::failure);
+    outcome.failure = outcome.failure.or_else(unstored);
     reporter.report.ruled(outcome.rules);
     reporter.report.probe(report);
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
@@ -418,6 +455,8 @@ fn watch(args: &Args, capture: Capture, desk: Desk, switches: Arc<Switches>, rel
 struct ProbeReporter {
     report: Report,
     json: bool,
+    numbers: Option<LedgerMetrics>,
+    desk: Arc<Mutex<Desk>>,
 }
 
 impl Reporter for ProbeReporter {
@@ -426,6 +465,10 @@ impl Reporter for ProbeReporter {
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if let Some(numbers) = &self.numbers {
+            numbers.set(&ledger.total);
+        }
+        desk::locked(&self.desk).ledger(&ledger.total);
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

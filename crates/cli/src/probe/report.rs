@@ -4,6 +4,7 @@ use serde::Serialize;
 use wirelane_probe::Totals;
 
 use super::helper::Commands;
+use crate::store::Stored;
 use crate::table::{amount, counted};
 
 /// What the probe has come to.
@@ -17,6 +18,9 @@ pub struct ProbeReport {
     pub commands: Option<Commands>,
     /// Configurations that were refused.
     pub reloads_refused: u64,
+    /// What is in the store, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<Stored>,
 }
 
 impl ProbeReport {
@@ -49,6 +53,6 @@ impl ProbeReport {
                 text += &format!("{} {what}\n", amount(number));
             }
         }
-        text
+        text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

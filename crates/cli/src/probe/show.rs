@@ -108,6 +108,7 @@ fn table(shown: &Shown) -> String {
     let other = shown.other.as_ref().map(|values| Row {
         key: serde_json::Map::new(),
         text: "other".into(),
+        sum: shown.other_sum,
         values: values.clone(),
     });
     let rows: Vec<&Row> = shown.rows.iter().chain(&other).collect();

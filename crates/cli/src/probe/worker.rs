@@ -29,7 +29,8 @@ pub struct Prober {
     time: Time,
 }
 
-fn now_ns() -> u64 {
+/// Now, UTC nanoseconds since 1970.
+pub fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)
 }

@@ -1,7 +1,7 @@
 //! Numbers for Prometheus: what was counted so far, as text, to whoever asks for it by HTTP.
 //!
 //! ```text
-//! ledger, calls, transactions -> counters and histograms (atomics) -> Registry -> Endpoint: a thread -> GET /metrics
+//! ledger, calls, transactions, probes -> counters and histograms (atomics) -> Registry -> Endpoint: a thread -> GET /metrics
 //! ```
 //!
 //! The text is that of OpenMetrics 1.0, which Prometheus asks for. Labels have few values, whatever packets have in them: what
@@ -12,6 +12,7 @@
 
 mod endpoint;
 mod http;
+mod probe;
 mod voip;
 
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use wirelane::ledger::Counters;
 
 pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
+pub use probe::ProbeMetrics;
 pub use voip::VoipMetrics;
 
 /// One label: its name and value.

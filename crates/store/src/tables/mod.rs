@@ -7,6 +7,7 @@
 
 mod calls;
 mod flows;
+mod probe;
 mod transactions;
 
 use std::fmt::Write as _;
@@ -33,6 +34,12 @@ pub enum Table {
     Streams,
     /// HTTP transactions.
     Transactions,
+    /// What measurements of probes have come to.
+    Measurements,
+    /// Alarms of probes that were raised or cleared.
+    Alarms,
+    /// Where packets of probes went.
+    Ledgers,
 }
 
 /// What can be stored: it comes to rows of one table or several.
@@ -74,7 +81,15 @@ type Described = (&'static str, Type, bool);
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 4] = [Table::Flows, Table::Calls, Table::Streams, Table::Transactions];
+    pub const ALL: [Table; 7] = [
+        Table::Flows,
+        Table::Calls,
+        Table::Streams,
+        Table::Transactions,
+        Table::Measurements,
+        Table::Alarms,
+        Table::Ledgers,
+    ];
 
     /// Its name, in SQL, and of its folder.
     pub const fn name(self) -> &'static str {
@@ -83,6 +98,9 @@ impl Table {
             Table::Calls => "calls",
             Table::Streams => "streams",
             Table::Transactions => "transactions",
+            Table::Measurements => "measurements",
+            Table::Alarms => "alarms",
+            Table::Ledgers => "ledgers",
         }
     }
 
@@ -93,6 +111,9 @@ impl Table {
             Table::Calls => "unwritten_calls",
             Table::Streams => "unwritten_streams",
             Table::Transactions => "unwritten_transactions",
+            Table::Measurements => "unwritten_measurements",
+            Table::Alarms => "unwritten_alarms",
+            Table::Ledgers => "unwritten_ledgers",
         }
     }
 
@@ -117,6 +138,9 @@ impl Table {
             Table::Calls => own(calls::CALLS),
             Table::Streams => own(calls::STREAMS),
             Table::Transactions => own(transactions::COLUMNS),
+            Table::Measurements => own(probe::MEASUREMENTS),
+            Table::Alarms => own(probe::ALARMS),
+            Table::Ledgers => own(probe::LEDGERS),
         };
         Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
     }
@@ -139,7 +163,7 @@ impl Table {
                 "reverse_tcp_last_seq",
             ],
             Table::Calls => &["call_id"],
-            Table::Streams | Table::Transactions => &[],
+            _ => &[],
         }
     }
 }
@@ -240,6 +264,12 @@ impl Row<'_> {
     /// Of what is 64 bits wide: times end in 2262, and no counter gets there.
     fn wide(&mut self, value: Option<u64>) {
         self.long(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    fn real(&mut self, value: f64) {
+        if let Some(Column::Real(column)) = self.0.next() {
+            column.append_value(value);
+        }
     }
 
     fn flag(&mut self, value: bool) {

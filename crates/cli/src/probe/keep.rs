@@ -1,0 +1,70 @@
+//! Where results are kept: in a store, and as numbers for Prometheus.
+
+use wirelane::ledger::Counters;
+use wirelane_export::metrics::ProbeMetrics;
+use wirelane_probe::{Entry, Event, Growth};
+
+use super::worker::now_ns;
+use crate::store::{Store, Stored};
+
+/// What keeps results. Of a store and numbers either may be missing.
+#[derive(Default)]
+pub struct Keep {
+    store: Option<Store<Entry>>,
+    numbers: Option<ProbeMetrics>,
+    /// Of a live capture, whose ledger is kept as it grows.
+    growth: Option<Growth>,
+    /// From the first interval of a file to the last.
+    span_ns: Option<(u64, u64)>,
+}
+
+impl Keep {
+    /// Nothing is kept yet. `live`: time is now, and not that of a file's packets.
+    pub fn new(store: Option<Store<Entry>>, numbers: Option<ProbeMetrics>, live: bool) -> Keep {
+        Keep { store, numbers, growth: live.then(|| Growth::from(now_ns())), span_ns: None }
+    }
+
+    /// Keeps what has come.
+    pub fn take(&mut self, events: &[Event]) {
+        if self.store.is_none() && self.numbers.is_none() {
+            return;
+        }
+        let entries: Vec<Entry> = events.iter().filter_map(Entry::of).collect();
+        for entry in &entries {
+            if let Some(numbers) = &self.numbers {
+                numbers.take(entry);
+            }
+            if let Entry::Measured(shown) = entry {
+                let (start_ns, end_ns) = (shown.interval.start_ns, shown.interval.end_ns);
+                let (first_ns, last_ns) = self.span_ns.unwrap_or((start_ns, end_ns));
+                self.span_ns = Some((first_ns.min(start_ns), last_ns.max(end_ns)));
+            }
+        }
+        if let Some(store) = self.store.as_mut().filter(|_| !entries.is_empty()) {
+            store.take(entries);
+        }
+    }
+
+    /// Keeps what the ledger of a live capture has grown by.
+    pub fn ledger(&mut self, counters: &Counters) {
+        let part = self.growth.as_mut().and_then(|growth| growth.part(counters, now_ns()));
+        if let (Some(store), Some(part)) = (&mut self.store, part) {
+            store.take(vec![Entry::Ledger(part)]);
+        }
+    }
+
+    /// The end. `counters`: the last ledger; of a file it is kept with the time of its packets.
+    pub fn finish(mut self, counters: Option<&Counters>) -> Option<Stored> {
+        if let Some(counters) = counters {
+            if self.growth.is_some() {
+                self.ledger(counters);
+            } else if let Some(store) = &mut self.store {
+                // Where no packet was measured, nothing says when they were.
+                let (start_ns, end_ns) = self.span_ns.unwrap_or_else(|| (now_ns(), now_ns()));
+                let part = Growth::from(start_ns).part(counters, end_ns);
+                part.into_iter().for_each(|part| store.take(vec![Entry::Ledger(part)]));
+            }
+        }
+        self.store.take().map(Store::finish)
+    }
+}

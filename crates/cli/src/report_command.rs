@@ -1,0 +1,212 @@
+//! `wirelane report`: what is stored of some time, as a page of HTML, as text or as JSON.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::query::moment;
+use crate::record::options::time;
+
+/// Heading of the help.
+const RANGE: &str = "Which time (otherwise all of it)";
+/// Heading of the help.
+const OUTPUT: &str = "What to write";
+
+/// Tell what is stored of some time: traffic, top talkers and ports, alarms, where packets went
+///
+/// The store is what 'wirelane probe --store DIR' writes, and flows, http and voip. Of what they have stored this writes a
+/// page of HTML with charts, text for a terminal, or JSON. Needs no privilege but to read the files, and can be used while
+/// they are written: what is in a file is there once that is whole.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+#[cfg_attr(not(feature = "store"), expect(dead_code, reason = "without the store they are read and refused"))]
+pub struct Args {
+    /// The store's folder
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
+
+    /// What has ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
+    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
+    from: Option<i64>,
+
+    /// What has ended before this time
+    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
+    to: Option<i64>,
+
+    /// What has ended within this time until now, as in 15m, 1h or 7d
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], help_heading = RANGE)]
+    last: Option<Duration>,
+
+    /// A point of a chart for so much time, as in 10s, 5m or 1h, to the second. Default: what makes at most 240 of them. No
+    /// shorter than the intervals that were measured
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = RANGE)]
+    step: Option<Duration>,
+
+    /// Write a page of HTML here instead of text; '-' is standard output. All of it is in the file: nothing is run or
+    /// fetched by who looks at it
+    #[arg(long, value_name = "FILE", conflicts_with = "json", help_heading = OUTPUT)]
+    html: Option<PathBuf>,
+
+    /// Replace the file where it is there
+    #[arg(long, requires = "html", help_heading = OUTPUT)]
+    overwrite: bool,
+
+    /// Print a JSON object for each section
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+
+    /// Rows of what has most
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = OUTPUT)]
+    limit: u32,
+
+    /// Show no progress, which is shown on terminals alone
+    #[arg(short, long, help_heading = OUTPUT)]
+    quiet: bool,
+
+    /// Memory for the answers, in MiB. Beyond it, sorting and grouping go on in temporary files (TMPDIR)
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    memory: u32,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+What is told, of what there is:
+  measurements  traffic over time, top keys, lists and histograms   (probe)
+  alarms        how often each was raised, and the last ones        (probe)
+  ledgers       where packets went, and over time                   (probe)
+  flows         traffic over time, top talkers, ports, applications (flows)
+  transactions  top hosts                                           (http)
+  calls         how they have ended                                 (voip)
+
+Examples:
+  wirelane report --store probe.db
+  wirelane report --store probe.db --last 1d --html day.html
+  wirelane report --store probe.db --from 2026-11-23 --to 2026-11-24 --json
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+/// Runs the command.
+#[cfg(not(feature = "store"))]
+pub fn run(_args: &Args) -> Result<()> {
+    Err(crate::query::not_built())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where there is no store, too little memory, or a file that cannot be written.
+#[cfg(feature = "store")]
+pub fn run(args: &Args) -> Result<()> {
+    use wirelane_store::query::{AskSettings, Asker};
+    use wirelane_store::report::{ReportSettings, gather};
+
+    let (from_ns, to_ns) = crate::query::range(args.from, args.to, args.last)?;
+    let step_s = match args.step {
+        Some(step) if step.as_secs() == 0 || step.subsec_nanos() > 0 => {
+            let reason = "give whole seconds, as in 1s, 5m or 1h".to_owned();
+            return Err(wirelane::Error::BadOption { option: "--step", reason }.into());
+        }
+        step => step.map(|step| step.as_secs()),
+    };
+    let folder = args.store.clone();
+    let memory_mib = args.memory as usize;
+    let mut asker = Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns })?;
+    let page = args.html.as_deref().map(|path| Page::open(path, args.overwrite)).transpose()?;
+    let settings = ReportSettings {
+        store: args.store.display().to_string(),
+        from_ns,
+        to_ns,
+        step_s,
+        limit: u64::from(args.limit),
+    };
+    let bar = bar(args.quiet)?;
+    let mut progress = |done: usize, of: usize, what: &str| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+        bar.set_message(crate::table::printable(what).into_owned());
+    };
+    let mut named = |path: &std::path::Path, why: &str| {
+        let (path, why) = (path.display().to_string(), crate::table::printable(why).into_owned());
+        bar.suspend(|| {
+            tracing::warn!("{} cannot be read and is left out: {why}", crate::table::printable(&path));
+        });
+    };
+    let gathered = gather(&mut asker, &settings, &mut named, &mut progress);
+    bar.finish_and_clear();
+    let report = match (gathered, &page) {
+        (Err(error), Some(page)) => {
+            page.give_up(args.overwrite);
+            return Err(error.into());
+        }
+        (gathered, _) => gathered?,
+    };
+    match page {
+        Some(page) => page.write(&report.html()),
+        None if args.json => crate::out::print(report.json()),
+        None => crate::out::print(report.text()),
+    }
+}
+
+/// How far it is, on standard error; nothing where that is no terminal.
+#[cfg(feature = "store")]
+fn bar(quiet: bool) -> Result<indicatif::ProgressBar> {
+    use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(1), target);
+    bar.set_style(ProgressStyle::with_template("{elapsed:>4} {bar:30} {pos}/{len} {wide_msg}")?);
+    // A single question about a long time takes long, too.
+    bar.enable_steady_tick(Duration::from_millis(250));
+    Ok(bar)
+}
+
+/// Where the page goes: opened before anything is asked, so that nobody waits for what cannot be written.
+#[cfg(feature = "store")]
+enum Page {
+    Standard,
+    File(std::fs::File, PathBuf),
+}
+
+#[cfg(feature = "store")]
+impl Page {
+    fn open(path: &std::path::Path, overwrite: bool) -> Result<Page> {
+        use anyhow::Context;
+        use std::io::ErrorKind;
+
+        if path.as_os_str() == "-" {
+            return Ok(Page::Standard);
+        }
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).truncate(false).create(overwrite).create_new(!overwrite);
+        match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                anyhow::bail!("{} is there already: --overwrite replaces it", path.display())
+            }
+            opened => {
+                Ok(Page::File(opened.with_context(|| format!("writing {}", path.display()))?, path.into()))
+            }
+        }
+    }
+
+    /// There will be no page: the file goes, unless it may have been there before.
+    fn give_up(&self, overwrite: bool) {
+        if let (Page::File(_, path), false) = (self, overwrite) {
+            // What cannot be removed is empty, and the error that is told says why.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn write(self, page: &str) -> Result<()> {
+        use anyhow::Context;
+        use std::io::Write;
+
+        match self {
+            Page::Standard => crate::out::print(page),
+            Page::File(mut file, path) => {
+                let written = file.set_len(0).and_then(|()| file.write_all(page.as_bytes()));
+                written.and_then(|()| file.sync_all()).with_context(|| format!("writing {}", path.display()))
+            }
+        }
+    }
+}

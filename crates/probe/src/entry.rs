@@ -1,0 +1,108 @@
+//! What is kept of a probe: results of intervals, alarms, and where packets went meanwhile.
+
+use wirelane::ledger::Counters;
+
+use crate::alarm::AlarmEvent;
+use crate::reader::Event;
+use crate::result::Shown;
+
+/// One thing to be kept.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// What a measurement has come to in an interval.
+    Measured(Shown),
+    /// An alarm that was raised or cleared.
+    Alarm(AlarmEvent),
+    /// Where packets went.
+    Ledger(LedgerPart),
+}
+
+/// A ledger's growth over some time: all parts of a capture add up to its ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerPart {
+    /// The beginning of that time, UTC nanoseconds since 1970.
+    pub start_ns: u64,
+    /// Its end.
+    pub end_ns: u64,
+    /// What was added.
+    pub counters: Counters,
+}
+
+impl Entry {
+    /// What is kept of an event. Totals are not: they are sums of what has been kept.
+    pub fn of(event: &Event) -> Option<Entry> {
+        match event {
+            Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
+            Event::Alarm(alarm) => Some(Entry::Alarm(alarm.clone())),
+            Event::Log(_) | Event::Run { .. } => None,
+        }
+    }
+}
+
+/// Makes parts of a ledger that grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Growth {
+    before: Counters,
+    /// Where the last part ended, once there is one.
+    until_ns: Option<u64>,
+}
+
+impl Growth {
+    /// From this time on, nothing counted yet.
+    pub fn from(start_ns: u64) -> Growth {
+        Growth { before: Counters::default(), until_ns: Some(start_ns) }
+    }
+
+    /// What has come since the last part, up to this time; `None`: nothing has.
+    pub fn part(&mut self, now: &Counters, end_ns: u64) -> Option<LedgerPart> {
+        let before = self.before;
+        // The card's own numbers may begin anew, with its driver.
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        let counters = Counters {
+            seen: more(now.seen, before.seen),
+            filtered: more(now.filtered, before.filtered),
+            blocked: more(now.blocked, before.blocked),
+            absorbed: more(now.absorbed, before.absorbed),
+            kept: more(now.kept, before.kept),
+            kept_bytes: more(now.kept_bytes, before.kept_bytes),
+            shed: more(now.shed, before.shed),
+            lost: more(now.lost, before.lost),
+            delivered: more(now.delivered, before.delivered),
+            analysed: more(now.analysed, before.analysed),
+            in_flight: 0,
+            bytes: more(now.bytes, before.bytes),
+            nic_missed: now.nic_missed.map(|missed| more(missed, before.nic_missed.unwrap_or(0))),
+        };
+        let nothing = Counters { nic_missed: counters.nic_missed.filter(|missed| *missed > 0), ..counters };
+        if nothing == Counters::default() {
+            return None;
+        }
+        self.before = *now;
+        let start_ns = self.until_ns.replace(end_ns).unwrap_or(end_ns).min(end_ns);
+        Some(LedgerPart { start_ns, end_ns, counters })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_the_ledger_and_nothing_is_no_part() {
+        let mut growth = Growth::from(5);
+        let ledger = |seen, lost, missed| Counters {
+            seen,
+            lost,
+            delivered: seen - lost,
+            nic_missed: Some(missed),
+            ..Counters::default()
+        };
+        assert_eq!(growth.part(&ledger(0, 0, 0), 10), None);
+        let first = growth.part(&ledger(7, 2, 0), 20).unwrap();
+        assert_eq!((first.start_ns, first.end_ns, first.counters), (5, 20, ledger(7, 2, 0)));
+        assert_eq!(growth.part(&ledger(7, 2, 0), 30), None);
+        let second = growth.part(&ledger(10, 2, 4), 40).unwrap();
+        assert_eq!((second.start_ns, second.end_ns), (20, 40), "silence is in the part that ends it");
+        assert_eq!((second.counters.seen, second.counters.lost, second.counters.nic_missed), (3, 0, Some(4)));
+    }
+}

@@ -1,0 +1,476 @@
+//! The questions of a report, and what it makes of the answers.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::period::Period;
+use super::{Cell, Chart, Line, Report, Section, Table};
+use crate::query::{Asker, Form, Question};
+use crate::{Error, Result, Table as Stored};
+
+/// Measurements that are told of, and lists of them; of more there is no end in a store that anybody may write to.
+const MOST_MEASUREMENTS: usize = 64;
+/// Lines of a chart.
+const MOST_LINES: usize = 8;
+/// Alarms whose moments are drawn, or that are listed one by one.
+const MOST_MARKS: u64 = 500;
+
+/// What a report is to have.
+#[derive(Clone, Debug)]
+pub struct ReportSettings {
+    /// The store's folder, for its head.
+    pub store: String,
+    /// The time that was asked for, in nanoseconds since 1970: where it is left open, what there is says it.
+    pub from_ns: Option<i64>,
+    /// Its end.
+    pub to_ns: Option<i64>,
+    /// Seconds of a step of charts; chosen by the length of the time where it is `None`.
+    pub step_s: Option<u64>,
+    /// Rows of what has most.
+    pub limit: u64,
+}
+
+/// Told after each question: how many are answered, how many there are as far as is known, and what comes next.
+pub type Progress<'p> = dyn FnMut(usize, usize, &str) + 'p;
+
+/// A row of an answer.
+type Row = Map<String, Value>;
+
+/// Asks a store for all that a report has.
+///
+/// # Errors
+/// As [`Asker::ask`].
+pub fn gather(
+    asker: &mut Asker,
+    settings: &ReportSettings,
+    named: &mut dyn FnMut(&Path, &str),
+    progress: &mut Progress<'_>,
+) -> Result<Report> {
+    // What there is of each table, and then the questions that are about it.
+    let mut gather = Gather { asker, named, progress, done: 0, all: SPANS.len(), period: Period::default() };
+    let mut spans = Vec::new();
+    for table in SPANS {
+        spans.push((table, gather.span(table)?));
+    }
+    let has = |table: Stored| spans.iter().any(|(of, span)| *of == table && span.is_some());
+    let known = spans.iter().filter_map(|(_, span)| *span);
+    let whole = known.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1), a.2.max(b.2)));
+    let Some((first_ns, last_ns, longest_ns)) = whole else {
+        return Ok(empty(settings));
+    };
+    // An interval that ends within the time that was asked for may have begun before, and is told of whole.
+    let measured = spans.iter().find(|(of, _)| *of == Stored::Measurements).and_then(|(_, span)| *span);
+    let from_ns = settings.from_ns.map_or(first_ns, |from| from.max(first_ns));
+    let from_ns = measured.map_or(from_ns, |(start_ns, ..)| from_ns.min(start_ns)).min(last_ns);
+    let to_ns = settings.to_ns.map_or(last_ns, |to| to.min(last_ns)).max(from_ns);
+    gather.period = Period::new(from_ns, to_ns, settings.step_s, longest_ns);
+    let limit = settings.limit;
+    let mut sections = Vec::new();
+    if has(Stored::Measurements) {
+        gather.measurements(limit, has(Stored::Alarms), &mut sections)?;
+    }
+    if has(Stored::Flows) {
+        gather.all += 4;
+        sections.push(gather.flows_over_time()?);
+        for (title, question, names) in [
+            ("Top talkers, by the bytes of their flows", Question::Talkers, TALKERS),
+            ("Top ports of services, by the bytes of flows", Question::Ports, PORTS),
+            ("Applications, by the bytes of flows", Question::Applications, APPLICATIONS),
+        ] {
+            sections.push(gather.listed(title, &question.sql(limit), names)?);
+        }
+    }
+    if has(Stored::Transactions) {
+        gather.all += 1;
+        sections.push(gather.listed("Hosts of HTTP, by transactions", &Question::Hosts.sql(limit), HOSTS)?);
+    }
+    if has(Stored::Calls) {
+        gather.all += 1;
+        let title = "Calls, by how they have ended";
+        sections.push(gather.listed(title, &Question::CallStatus.sql(limit), CALLS)?);
+    }
+    sections.push(if has(Stored::Alarms) {
+        gather.alarms(limit)?
+    } else {
+        noted("Alarms", "No alarm of this time is stored.")
+    });
+    sections.push(if has(Stored::Ledgers) {
+        gather.ledger()?
+    } else {
+        noted("Where packets went", "No ledger of this time is stored: 'wirelane probe --store' stores one.")
+    });
+    let step_s = gather.period.step_s as u64;
+    let damaged: Vec<String> =
+        asker.damaged().map(|(path, why)| format!("{}: {why}", path.display())).collect();
+    if !damaged.is_empty() {
+        let title = "Files that cannot be read: what is in them is not in this report".to_owned();
+        sections.push(Section { title, notes: damaged, ..Section::default() });
+    }
+    Ok(Report { store: settings.store.clone(), from_ns, to_ns, step_s, sections })
+}
+
+/// The tables that are asked what there is.
+const SPANS: [Stored; 6] = [
+    Stored::Measurements,
+    Stored::Flows,
+    Stored::Transactions,
+    Stored::Calls,
+    Stored::Alarms,
+    Stored::Ledgers,
+];
+
+/// A column of a report: the answer's name of it, and how it is told.
+type Named = (&'static str, fn(&Row, &str) -> Cell);
+
+const TALKERS: &[Named] =
+    &[("address", text), ("flows", count), ("sent_bytes", count), ("received_bytes", count)];
+const PORTS: &[Named] = &[
+    ("proto", count),
+    ("port", count),
+    ("application", text),
+    ("flows", count),
+    ("packets", count),
+    ("bytes", count),
+];
+const APPLICATIONS: &[Named] =
+    &[("application", text), ("flows", count), ("packets", count), ("bytes", count)];
+const HOSTS: &[Named] =
+    &[("host", text), ("transactions", count), ("failed", count), ("bytes", count), ("ttfb_ms", rate)];
+const CALLS: &[Named] =
+    &[("state", text), ("status", count), ("calls", count), ("talk_seconds", rate), ("mos", rate)];
+const KEYS: &[Named] = &[("key", text), ("packets", count), ("bytes", count), ("intervals", count)];
+const ITEMS: &[Named] = &[("item", text), ("packets", count), ("error", count)];
+const MEASUREMENTS: &[Named] = &[
+    ("measurement", text),
+    ("intervals", count),
+    ("packets", count),
+    ("bytes", count),
+    ("mean_bps", rate),
+    ("highest_bps", rate),
+    ("highest_pps", rate),
+];
+const ALARMS: &[Named] = &[
+    ("alarm", text),
+    ("measurement", text),
+    ("raised", count),
+    ("cleared", count),
+    ("highest", rate),
+    ("first", time),
+    ("last", time),
+];
+const EVENTS: &[Named] =
+    &[("time", time), ("alarm", text), ("state", text), ("key", text), ("value_name", text), ("value", rate)];
+
+fn text(row: &Row, name: &str) -> Cell {
+    row.get(name).and_then(Value::as_str).map_or(Cell::Unknown, |text| Cell::Text(text.to_owned()))
+}
+
+fn count(row: &Row, name: &str) -> Cell {
+    row.get(name).and_then(Value::as_i64).map_or(Cell::Unknown, Cell::Count)
+}
+
+fn rate(row: &Row, name: &str) -> Cell {
+    row.get(name).and_then(Value::as_f64).map_or(Cell::Unknown, Cell::Rate)
+}
+
+fn time(row: &Row, name: &str) -> Cell {
+    row.get(name).and_then(Value::as_i64).map_or(Cell::Unknown, Cell::Time)
+}
+
+fn number(row: &Row, name: &str) -> i64 {
+    row.get(name).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn string<'r>(row: &'r Row, name: &str) -> &'r str {
+    row.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A name in SQL. Whoever writes to a store chooses names in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn noted(title: &str, note: &str) -> Section {
+    Section { title: title.to_owned(), notes: vec![note.to_owned()], ..Section::default() }
+}
+
+/// Of a time of which nothing is stored.
+fn empty(settings: &ReportSettings) -> Report {
+    let (from_ns, to_ns) = (settings.from_ns.unwrap_or(0), settings.to_ns.unwrap_or(0));
+    let section = noted("Nothing", "Nothing is stored of this time.");
+    Report {
+        store: settings.store.clone(),
+        from_ns,
+        to_ns: to_ns.max(from_ns),
+        step_s: settings.step_s.unwrap_or(1),
+        sections: vec![section],
+    }
+}
+
+fn table(rows: &[Row], columns: &[Named], bar: Option<&str>) -> Table {
+    Table {
+        columns: columns.iter().map(|(name, _)| *name).collect(),
+        rows: rows.iter().map(|row| columns.iter().map(|(name, cell)| cell(row, name)).collect()).collect(),
+        bar: bar.and_then(|bar| columns.iter().position(|(name, _)| *name == bar)),
+    }
+}
+
+struct Gather<'a, 'p> {
+    asker: &'a mut Asker,
+    named: &'a mut dyn FnMut(&Path, &str),
+    progress: &'a mut Progress<'p>,
+    done: usize,
+    all: usize,
+    period: Period,
+}
+
+impl Gather<'_, '_> {
+    fn ask(&mut self, what: &str, sql: &str) -> Result<Vec<Row>> {
+        (self.progress)(self.done, self.all.max(self.done), what);
+        let mut lines = Vec::new();
+        let mut sink = |text: &[u8]| {
+            lines.extend_from_slice(text);
+            Ok(())
+        };
+        self.asker.ask(sql, Form::Json, &mut sink, &mut *self.named)?;
+        self.done += 1;
+        (self.progress)(self.done, self.all.max(self.done), what);
+        let rows = serde_json::Deserializer::from_slice(&lines).into_iter::<Row>();
+        rows.collect::<std::result::Result<_, _>>().map_err(|error| Error::Engine(error.to_string()))
+    }
+
+    /// From when to when there is something, and its longest row; `None`: nothing.
+    fn span(&mut self, table: Stored) -> Result<Option<(i64, i64, i64)>> {
+        let name = table.name();
+        let longest = if matches!(table, Stored::Measurements) { "max(duration_ns)" } else { "0" };
+        let sql = format!(
+            "SELECT count(*) AS rows, min(start_ns) AS first, max(start_ns + duration_ns) AS last, {longest} AS longest \
+             FROM {name}"
+        );
+        let rows = self.ask(name, &sql)?;
+        let Some(row) = rows.first().filter(|row| number(row, "rows") > 0) else { return Ok(None) };
+        let first = number(row, "first");
+        Ok(Some((first, number(row, "last").max(first), number(row, "longest"))))
+    }
+
+    fn listed(&mut self, title: &str, sql: &str, columns: &[Named]) -> Result<Section> {
+        let rows = self.ask(title, sql)?;
+        let bar = ["bytes", "sent_bytes", "transactions", "calls"];
+        let bar = bar.into_iter().find(|bar| columns.iter().any(|(name, _)| name == bar));
+        let table = Some(table(&rows, columns, bar));
+        Ok(Section { title: title.to_owned(), table, ..Section::default() })
+    }
+
+    /// A value's rate by steps.
+    fn rates(
+        &self,
+        rows: &[Row],
+        value: &str,
+        factor: f64,
+        step: fn(&Period, i64) -> (i64, f64),
+    ) -> Vec<(i64, f64)> {
+        let point = |row: &Row| {
+            let (start, seconds) = step(&self.period, number(row, "step"));
+            (start, number(row, value) as f64 * factor / seconds)
+        };
+        rows.iter().map(point).collect()
+    }
+
+    fn measurements(&mut self, limit: u64, alarms: bool, sections: &mut Vec<Section>) -> Result<()> {
+        let step_ns = self.period.step_ns();
+        self.all += 3 + usize::from(alarms);
+        let sql = format!(
+            "SELECT measurement, count(*) AS intervals, sum(packets) AS packets, sum(bytes) AS bytes, \
+             sum(bytes) * 8e9 / nullif(sum(duration_ns), 0) AS mean_bps, \
+             max(bytes * 8e9 / nullif(duration_ns, 0)) AS highest_bps, \
+             max(packets * 1e9 / nullif(duration_ns, 0)) AS highest_pps, max(keys) AS keys \
+             FROM measurements WHERE kind = 'all' GROUP BY 1 ORDER BY packets DESC, 1 LIMIT {}",
+            MOST_MEASUREMENTS + 1
+        );
+        let mut known = self.ask("measurements", &sql)?;
+        let mut notes = Vec::new();
+        if known.len() > MOST_MEASUREMENTS {
+            known.truncate(MOST_MEASUREMENTS);
+            notes.push(format!("There are more measurements: these {MOST_MEASUREMENTS} have most packets."));
+        }
+        if known.len() > MOST_LINES {
+            notes.push(format!("The chart has the {MOST_LINES} measurements with most packets."));
+        }
+        let names: Vec<String> = known.iter().map(|row| string(row, "measurement").to_owned()).collect();
+        let drawn: Vec<String> = names.iter().take(MOST_LINES).map(|name| quoted(name)).collect();
+        let sql = format!(
+            "SELECT measurement, start_ns / {step_ns} AS step, sum(bytes) AS bytes FROM measurements \
+             WHERE kind = 'all' AND measurement IN ({}) GROUP BY 1, 2 ORDER BY 1, 2",
+            drawn.join(", ")
+        );
+        let steps = self.ask("traffic over time", &sql)?;
+        let line = |name: &String| {
+            let its: Vec<Row> =
+                steps.iter().filter(|row| string(row, "measurement") == name).cloned().collect();
+            Line { name: name.clone(), points: self.rates(&its, "bytes", 8.0, Period::step) }
+        };
+        let lines = names.iter().take(MOST_LINES).map(line).collect();
+        let marks = if alarms { self.marks()? } else { Vec::new() };
+        sections.push(Section {
+            title: "Traffic over time, as it was measured".to_owned(),
+            notes,
+            chart: Some(Chart { unit: "bit/s", lines, marks }),
+            table: Some(table(&known, MEASUREMENTS, Some("bytes"))),
+        });
+        let keyed = known.iter().filter(|row| row.contains_key("keys")).map(|row| string(row, "measurement"));
+        for name in keyed.map(str::to_owned).collect::<Vec<_>>() {
+            self.all += 1;
+            let sql = format!(
+                "SELECT key, sum(packets) AS packets, sum(bytes) AS bytes, count(*) AS intervals FROM measurements \
+                 WHERE kind = 'key' AND measurement = {} GROUP BY 1 ORDER BY bytes DESC, 1 LIMIT {limit}",
+                quoted(&name)
+            );
+            let mut section = self.listed(&format!("Top keys of {name}"), &sql, KEYS)?;
+            let note =
+                "Of the keys that were shown in each interval, as many as the configuration's 'show' says.";
+            section.notes.push(note.to_owned());
+            sections.push(section);
+        }
+        let sql = format!(
+            "SELECT measurement, list FROM measurements WHERE kind = 'list' GROUP BY 1, 2 ORDER BY 1, 2 LIMIT {MOST_MEASUREMENTS}"
+        );
+        for row in self.ask("lists", &sql)? {
+            self.all += 1;
+            let (name, list) = (string(&row, "measurement"), string(&row, "list"));
+            let sql = format!(
+                "SELECT item, sum(packets) AS packets, sum(error) AS error FROM measurements WHERE kind = 'list' AND \
+                 measurement = {} AND list = {} GROUP BY 1 ORDER BY packets DESC, 1 LIMIT {limit}",
+                quoted(name),
+                quoted(list)
+            );
+            let rows = self.ask(list, &sql)?;
+            let mut section = Section { title: format!("{list} of {name}"), ..Section::default() };
+            // Classes of lengths have no error.
+            let columns = if rows.iter().any(|row| row.contains_key("error")) { ITEMS } else { &ITEMS[..2] };
+            section.table = Some(table(&rows, columns, Some("packets")));
+            sections.push(section);
+        }
+        Ok(())
+    }
+
+    fn flows_over_time(&mut self) -> Result<Section> {
+        let step_ns = self.period.step_ns();
+        let sql = format!(
+            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, count(*) AS flows, \
+             sum(bytes + coalesce(reverse_bytes, 0)) AS bytes FROM flows GROUP BY 1 ORDER BY 1"
+        );
+        let rows = self.ask("flows over time", &sql)?;
+        let line =
+            Line { name: "flows".to_owned(), points: self.rates(&rows, "bytes", 8.0, Period::whole_step) };
+        Ok(Section {
+            title: "Traffic over time, by when flows have ended".to_owned(),
+            notes: vec!["A flow's bytes are all told at its end.".to_owned()],
+            chart: Some(Chart { unit: "bit/s", lines: vec![line], marks: Vec::new() }),
+            table: None,
+        })
+    }
+
+    fn marks(&mut self) -> Result<Vec<i64>> {
+        let sql = format!(
+            "SELECT start_ns AS time FROM alarms WHERE state = 'raised' GROUP BY 1 ORDER BY 1 LIMIT {MOST_MARKS}"
+        );
+        let rows = self.ask("alarms over time", &sql)?;
+        Ok(rows.iter().map(|row| number(row, "time")).collect())
+    }
+
+    fn alarms(&mut self, limit: u64) -> Result<Section> {
+        self.all += 2;
+        let sql = format!(
+            "SELECT alarm, measurement, count(*) FILTER (WHERE state = 'raised') AS raised, \
+             count(*) FILTER (WHERE state = 'cleared') AS cleared, \
+             max(value) FILTER (WHERE state = 'raised') AS highest, min(start_ns) AS first, max(start_ns) AS last \
+             FROM alarms GROUP BY 1, 2 ORDER BY raised DESC, 1, 2 LIMIT {limit}"
+        );
+        let rows = self.ask("alarms", &sql)?;
+        let sql = format!(
+            "SELECT start_ns AS time, alarm, state, key, value_name, value FROM alarms \
+             ORDER BY 1 DESC, 2, 4 LIMIT {}",
+            limit.saturating_mul(2).min(MOST_MARKS)
+        );
+        let events = self.ask("the last alarms", &sql)?;
+        let told = |row: &Row| {
+            let cells: Vec<String> = EVENTS
+                .iter()
+                .map(|(name, cell)| cell(row, name))
+                .filter(|cell| *cell != Cell::Unknown)
+                .map(|cell| cell.shown())
+                .collect();
+            cells.join(" ")
+        };
+        let mut notes = vec!["The last ones, the newest first:".to_owned()];
+        notes.extend(events.iter().map(told));
+        Ok(Section {
+            title: "Alarms".to_owned(),
+            notes,
+            chart: None,
+            table: Some(table(&rows, ALARMS, Some("raised"))),
+        })
+    }
+
+    fn ledger(&mut self) -> Result<Section> {
+        const COLUMNS: [&str; 7] = ["seen", "filtered", "absorbed", "shed", "lost", "delivered", "analysed"];
+        self.all += 2;
+        let sums = COLUMNS.map(|column| format!("sum({column}) AS {column}")).join(", ");
+        let sql = format!("SELECT {sums}, sum(bytes) AS bytes, sum(nic_missed) AS nic_missed FROM ledgers");
+        let rows = self.ask("ledgers", &sql)?;
+        let sum = rows.into_iter().next().unwrap_or_default();
+        let step_ns = self.period.step_ns();
+        // A part is at its end: it may have begun long before, where nothing came.
+        let sql = format!(
+            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, sum(seen) AS seen, \
+             sum(analysed) AS analysed, sum(lost + shed + coalesce(nic_missed, 0)) AS missing \
+             FROM ledgers GROUP BY 1 ORDER BY 1"
+        );
+        let steps = self.ask("ledgers over time", &sql)?;
+        let line = |(column, name): (&str, &str)| Line {
+            name: name.to_owned(),
+            points: self.rates(&steps, column, 1.0, Period::whole_step),
+        };
+        let lines =
+            [("seen", "seen"), ("analysed", "analysed"), ("missing", "lost, shed or missed by the card")];
+        let seen = number(&sum, "seen");
+        let share = |packets: i64| {
+            if seen > 0 { Cell::Percent(100.0 * packets as f64 / seen as f64) } else { Cell::Unknown }
+        };
+        let mut rows: Vec<Vec<Cell>> = COLUMNS
+            .iter()
+            .map(|column| {
+                let packets = number(&sum, column);
+                vec![Cell::Text((*column).to_owned()), Cell::Count(packets), share(packets)]
+            })
+            .collect();
+        let missed = count(&sum, "nic_missed");
+        rows.push(vec![Cell::Text("nic_missed".to_owned()), missed, Cell::Unknown]);
+        let parts: i64 = COLUMNS[1..6].iter().map(|column| number(&sum, column)).sum();
+        let holds = if seen == parts {
+            "Every packet that was seen is in one place: seen = filtered + absorbed + shed + lost + delivered.".to_owned()
+        } else {
+            format!(
+                "The places come to {parts} packets, and {seen} were seen: parts of this ledger are missing, as a time \
+                     that begins or ends amid a capture cuts it."
+            )
+        };
+        Ok(Section {
+            title: "Where packets went".to_owned(),
+            notes: vec![holds],
+            chart: Some(Chart { unit: "packets/s", lines: lines.map(line).into(), marks: Vec::new() }),
+            table: Some(Table { columns: vec!["column", "packets", "of seen"], rows, bar: Some(1) }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("a'; DROP TABLE flows"), "'a''; DROP TABLE flows'");
+    }
+}

@@ -1,0 +1,257 @@
+//! A report of what is stored of some time: what was measured, who talked most, alarms, where packets went.
+//!
+//! ```text
+//! store -> ask.rs (questions, as of query/) -> Report: sections of charts and tables -> html.rs (chart.rs), text.rs, JSON
+//! ```
+//!
+//! Names in a store come from packets, captures and configurations. They are escaped where they are written: of HTML in
+//! `html.rs`, of a terminal in `text.rs`; charts have numbers alone.
+
+mod ask;
+mod chart;
+mod html;
+mod period;
+mod text;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use ask::{Progress, ReportSettings, gather};
+
+/// What is told of some time.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The store's folder.
+    pub store: String,
+    /// The beginning of the time that it is about, in nanoseconds since 1970.
+    pub from_ns: i64,
+    /// Its end.
+    pub to_ns: i64,
+    /// Seconds that a point of a chart is about.
+    pub step_s: u64,
+    /// What is told.
+    pub sections: Vec<Section>,
+}
+
+/// Something that is told.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// What it is about.
+    pub title: String,
+    /// What is to be said beside, or in the place of, numbers.
+    pub notes: Vec<String>,
+    /// Over time.
+    pub chart: Option<Chart>,
+    /// In rows.
+    pub table: Option<Table>,
+}
+
+/// Numbers over time.
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    /// Of the numbers: `bit/s`.
+    pub unit: &'static str,
+    /// Lines, which hold together.
+    pub lines: Vec<Line>,
+    /// Moments that stand out, in nanoseconds since 1970.
+    pub marks: Vec<i64>,
+}
+
+/// One line of a chart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// What it is of.
+    pub name: String,
+    /// The beginning of a step, in nanoseconds since 1970, and the mean over it. A step that is missing was not measured.
+    pub points: Vec<(i64, f64)>,
+}
+
+/// Rows of numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Names of the columns.
+    pub columns: Vec<&'static str>,
+    /// A cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+    /// The column that is drawn as a bar, too.
+    pub bar: Option<usize>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Text, as it was stored.
+    Text(String),
+    /// A whole number.
+    Count(i64),
+    /// A rate, in the unit of the column's name.
+    Rate(f64),
+    /// A share, in percent.
+    Percent(f64),
+    /// A time, in nanoseconds since 1970.
+    Time(i64),
+    /// It is not known.
+    Unknown,
+}
+
+impl Cell {
+    /// Its number, where it is one.
+    fn number(&self) -> Option<f64> {
+        match self {
+            Cell::Count(number) => Some(*number as f64),
+            Cell::Rate(number) | Cell::Percent(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// As people read it; nothing is escaped.
+    fn shown(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(number) => grouped(*number),
+            Cell::Rate(number) => short(*number),
+            Cell::Percent(number) => format!("{number:.2} %"),
+            Cell::Time(ns) => moment(*ns),
+            Cell::Unknown => "-".to_owned(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Cell::Text(text) => json!(text),
+            Cell::Count(number) => json!(number),
+            Cell::Rate(number) | Cell::Percent(number) => json!(number),
+            Cell::Time(ns) => json!(moment(*ns)),
+            Cell::Unknown => Value::Null,
+        }
+    }
+}
+
+impl Report {
+    /// For people, as lines of a terminal; names are escaped.
+    pub fn text(&self) -> String {
+        text::write(self)
+    }
+
+    /// A page of HTML, whole in itself: nothing in it is run or fetched.
+    pub fn html(&self) -> String {
+        html::write(self)
+    }
+
+    /// A JSON object for each section, a line each.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Object<'r> {
+            section: &'r str,
+            from: String,
+            to: String,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            notes: &'r [String],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            unit: Option<&'static str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            step_s: Option<u64>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            lines: Vec<Value>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            rows: Vec<Value>,
+        }
+        let mut text = String::new();
+        for section in &self.sections {
+            let chart = section.chart.as_ref();
+            let line = |line: &Line| {
+                let points: Vec<Value> = line
+                    .points
+                    .iter()
+                    .map(|(ns, value)| json!({ "time": moment(*ns), "value": value }))
+                    .collect();
+                json!({ "name": line.name, "points": points })
+            };
+            let rows = section.table.iter().flat_map(|table| {
+                table.rows.iter().map(|row| {
+                    let named = table.columns.iter().zip(row);
+                    named.map(|(name, cell)| ((*name).to_owned(), cell.json())).collect::<Value>()
+                })
+            });
+            let object = Object {
+                section: &section.title,
+                from: moment(self.from_ns),
+                to: moment(self.to_ns),
+                notes: &section.notes,
+                unit: chart.map(|chart| chart.unit),
+                step_s: chart.map(|_| self.step_s),
+                lines: chart.iter().flat_map(|chart| chart.lines.iter().map(line)).collect(),
+                rows: rows.collect(),
+            };
+            // Numbers are finite, and keys are text: there is nothing that JSON has not.
+            text += &serde_json::to_string(&object).unwrap_or_default();
+            text.push('\n');
+        }
+        text
+    }
+
+    /// What the time is in words.
+    fn period(&self) -> String {
+        format!("{} to {} UTC", moment(self.from_ns), moment(self.to_ns))
+    }
+}
+
+/// A time in UTC, to the second, or finer where it is.
+fn moment(ns: i64) -> String {
+    let time = chrono::DateTime::from_timestamp_nanos(ns);
+    let whole = ns.rem_euclid(1_000_000_000) == 0;
+    time.format(if whole { "%Y-%m-%d %H:%M:%S" } else { "%Y-%m-%d %H:%M:%S%.3f" }).to_string()
+}
+
+/// A whole number with its thousands apart.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number in three digits: `12.3k`.
+fn short(number: f64) -> String {
+    let (mut value, mut unit) = (number, "");
+    for larger in ["k", "M", "G", "T"] {
+        if value.abs() >= 999.5 {
+            (value, unit) = (value / 1e3, larger);
+        }
+    }
+    let decimals = match value.abs() {
+        v if v.fract() == 0.0 && unit.is_empty() => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_as_people_read_them() {
+        for (cell, text) in [
+            (Cell::Count(1_234_567), "1,234,567"),
+            (Cell::Count(-1000), "-1,000"),
+            (Cell::Rate(0.0), "0"),
+            (Cell::Rate(0.25), "0.25"),
+            (Cell::Rate(12_345.0), "12.3k"),
+            (Cell::Rate(999_999.0), "1.00M"),
+            (Cell::Percent(12.345), "12.35 %"),
+            (Cell::Time(1_772_366_400_000_000_000), "2026-03-01 12:00:00"),
+            (Cell::Time(1_772_366_400_250_000_000), "2026-03-01 12:00:00.250"),
+            (Cell::Unknown, "-"),
+        ] {
+            assert_eq!(cell.shown(), text, "{cell:?}");
+        }
+    }
+}
