@@ -25,7 +25,7 @@ pub(super) struct Parts {
     folder: PathBuf,
     mark: String,
     /// The lock's holder.
-    _held: File,
+    held: File,
 }
 
 fn lock_of(folder: &Path, mark: &str) -> PathBuf {
@@ -67,10 +67,10 @@ impl Parts {
                 Ok(()) | Err(Errno::WOULDBLOCK) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let parts = Parts { folder: folder.to_owned(), mark, _held: file };
+            let parts = Parts { folder: folder.to_owned(), mark, held: file };
             if let Some((uid, gid)) = owner {
                 // So that whoever captures with fewer rights next can look whether it is held.
-                fchown(&parts._held, Some(uid), Some(gid))?;
+                fchown(&parts.held, Some(uid), Some(gid))?;
             }
             return Ok(parts);
         }

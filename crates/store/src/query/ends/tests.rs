@@ -21,7 +21,7 @@ type Flow = (Option<String>, Option<String>, i64, Option<i64>);
 fn flow(number: i64) -> Flow {
     // As files have them: in the one form that we write.
     let address = |n: i64| match n % 7 {
-        0 => format!("2001:db8:{:x}::{n:x}", 1 + n % 3),
+        0 => format!("2001:db8:{:x}::{:x}", 1 + n % 3, n + 1),
         _ => format!("10.{}.{}.{}", n % 5, n % 11, n % 251),
     };
     let other = match number % 100 {
@@ -142,7 +142,7 @@ fn each_end_is_added_up_once() {
 
 #[test]
 fn who_talked_to_whom_is_told_with_the_times() {
-    for peer in ["10.1.0.0/16", "10.1.1.1", "2001:db8:1::/48", "2001:db8:2::103", "0.0.0.0/0"] {
+    for peer in ["10.1.0.0/16", "10.1.1.1", "2001:db8:1::/48", "2001:db8:2::104", "0.0.0.0/0"] {
         let network = Network::parse(peer).unwrap();
         let talked = |end: &str, other: Option<&str>| {
             let is_peer = other?.parse().is_ok_and(|other| network.contains(other));
