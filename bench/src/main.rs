@@ -121,6 +121,7 @@ fn main() -> Result<()> {
         .chain(
             measured.flow_rates.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()),
         )
+        .chain(measured.http.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .chain(measured.studied.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .collect();
     ensure!(ours.is_empty(), "{} trials of ours failed: {}", ours.len(), ours.join("; "));

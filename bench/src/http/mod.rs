@@ -99,8 +99,8 @@ pub struct Measured {
     pub found: BTreeMap<(Setup, Who), Vec<Found>>,
     /// Trials at one rate.
     pub costs: Vec<Point>,
-    /// What could not be measured, and why.
-    pub failed: Vec<String>,
+    /// What could not be measured, whether it is ours, and why.
+    pub failed: Vec<(bool, String)>,
 }
 
 /// Measures everything; what there is when `check` ends it stays in `measured`.
@@ -118,7 +118,7 @@ pub fn measure(
         if !is_installed(program) {
             let missing = format!("{program} is not installed: scripts/setup");
             say(&format!("left out: http ({missing})"));
-            measured.failed.push(missing);
+            measured.failed.push((false, missing));
             return Ok(());
         }
     }
@@ -127,7 +127,7 @@ pub fn measure(
     measured.recorded = Some([recording.packets(), recording.bytes(), recording.requests]);
     let mut all = Who::ALL.to_vec();
     if !is_installed("httpry") {
-        measured.failed.push("httpry is not installed: scripts/setup".to_owned());
+        measured.failed.push((false, "httpry is not installed: scripts/setup".to_owned()));
         all.retain(|who| who.is_ours());
     }
     let [generator, receiver] = options.cores[..] else { anyhow::bail!("--cores: give two") };
@@ -135,11 +135,11 @@ pub fn measure(
     for setup in &options.setups {
         let mut bed = Bed::new(*setup, USUAL_MTU, cores)?;
         let mut runner = Runner { bed: &mut bed, tools, options, check, recording: &recording, setup: *setup };
-        let mut failed = |measured: &mut Measured, who: Who, error: anyhow::Error| -> Result<()> {
+        let failed = |measured: &mut Measured, who: Who, error: anyhow::Error| -> Result<()> {
             check()?;
             let failed = format!("{}, setup {}: {error:#}", who.label(), setup.name());
             say(&format!("failed: {failed}"));
-            measured.failed.push(failed);
+            measured.failed.push((who.is_ours(), failed));
             Ok(())
         };
         for round in 0..options.rounds {

@@ -18,7 +18,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use wirelane::{FileOptions, FileSource};
 use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Child, Lab, Signal};

@@ -40,7 +40,7 @@ pub fn page(measured: &Measured) -> String {
         "\n{invalid} of {} trials were disturbed by other programs, or not at their rate.",
         all.iter().map(|points| points.len()).sum::<usize>()
     );
-    for failed in &measured.failed {
+    for (_, failed) in &measured.failed {
         let _ = writeln!(page, "\nfailed: {failed}");
     }
     page

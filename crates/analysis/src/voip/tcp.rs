@@ -377,6 +377,24 @@ mod tests {
     }
 
     #[test]
+    fn heads_of_64_kib_are_malformed_and_what_follows_is_read() {
+        let with = |length: usize| {
+            let text = String::from_utf8(bye("")).unwrap();
+            text.replace("\r\n\r\n", &format!("\r\nX: {}\r\n\r\n", "x".repeat(length))).into_bytes()
+        };
+        for (length, first) in [(60_000, Framed::Message(with(60_000))), (65_536, Framed::Malformed(Fault::Head))] {
+            let all = [with(length), bye("two")].concat();
+            for size in [1000, 1460, 65_000] {
+                let parts = all.chunks(size).enumerate();
+                let parts: Vec<(u32, &[u8])> = parts.map(|(at, part)| ((at * size) as u32, part)).collect();
+                let framed = feed(&mut Streams::new(1 << 20), &parts);
+                assert_eq!(framed.len(), 2, "{length} bytes in segments of {size}");
+                assert!(framed[0] == first && framed[1] == Framed::Message(bye("two")));
+            }
+        }
+    }
+
+    #[test]
     fn connections_are_bounded() {
         let mut streams = Streams::new(1 << 20);
         for port in 0..60_000u16 {
