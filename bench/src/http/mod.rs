@@ -134,7 +134,8 @@ pub fn measure(
     let cores = Cores { generator, receiver, nice: options.nice };
     for setup in &options.setups {
         let mut bed = Bed::new(*setup, USUAL_MTU, cores)?;
-        let mut runner = Runner { bed: &mut bed, tools, options, check, recording: &recording, setup: *setup };
+        let mut runner =
+            Runner { bed: &mut bed, tools, options, check, recording: &recording, setup: *setup };
         let failed = |measured: &mut Measured, who: Who, error: anyhow::Error| -> Result<()> {
             check()?;
             let failed = format!("{}, setup {}: {error:#}", who.label(), setup.name());
@@ -258,7 +259,11 @@ mod tests {
             let trial = Trial { setup: Setup::A, who, rate: Some(20_000.0), seconds: 0.1 };
             let point = trial.run(&mut bed, &tools, &recording).unwrap();
             assert_eq!((point.requests, point.offered), (recording.requests, recording.packets()));
-            assert_eq!((point.logged, point.lost, point.device_dropped), (recording.requests, 0, 0), "{point:?}");
+            assert_eq!(
+                (point.logged, point.lost, point.device_dropped),
+                (recording.requests, 0, 0),
+                "{point:?}"
+            );
             match (who.is_below(), point.came_up) {
                 // Heads, ends of bodies, and little else.
                 (true, Some(came_up)) => assert!(came_up < point.offered / 2, "{point:?}"),

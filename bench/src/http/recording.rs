@@ -31,7 +31,8 @@ pub const REQUESTS: u64 = 1000;
 const CONNECTIONS: u32 = 16;
 const PER_CONNECTION: u32 = 50;
 /// Pages: names, bytes, and how many of ten requests ask for them. A response has 11 kB in the mean.
-const PAGES: [(&str, usize, usize); 4] = [("1k", 1 << 10, 4), ("4k", 4 << 10, 3), ("16k", 16 << 10, 2), ("64k", 64 << 10, 1)];
+const PAGES: [(&str, usize, usize); 4] =
+    [("1k", 1 << 10, 4), ("4k", 4 << 10, 3), ("16k", 16 << 10, 2), ("64k", 64 << 10, 1)];
 const PORT: u16 = 8080;
 /// From one packet of a replay to the next at speed 1.
 pub const STEP_NS: u64 = 1000;
@@ -149,7 +150,10 @@ fn of_client(frame: &[u8], old: [u8; 4], new: [u8; 4]) -> Vec<u8> {
     // Of IPv4's header, and of TCP's pseudo header (RFC 1624).
     for sum in [IP + 10, IP + header + 16] {
         let words = old.chunks(2).zip(new.chunks(2)).flat_map(|(old, new)| {
-            [u32::from(!u16::from_be_bytes([old[0], old[1]])), u32::from(u16::from_be_bytes([new[0], new[1]]))]
+            [
+                u32::from(!u16::from_be_bytes([old[0], old[1]])),
+                u32::from(u16::from_be_bytes([new[0], new[1]])),
+            ]
         });
         let mut total = u32::from(!u16::from_be_bytes([frame[sum], frame[sum + 1]])) + words.sum::<u32>();
         while total >> 16 != 0 {
@@ -227,7 +231,9 @@ mod tests {
 
     /// One's complement sum of all words: 0xffff where a checksum within is right.
     fn sum(bytes: &[u8], start: u32) -> u32 {
-        let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)));
+        let words = bytes
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)));
         let mut total = start + words.sum::<u32>();
         while total >> 16 != 0 {
             total = (total & 0xffff) + (total >> 16);

@@ -119,7 +119,8 @@ pub fn csv(measured: &Measured) -> String {
                     napi_cpu_s,generator_cpu_s,loss,invalid\n"
         .to_owned();
     let kinds = [("full", &measured.full), ("search", &measured.searched), ("cost", &measured.costs)];
-    for (what, point) in kinds.iter().flat_map(|(what, points)| points.iter().map(move |point| (what, point))) {
+    for (what, point) in kinds.iter().flat_map(|(what, points)| points.iter().map(move |point| (what, point)))
+    {
         let number = |value: Option<f64>| value.map(|value| format!("{value:.0}")).unwrap_or_default();
         let _ = writeln!(
             text,
@@ -196,7 +197,9 @@ mod tests {
             ..Measured::default()
         };
         let page = page(&measured);
-        for part in [">= 20.00", " 5.00 |", " 4.00 |", " 10.0 |", " 20.0 |", "25.0 %", "14.0 packets a request"] {
+        for part in
+            [">= 20.00", " 5.00 |", " 4.00 |", " 10.0 |", " 20.0 |", "25.0 %", "14.0 packets a request"]
+        {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!((point(Who::Httpry, 900).loss() - 0.1).abs() < 1e-9);

@@ -22,7 +22,8 @@ const BUFFER: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(20);
 /// httpry wants blocks of libpcap's ring only when they are full: packets that are no HTTP, more of them than a block holds
 /// (256 KiB), bring it the last of what was sent before.
-const FILLERS: &str = "--proto tcp --size 1514 --packets 600 --rate 30k --method socket --dst-mac 02:00:00:00:00:02";
+const FILLERS: &str =
+    "--proto tcp --size 1514 --packets 600 --rate 30k --method socket --dst-mac 02:00:00:00:00:02";
 
 /// What is tried.
 pub struct Trial {

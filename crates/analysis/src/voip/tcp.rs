@@ -382,7 +382,9 @@ mod tests {
             let text = String::from_utf8(bye("")).unwrap();
             text.replace("\r\n\r\n", &format!("\r\nX: {}\r\n\r\n", "x".repeat(length))).into_bytes()
         };
-        for (length, first) in [(60_000, Framed::Message(with(60_000))), (65_536, Framed::Malformed(Fault::Head))] {
+        for (length, first) in
+            [(60_000, Framed::Message(with(60_000))), (65_536, Framed::Malformed(Fault::Head))]
+        {
             let all = [with(length), bye("two")].concat();
             for size in [1000, 1460, 65_000] {
                 let parts = all.chunks(size).enumerate();
