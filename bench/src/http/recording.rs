@@ -22,6 +22,7 @@ use wirelane::{FileOptions, FileSource};
 use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Child, Lab, Signal};
 
+use crate::process;
 use crate::receiver::tcpdump;
 use crate::trial::Tools;
 
@@ -79,9 +80,13 @@ impl Recording {
         })?;
         let file = folder.path().join("recording.pcap");
         let device = &lab.receiver().device;
-        let words = ["tcpdump", "-n", "-i", device, "-B", "65536", "-w", &path("recording.pcap"), "tcp"];
+        // At once, as what libpcap collects is not written when it ends.
+        let words = "tcpdump -n -s 2048 --immediate-mode -B 65536 -i";
+        let words: Vec<&str> =
+            words.split(' ').chain([&**device, "-w", &path("recording.pcap"), "tcp"]).collect();
         let recorder = lab.spawn(receiver, &words)?;
-        wait_until("tcpdump records", || Ok(fs::metadata(&file).is_ok_and(|file| file.len() >= 24)))?;
+        process::wait_for_packet_socket(recorder.pid(), LIMIT).context("tcpdump did not start")?;
+        process::wait_until_idle(recorder.pid(), Duration::from_millis(100), Duration::from_secs(5))?;
         let (connections, url) = (CONNECTIONS.to_string(), format!("http://{address}:{PORT}/"));
         let words = ["wrk", "-t", "1", "-c", &connections, "-d", "60s", "-s", &path("ask.lua"), &url];
         let client = lab.spawn(&lab.sender().namespace, &words)?;
@@ -90,6 +95,8 @@ impl Recording {
             Ok(log.iter().filter(|byte| **byte == b'\n').count() as u64)
         };
         wait_until("wrk has asked", || Ok(lines()? >= REQUESTS))?;
+        // What it has logged is on its way.
+        std::thread::sleep(Duration::from_millis(200));
         client.signal(Signal::Interrupt)?;
         client.finish(LIMIT)?;
         // Ends of connections, too.
