@@ -21,7 +21,7 @@ const STREAMS: [u32; 4] = [100, 1000, 10_000, 40_000];
 /// Packets of a measurement.
 const PACKETS: u32 = 1_000_000;
 const QUICK_PACKETS: u32 = 200_000;
-/// So often a worker that gets nothing looks up: as seldom as a command's.
+/// So often a worker that gets nothing looks up; a command's does every 100 ms.
 const LOOK: Duration = Duration::from_millis(10);
 /// Packets a second of a call: 50 each way, of 20 ms.
 const PER_CALL: f64 = 100.0;

@@ -80,10 +80,10 @@ impl Recording {
         })?;
         let file = folder.path().join("recording.pcap");
         let device = &lab.receiver().device;
+        let saved = path("recording.pcap");
         // At once, as what libpcap collects is not written when it ends.
         let words = "tcpdump -n -s 2048 --immediate-mode -B 65536 -i";
-        let words: Vec<&str> =
-            words.split(' ').chain([&**device, "-w", &path("recording.pcap"), "tcp"]).collect();
+        let words: Vec<&str> = words.split(' ').chain([&**device, "-w", &saved, "tcp"]).collect();
         let recorder = lab.spawn(receiver, &words)?;
         process::wait_for_packet_socket(recorder.pid(), LIMIT).context("tcpdump did not start")?;
         process::wait_until_idle(recorder.pid(), Duration::from_millis(100), Duration::from_secs(5))?;

@@ -218,11 +218,11 @@ impl Trial {
             child.signal(Signal::Interrupt)?;
             let finished = child.finish(LIMIT)?;
             let log = fs::read_to_string(place("log"))?;
-            let dropped = finished.lines.iter().find_map(|line| {
+            let dropped = finished.stderr.lines().find_map(|line| {
                 line.split(", ").find_map(|part| part.strip_suffix(" packets dropped"))?.parse().ok()
             });
             let lost =
-                dropped.with_context(|| format!("httpry said something unexpected: {:?}", finished.lines))?;
+                dropped.with_context(|| format!("httpry said something unexpected: {}", finished.stderr))?;
             Ok(Logged { transactions: of_httpry(&log), lost, seen: None, came_up: None })
         };
         // Written by whoever it was.

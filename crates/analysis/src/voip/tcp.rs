@@ -171,8 +171,8 @@ impl Direction {
                 Ok(message) => message,
                 Err(fault) => {
                     out.push(Framed::Malformed(fault));
-                    // Behind its first byte at least.
-                    at += 1;
+                    // Behind its first line: without its first letter that would be one again.
+                    at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
                     (self.searched, self.lost) = (0, true);
                     continue;
                 }
