@@ -8,6 +8,7 @@
 //!              cost       parts of a kernel program by themselves
 //!              flow_caches  flows made in the kernel: cost, and parts that come up
 //!              voip       RTP of calls, in the kernel and in user space
+//!              http       HTTP logs side by side
 //!              flow_rates   flow probes side by side
 //!              stored     the store of flows: written, asked
 //!              patterns   payloads searched, beside the crate that makes the automata
@@ -27,6 +28,7 @@ mod flow_caches;
 mod flow_rates;
 mod flows;
 mod generate;
+mod http;
 mod libpcap;
 mod machine;
 mod options;
@@ -120,6 +122,7 @@ fn main() -> Result<()> {
         .chain(
             measured.flow_rates.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()),
         )
+        .chain(measured.http.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .chain(measured.studied.failed.iter().filter(|(ours, _)| *ours).map(|(_, message)| message.as_str()))
         .collect();
     ensure!(ours.is_empty(), "{} trials of ours failed: {}", ours.len(), ours.join("; "));
@@ -169,6 +172,7 @@ fn write(
         ("libpcap.csv", libpcap::report::csv(&measured.compared)),
         ("flow-caches.csv", flow_caches::csv(&measured.flow_caches)),
         ("voip.csv", voip::csv(&measured.voip)),
+        ("http.csv", http::csv(&measured.http)),
         ("flow-rates.csv", flow_rates::csv(&measured.flow_rates)),
         ("store.csv", stored::csv(&measured.stored)),
     ];

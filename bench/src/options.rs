@@ -132,6 +132,9 @@ pub enum Part {
     Flows,
     /// RTP of calls, measured in the kernel and in user space: what a packet costs, by the number of streams
     Voip,
+    /// HTTP logs side by side: heads picked out in the kernel, in the worker, and httpry: loss-free rates, CPU time of a
+    /// request, packets that come up
+    Http,
     /// The store of flows: how many a second are written, bytes of each, and seconds of ready questions
     Store,
     /// Study: 1 to 8 RX queues, each to a worker of its own; and Fusco and Deri's Table 2
@@ -150,7 +153,7 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 14] = [
+    pub const ALL: [Part; 15] = [
         Part::Throughput,
         Part::LossFree,
         Part::Cost,
@@ -158,6 +161,7 @@ impl Part {
         Part::Libpcap,
         Part::Flows,
         Part::Voip,
+        Part::Http,
         Part::Store,
         Part::Queues,
         Part::Workers,
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(options("bench --parts skew,queues").parts, [Part::Skew, Part::Queues]);
         let error = Cli::try_parse_from(["bench", "--parts", "queues,nonsense"]).err().unwrap().to_string();
         let known =
-            "throughput, loss-free, cost, patterns, libpcap, flows, store, queues, workers, congestion, skew, sharing, rules"
+            "throughput, loss-free, cost, patterns, libpcap, flows, voip, http, store, queues, workers, congestion, skew, sharing, rules"
                 .split(", ");
         assert!(error.contains("nonsense") && known.into_iter().all(|part| error.contains(part)), "{error}");
     }

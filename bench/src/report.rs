@@ -71,6 +71,7 @@ pub fn page(options: &Options, machine: &Machine, measured: &Measured, lines: &[
     page += &crate::libpcap::report::page(&measured.compared);
     page += &crate::flow_caches::page(&measured.flow_caches);
     page += &crate::voip::page(&measured.voip);
+    page += &crate::http::page(&measured.http);
     page += &crate::flow_rates::page(&measured.flow_rates, measured.flow_caches.hit());
     page += &crate::stored::page(&measured.stored);
     page += &faults(measured, lines);

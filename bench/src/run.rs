@@ -12,6 +12,7 @@ use crate::bed::{Bed, Cores, Setup};
 use crate::cost::{self, Cost};
 use crate::flow_caches;
 use crate::flow_rates::{self, Rates};
+use crate::http;
 use crate::libpcap::{self, Compared};
 use crate::options::{Options, Part, USUAL_MTU};
 use crate::overload;
@@ -58,6 +59,8 @@ pub struct Measured {
     pub flow_caches: flow_caches::Measured,
     /// RTP of calls.
     pub voip: voip::Measured,
+    /// HTTP logs side by side.
+    pub http: http::Measured,
     /// Flow probes side by side.
     pub flow_rates: Rates,
     /// The store of flows.
@@ -140,6 +143,13 @@ impl Runner<'_> {
         }
         if self.options.parts.contains(&Part::Voip) {
             self.measured.voip = voip::measure(self.options.cores[1], self.options.quick)?;
+        }
+        if self.options.parts.contains(&Part::Http) {
+            let (check, say) = (|| self.check_stop(), |text: &str| self.say(text));
+            let mut measured = http::Measured::default();
+            let done = http::measure(self.options, self.tools, &check, &say, &mut measured);
+            self.measured.http = measured;
+            done?;
         }
         if self.options.parts.contains(&Part::Throughput) {
             self.throughput()?;

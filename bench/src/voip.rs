@@ -21,6 +21,8 @@ const STREAMS: [u32; 4] = [100, 1000, 10_000, 40_000];
 /// Packets of a measurement.
 const PACKETS: u32 = 1_000_000;
 const QUICK_PACKETS: u32 = 200_000;
+/// So often a worker that gets nothing looks up; a command's does every 100 ms.
+const LOOK: Duration = Duration::from_millis(10);
 /// Packets a second of a call: 50 each way, of 20 ms.
 const PER_CALL: f64 = 100.0;
 /// Bytes of RTP payload of 20 ms.
@@ -221,7 +223,7 @@ fn point(
                 scope.spawn(move || -> Result<(u64, Monitor)> {
                     let (mut ran, mut begun, time) = (0, 0, worker.timebase());
                     let mut counts = false;
-                    while let Some(batch) = worker.next_batch(Duration::from_millis(1))? {
+                    while let Some(batch) = worker.next_batch(LOOK)? {
                         for record in batch {
                             let now = time.utc_ns(&record);
                             monitor.record(&record, now);
@@ -259,7 +261,7 @@ fn point(
         let rules = running.capture.rule_stats()?.map_or(0, |stats| stats.precise);
         let before = running.capture.ledger()?.total;
         counted.store(true, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(4 * LOOK);
         let (mut state, mut ns) = (0x9e37_79b9_7f4a_7c15_u64, 0.0);
         for _ in 0..packets {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -268,7 +270,7 @@ fn point(
         }
         wait(running.capture.ledger()?.total.delivered)?;
         counted.store(false, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(4 * LOOK);
         running.capture.stop()?;
         let mut ran = 0;
         for reader in readers {

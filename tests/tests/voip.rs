@@ -270,6 +270,14 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     println!("{near} of {all} streams have tshark's delta and jitter");
     assert!(near * 100 >= all * 95, "{near} of {all}");
 
+    // sngrep's list of calls.
+    if let Ok(output) = Command::new("sngrep").args(["-F", "-N", "-c", "-I"]).arg(&file).output() {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.trim_end().ends_with(&format!("Dialog count: {CALLS}")), "{text}");
+    } else {
+        println!("left out: many_calls_of_sipp_are_those_of_sipp_tshark_and_hep by sngrep (there is none)");
+    }
+
     // Every message of a call, and a report for each stream.
     let sent = &last["exports"][0];
     assert_eq!((column(sent, "messages"), column(sent, "unsent")), (heps.len() as u64, 0));

@@ -62,6 +62,8 @@ struct Entry {
     generation: u32,
     free: bool,
     counted: bool,
+    /// It is known to be something else that carries HTTP.
+    sealed: bool,
     /// Bytes that were sent twice were not the same, since the last transaction.
     conflict: bool,
 }
@@ -224,6 +226,9 @@ impl HttpTable {
             entry.counted = true;
             self.totals.http_connections += 1;
         }
+        if !is_http && !entry.sealed {
+            entry.sealed = self.totals.seal(packet.application);
+        }
         self.after(at);
     }
 
@@ -335,6 +340,7 @@ impl HttpTable {
             generation: 0,
             free: false,
             counted: false,
+            sealed: false,
             conflict: false,
         };
         let at = match self.free.pop() {

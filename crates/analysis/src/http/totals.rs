@@ -1,6 +1,6 @@
 //! What the packets and messages of a worker come to.
 
-use wirelane_datapath::flow::EndReason;
+use wirelane_datapath::flow::{EndReason, applications};
 
 use super::connection::Connection;
 use super::segment::Segment;
@@ -28,6 +28,10 @@ pub struct Totals {
     pub connections: u64,
     /// Those in which a head was seen.
     pub http_connections: u64,
+    /// Connections that began with TLS: nothing in them is read.
+    pub tls_connections: u64,
+    /// Connections that began with the preface of HTTP/2 (RFC 9113, 3.4), which is not read either.
+    pub http2_connections: u64,
     /// Those that had to go before they were over.
     pub evicted: u64,
     /// Segments that were sent again.
@@ -64,7 +68,7 @@ macro_rules! add {
 impl std::ops::AddAssign<&Totals> for Totals {
     fn add_assign(&mut self, other: &Totals) {
         add!(self, other: packets wire_bytes other_packets empty_packets foreign_packets head_packets body_packets
-            connections http_connections evicted again conflicts stray_bytes tunnel_bytes lost_bytes requests responses
+            connections http_connections tls_connections http2_connections evicted again conflicts stray_bytes tunnel_bytes lost_bytes requests responses
             informational transactions without_request without_response);
         for (sum, more) in self.by_mark.iter_mut().zip(other.by_mark) {
             *sum += more;
@@ -93,6 +97,16 @@ impl Totals {
             (_, true, false) => &mut self.body_packets,
         };
         *place += 1;
+    }
+
+    /// Counts a connection by what speaks in a packet of it, where that is something else that carries HTTP; whether it is.
+    pub(super) fn seal(&mut self, application: u8) -> bool {
+        match application {
+            applications::TLS => self.tls_connections += 1,
+            applications::HTTP2 => self.http2_connections += 1,
+            _ => return false,
+        }
+        true
     }
 
     /// Takes over what a connection has counted since the last time.

@@ -381,6 +381,28 @@ mod tests {
     }
 
     #[test]
+    fn headers_of_any_length_and_number() {
+        let with = |lines: &str| {
+            let head = "INVITE sip:b SIP/2.0\r\nFrom: sip:a\r\nTo: sip:b\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\n";
+            format!("{head}{lines}\r\n").into_bytes()
+        };
+        for name in ["Warning", "Via", "User-Agent", "Contact", "X"] {
+            for length in [0, 1, 8 << 10, 60_000] {
+                let bytes = with(&format!("{name}: {}\r\n", "x".repeat(length)));
+                let message = parse(&bytes, false).unwrap();
+                assert_eq!((message.head_len, message.call_id), (bytes.len(), &b"1"[..]), "{name}: {length}");
+                let agent = if name == "User-Agent" { length } else { 0 };
+                assert_eq!((message.fault, message.agent.len()), (None, agent));
+            }
+            // More than UDP could carry.
+            let long = with(&format!("{name}: {}\r\n", "x".repeat(64 << 10)));
+            assert_eq!([true, false].map(|whole| parse(&long, whole)), [Err(Fault::Head); 2], "{name}");
+        }
+        let many = with(&"v: x\r\n".repeat(10_000));
+        assert_eq!(parse(&many, true).unwrap().head_len, many.len());
+    }
+
+    #[test]
     fn texts_hold_no_controls() {
         assert_eq!(&*text(b"a\x1b[2J\x7f\xff"), "a\\u{1b}[2J\\u{7f}\u{fffd}");
         assert_eq!(text(&[b'x'; 999]).len(), LONGEST_TEXT);

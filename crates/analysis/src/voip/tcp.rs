@@ -171,8 +171,8 @@ impl Direction {
                 Ok(message) => message,
                 Err(fault) => {
                     out.push(Framed::Malformed(fault));
-                    // Behind its first byte at least.
-                    at += 1;
+                    // Behind its first line: without its first letter that would be one again.
+                    at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
                     (self.searched, self.lost) = (0, true);
                     continue;
                 }
@@ -373,6 +373,26 @@ mod tests {
         for turn in 0..100u32 {
             feed(&mut streams, &[(19 + turn * 60_000, &endless)]);
             assert!(streams.held <= 4 * MOST_BYTES, "{}", streams.held);
+        }
+    }
+
+    #[test]
+    fn heads_of_64_kib_are_malformed_and_what_follows_is_read() {
+        let with = |length: usize| {
+            let text = String::from_utf8(bye("")).unwrap();
+            text.replace("\r\n\r\n", &format!("\r\nX: {}\r\n\r\n", "x".repeat(length))).into_bytes()
+        };
+        for (length, first) in
+            [(60_000, Framed::Message(with(60_000))), (65_536, Framed::Malformed(Fault::Head))]
+        {
+            let all = [with(length), bye("two")].concat();
+            for size in [1000, 1460, 65_000] {
+                let parts = all.chunks(size).enumerate();
+                let parts: Vec<(u32, &[u8])> = parts.map(|(at, part)| ((at * size) as u32, part)).collect();
+                let framed = feed(&mut Streams::new(1 << 20), &parts);
+                assert_eq!(framed.len(), 2, "{length} bytes in segments of {size}");
+                assert!(framed[0] == first && framed[1] == Framed::Message(bye("two")));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! One kind of conversation each.
 
-use crate::wire::{Talk, get, ok, run};
+use crate::wire::{Packet, Talk, get, ok, run};
 
 #[test]
 fn a_connection_that_is_kept() {
@@ -262,4 +262,22 @@ fn after_a_loss_answers_find_their_requests() {
         .lost(1, 50);
     talk.server("lo\r\n0\r\n\r\n").client(get("/2")).server(ok("two")).close();
     assert_eq!(talk.lines(), ["GET /1 0 -> 200 62-50 [response_lost]", "GET /2 0 -> 200 3 [resynchronised]"]);
+}
+
+/// What carries HTTP and is not read is counted by connection, once each, and is no transaction.
+#[test]
+fn tls_and_http_2_are_counted_and_not_read() {
+    let hello = [&[0x16, 3, 1, 0, 48, 1, 0, 0, 44, 3, 3][..], &[7; 42]].concat();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let mut packets = Vec::new();
+    for (port, first) in [(1, &hello[..]), (2, &hello), (3, preface), (4, b"GET / HTTP/1.1\r\n\r\n")] {
+        let mut talk = Talk::new();
+        talk.client(first).server(if port == 4 { ok("x").into_bytes() } else { hello.clone() });
+        talk.client(&hello).close();
+        packets.extend(talk.packets.into_iter().map(|packet| Packet { port, ..packet }));
+    }
+    let (transactions, totals) = run(&packets);
+    assert_eq!((totals.connections, totals.http_connections), (4, 1));
+    assert_eq!((totals.tls_connections, totals.http2_connections), (2, 1));
+    assert_eq!((transactions.len(), totals.requests, totals.responses), (1, 1, 1));
 }

@@ -93,6 +93,23 @@ fn smuggling_and_lengths_that_lie() {
     }
 }
 
+/// The greatest lengths that there are: nothing overflows, in whatever is lost of them.
+#[test]
+fn the_greatest_length_does_not_overflow() {
+    let most = i64::MAX as u64;
+    for (length, mark) in [(most, "request_unfinished"), (most + 1, "bad_length"), (u64::MAX, "bad_length")] {
+        let mut talk = Talk::new();
+        talk.client(format!("POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\nabcd"))
+            .server(ok("x"))
+            .close();
+        assert_eq!(lines(&talk.packets), [format!("POST / 4 -> 200 1 [{mark}]")]);
+    }
+    let mut talk = Talk::new();
+    talk.client(get("/")).server(format!("HTTP/1.1 200 OK\r\nContent-Length: {most}\r\n\r\nabcd"));
+    talk.lost(1, 1000).server("e").close();
+    assert_eq!(lines(&talk.packets), ["GET / 0 -> 200 1005 [response_lost response_unfinished]"]);
+}
+
 #[test]
 fn ten_thousand_requests_that_do_not_wait() {
     let mut talk = Talk::new();

@@ -119,7 +119,9 @@ What is logged:
   Responses of status 1xx are counted, the final one is logged. CONNECT and
   upgrades end what is HTTP. Lengths of bodies are counted by TCP's sequence
   numbers, so that what was not captured is in them, too; chunks without what
-  they are packed in. HTTP/2, HTTP/0.9 and what is encrypted are not logged.
+  they are packed in. HTTP/2, HTTP/0.9 and what is encrypted are not logged;
+  connections that begin with TLS or HTTP/2's preface are counted, but not with
+  --analysis kernel, where they stay below.
 
 Columns of the table:
   time (of the request, UTC), client, method, URL, status, bytes (of the

@@ -30,6 +30,12 @@ pub struct HttpReport {
     connections: u64,
     /// Those in which a head was seen.
     http_connections: u64,
+    /// Those that began with TLS, which are not read; not known where they stay in the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_connections: Option<u64>,
+    /// The same of HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http2_connections: Option<u64>,
     /// Those that had to go before they were over, as there was no room.
     evicted_connections: u64,
     /// Packets of HTTP with some of a head in them.
@@ -111,6 +117,8 @@ impl HttpReport {
             informational: totals.informational,
             connections: totals.connections,
             http_connections: totals.http_connections,
+            tls_connections: below.is_none().then_some(totals.tls_connections),
+            http2_connections: below.is_none().then_some(totals.http2_connections),
             evicted_connections: totals.evicted,
             head_packets: totals.head_packets,
             body_packets: totals.body_packets,
@@ -162,6 +170,8 @@ impl HttpReport {
             ("bytes of HTTP connections were not captured", self.lost_bytes),
             ("bytes of HTTP connections belong to no message", self.stray_bytes),
             ("bytes passed behind CONNECT and upgrades", self.tunnel_bytes),
+            ("connections of TLS were not read", self.tls_connections.unwrap_or(0)),
+            ("connections of HTTP/2 were not read", self.http2_connections.unwrap_or(0)),
             ("connections had to go before they were over: give more --memory", self.evicted_connections),
         ] {
             if number > 0 {
