@@ -24,6 +24,7 @@ mod source;
 mod store;
 mod table;
 mod terminal;
+mod testbed;
 mod tune;
 mod values;
 mod voip;
@@ -56,6 +57,7 @@ enum Command {
     Extcap(extcap::Args),
     Completions(completions::Args),
     Man(man::Args),
+    Testbed(testbed::Args),
     Tune(tune::Args),
     Voip(Box<voip::Args>),
 }
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Extcap(args) => extcap::run(&args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
+        Command::Testbed(args) => testbed::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Voip(args) => voip::run(*args),
     };
@@ -174,6 +177,7 @@ mod tests {
             send::HELP,
             completions::HELP,
             man::HELP,
+            testbed::HELP,
             tune::HELP,
             voip::HELP,
         ];

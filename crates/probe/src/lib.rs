@@ -14,6 +14,7 @@ mod alarm;
 mod cell;
 pub mod config;
 mod key;
+pub mod placed;
 mod plan;
 mod reader;
 mod ready;
