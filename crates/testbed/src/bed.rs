@@ -74,9 +74,9 @@ impl Bed {
             &format!("ip link add {device} {queues} type veth peer name {SENDING} netns {far} {queues}"),
         )?;
         for (sends, name) in [(true, SENDING), (false, device)] {
-            bed.tool(sends, &format!("ip link set {name} mtu {}", plan.mtu))?;
+            bed.tool(sends, &format!("ip link set dev {name} mtu {}", plan.mtu))?;
             bed.tool(sends, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
-            bed.tool(sends, &format!("ip link set {name} up"))?;
+            bed.tool(sends, &format!("ip link set dev {name} up"))?;
         }
         // Without an XDP program a veth has NAPI, and takes frames of --method kernel, only while GRO is on. The other end
         // hears of it only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
@@ -187,7 +187,7 @@ impl Bed {
         let end = Instant::now() + Duration::from_secs(10);
         for (sends, name) in [(true, SENDING), (false, self.device.as_str())] {
             loop {
-                let told = self.tool(sends, &format!("ip -json link show {name}"))?;
+                let told = self.tool(sends, &format!("ip -json link show dev {name}"))?;
                 let link: Value = serde_json::from_str(&told).context("ip -json")?;
                 if link[0]["operstate"] == "UP" && link[0]["qdisc"] != "noop" {
                     break;

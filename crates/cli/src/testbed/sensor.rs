@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::SensorArgs;
 use crate::out;
 
-/// How long libpcap may keep packets back, and this the signal that ends it, in milliseconds.
+/// How long libpcap may keep packets back, in milliseconds.
 const TIMEOUT: i32 = 100;
 /// Bytes kept of a packet: all.
 const SNAP: i32 = 262_144;
@@ -19,14 +21,20 @@ const SNAP: i32 = 262_144;
 /// # Errors
 /// Where libpcap refuses the device, or fails.
 pub fn run(args: &SensorArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching SIGINT and SIGTERM")?;
-    }
     let buffer = i32::try_from(args.buffer << 20).unwrap_or(i32::MAX);
     let capture = pcap::Capture::from_device(args.interface.as_str()).context("libpcap")?;
     let capture = capture.promisc(true).snaplen(SNAP).timeout(TIMEOUT).buffer_size(buffer).open();
     let mut capture = capture.with_context(|| format!("libpcap on {}", args.interface))?;
+    // libpcap sleeps until packets come, whatever its timeout is.
+    let stop = Arc::new(AtomicBool::new(false));
+    let (wakes, stopped) = (capture.breakloop_handle(), Arc::clone(&stop));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching SIGINT and SIGTERM")?;
+    std::thread::spawn(move || {
+        for _ in &mut signals {
+            stopped.store(true, Ordering::Relaxed);
+            wakes.breakloop();
+        }
+    });
     out::print(format!("{}\n", json!({ "ready": true })))?;
     let mut captured: u64 = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -36,6 +44,7 @@ pub fn run(args: &SensorArgs) -> Result<()> {
                 captured += 1;
             }
             Err(pcap::Error::TimeoutExpired) => {}
+            Err(pcap::Error::NoMorePackets) if stop.load(Ordering::Relaxed) => {}
             Err(error) => return Err(error).with_context(|| format!("libpcap on {}", args.interface)),
         }
     }

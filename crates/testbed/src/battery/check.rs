@@ -33,7 +33,9 @@ pub(super) fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Batter
     let mut check = Check { found: Vec::new() };
     let battery = check.battery(raw, sensors);
     if check.found.is_empty() {
-        let trials = schedule::trials(&battery, sensors).len();
+        // Repetitions are alike.
+        let once = Battery { repetitions: 1, ..battery.clone() };
+        let trials = schedule::trials(&once, sensors).len() * battery.repetitions as usize;
         if trials > MOST_TRIALS {
             check
                 .found
@@ -273,7 +275,8 @@ impl Check {
         if let Some(speeds) = &raw.speeds {
             self.fault(speeds, "'speeds' are for a capture: name it as 'replay' under [traffic]");
         }
-        if rates.is_empty() {
+        // What says it wrongly has been told.
+        if rates.is_empty() && raw.sweep.is_none() {
             let reason =
                 "nothing says how fast packets come: give 'rates', 'sweep', 'search' or 'full-speed = true'";
             self.found.push((raw.name.start, reason.into()));
