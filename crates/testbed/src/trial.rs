@@ -54,6 +54,9 @@ pub struct Measured {
     pub unaccounted: i64,
     /// Time for which the generator sent, in seconds.
     pub duration_s: f64,
+    /// How long the sensor worked on after that, in seconds: CPU time, by its cores. What it takes out of full buffers then
+    /// is no throughput.
+    pub late_s: f64,
     /// CPU time of the sensor's process, in seconds.
     pub sensor_cpu_s: f64,
     /// CPU time of NAPI's threads, in seconds.
@@ -85,17 +88,17 @@ impl Measured {
 
     /// Packets offered a second.
     pub fn offered_pps(&self) -> f64 {
-        self.per_second(self.offered)
+        per_second(self.offered, self.duration_s)
     }
 
     /// Packets captured a second.
     pub fn captured_pps(&self) -> f64 {
-        self.per_second(self.captured)
+        per_second(self.captured, self.duration_s + self.late_s)
     }
 
     /// Packets analysed a second.
     pub fn analysed_pps(&self) -> f64 {
-        self.per_second(self.analysed)
+        per_second(self.analysed, self.duration_s + self.late_s)
     }
 
     /// Part of the packets that were offered and not captured, of a sensor that gets each once. What it did not want it has
@@ -108,10 +111,10 @@ impl Measured {
     pub fn cpu_ns(&self) -> f64 {
         (self.sensor_cpu_s + self.napi_cpu_s) * 1e9 / self.captured.max(1) as f64
     }
+}
 
-    fn per_second(&self, packets: u64) -> f64 {
-        if self.duration_s > 0.0 { packets as f64 / self.duration_s } else { 0.0 }
-    }
+fn per_second(packets: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { packets as f64 / seconds } else { 0.0 }
 }
 
 /// The programs of a trial, and its number.
@@ -202,8 +205,8 @@ fn measure(
     let (before, children, begun) = (core_times()?, children_time()?, Instant::now());
     let sent = generate(bed, tools, battery, case, rate, duration)?;
     let (after, generator_cpu, elapsed) = (core_times()?, children_time()? - children, begun.elapsed());
-    let busy =
-        process::run_times(&pids).unwrap_or(cpu).saturating_sub(cpu) + bed.napi_time()?.saturating_sub(napi);
+    let by_then = process::run_times(&pids).unwrap_or(cpu).saturating_sub(cpu);
+    let busy = by_then + bed.napi_time()?.saturating_sub(napi);
     let idle = process::wait_until_all_idle(&pids, adapter.quiet, adapter.quiet + MOST_LATE);
     let sensor_cpu = process::run_times(&pids).unwrap_or(cpu).saturating_sub(cpu);
     let napi_cpu = bed.napi_time()?.saturating_sub(napi);
@@ -241,6 +244,7 @@ fn measure(
         duration_s: sent["duration_s"]
             .as_f64()
             .with_context(|| format!("no duration_s from the generator: {sent}"))?,
+        late_s: sensor_cpu.saturating_sub(by_then).as_secs_f64() / case.cores.len() as f64,
         sensor_cpu_s: sensor_cpu.as_secs_f64(),
         napi_cpu_s: napi_cpu.as_secs_f64(),
         generator_cpu_s: generator_cpu.as_secs_f64(),
@@ -450,6 +454,9 @@ mod tests {
         assert!((one.loss() - 0.09).abs() < 1e-9, "{}", one.loss());
         let cpu = Measured { sensor_cpu_s: 0.0009, napi_cpu_s: 0.0009, ..one };
         assert!((cpu.cpu_ns() - 2000.0).abs() < 1e-6);
+        // 900 packets in half a second and another one.
+        let late = Measured { late_s: 0.5, ..measured() };
+        assert!((late.captured_pps() - 900.0).abs() < 1e-9 && (late.offered_pps() - 2000.0).abs() < 1e-9);
         assert!(Measured::failed("x".into()).captured_pps() == 0.0);
     }
 }
