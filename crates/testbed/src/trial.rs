@@ -16,8 +16,8 @@ use crate::process::{self, CoreTime};
 use crate::schedule::Case;
 use crate::sensors::{Adapter, Counts, Fill, Ready};
 
-/// How long a sensor may take to be ready, and to end.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long a sensor may take to be ready, and to end: ours takes what is in its rings first.
+const LIMIT: Duration = Duration::from_secs(60);
 /// How long a sensor that has a packet socket is idle before it is ready: the socket is there before its ring is.
 const READY_IDLE: Duration = Duration::from_millis(300);
 /// How long a sensor may go on working on what was sent, beside its quiet time.
