@@ -30,19 +30,16 @@ mod flows;
 mod generate;
 mod http;
 mod libpcap;
-mod machine;
 mod options;
 mod overload;
 mod patterns;
 mod probes;
-mod process;
 mod readme;
 mod receive;
 mod receiver;
 mod report;
 mod run;
 mod running;
-mod search;
 mod skel;
 mod stored;
 mod study;
@@ -62,6 +59,7 @@ use options::Options;
 use run::Measured;
 use summary::Line;
 use trial::Tools;
+use wirelane_testbed::{machine, process, search};
 
 #[derive(Parser)]
 #[command(name = "wirelane-bench", args_conflicts_with_subcommands = true, disable_help_subcommand = true)]

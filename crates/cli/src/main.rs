@@ -25,6 +25,7 @@ mod source;
 mod store;
 mod table;
 mod terminal;
+mod testbed;
 mod tune;
 mod values;
 mod voip;
@@ -58,6 +59,7 @@ enum Command {
     Extcap(extcap::Args),
     Completions(completions::Args),
     Man(man::Args),
+    Testbed(testbed::Args),
     Tune(tune::Args),
     Voip(Box<voip::Args>),
 }
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         Command::Extcap(args) => extcap::run(&args),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
+        Command::Testbed(args) => testbed::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Voip(args) => voip::run(*args),
     };
@@ -178,6 +181,7 @@ mod tests {
             send::HELP,
             completions::HELP,
             man::HELP,
+            testbed::HELP,
             tune::HELP,
             voip::HELP,
         ];

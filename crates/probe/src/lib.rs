@@ -15,6 +15,7 @@ mod cell;
 pub mod config;
 mod entry;
 mod key;
+pub mod placed;
 mod plan;
 mod reader;
 mod ready;

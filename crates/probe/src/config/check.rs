@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use wirelane::Error;
-use wirelane::rules::{Mistake, RuleSet, Test};
+use wirelane::rules::{RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
 use super::kernel;
 use super::raw::{self, Raw};
-use super::read::{At, read};
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
 };
 use crate::cell::Shape;
+use crate::placed::{At, mistakes, read};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// Bins of an interval, at most.
@@ -65,22 +65,8 @@ impl Check<'_> {
         self.found.push((value.start, reason.into()));
     }
 
-    fn finish(mut self) -> Mistakes {
-        self.found.sort_by_key(|(at, _)| *at);
-        let mistake = |(at, reason): &(usize, String)| {
-            let before = &self.text.as_bytes()[..(*at).min(self.text.len())];
-            let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
-            // What stands in the text may be quoted, and goes to a terminal.
-            let plain = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
-            Mistake {
-                path: self.path.to_owned(),
-                line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-                column,
-                reason: reason.chars().map(plain).collect(),
-            }
-        };
-        Mistakes(self.found.iter().map(mistake).collect())
+    fn finish(self) -> Mistakes {
+        mistakes(self.text, self.path, self.found)
     }
 
     fn config(&mut self, raw: Raw, rules: RuleSet) -> Config {

@@ -2,8 +2,8 @@
 
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On, Time};
-use super::read::At;
 use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, When};
+use crate::placed::At;
 
 impl Check<'_> {
     pub(super) fn alarm(

@@ -1,6 +1,6 @@
 //! What a probe is to do, as its TOML file says it.
 //!
-//! `raw.rs` is what serde reads of it (by way of `read.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
+//! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
 //! what can be done, or say with line and column what is wrong; `describe.rs` says in words what will be done. Rules are
 //! read by the reader of rule files.
 
@@ -9,7 +9,6 @@ mod deeds;
 mod describe;
 mod kernel;
 mod raw;
-mod read;
 
 use std::fmt;
 use std::path::Path;

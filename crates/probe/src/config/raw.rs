@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::read::At;
 use super::{Analysis, Capture, Field, Value};
+use crate::placed::At;
 use serde::de::{Deserializer, Error as _, IgnoredAny};
 use serde::{Deserialize, de};
 

@@ -4,6 +4,7 @@
 //! with serde everything that stands on it. What is needed of it is little: values have kinds, and places.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
@@ -13,11 +14,16 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use wirelane::rules::Mistake;
+
+use crate::config::Mistakes;
 
 /// A value, and where it begins in the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<T> {
+pub struct At<T> {
+    /// The byte of the text.
     pub start: usize,
+    /// The value.
     pub value: T,
 }
 
@@ -35,9 +41,10 @@ const VALUE: &str = "$value";
 
 /// What is wrong, and where.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub struct Fault {
     /// The byte of the text; `None` until it is known.
     pub at: Option<usize>,
+    /// What is wrong, and what is allowed.
     pub reason: String,
 }
 
@@ -67,13 +74,32 @@ impl Fault {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(super) fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Fault> {
+pub fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         at: error.span().map(|span| span.start),
         reason: error.message().to_owned(),
     })?;
     let access = Table::new(table.get_ref(), text.len());
     T::deserialize(MapAccessDeserializer::new(access)).map_err(|fault| fault.here(0))
+}
+
+/// What is wrong with a text, with line and column instead of bytes, in the order of the text.
+pub fn mistakes(text: &str, path: &Path, mut found: Vec<(usize, String)>) -> Mistakes {
+    found.sort_by_key(|(at, _)| *at);
+    let mistake = |(at, reason): &(usize, String)| {
+        let before = &text.as_bytes()[..(*at).min(text.len())];
+        let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
+        // What stands in the text may be quoted, and goes to a terminal.
+        let plain = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+        Mistake {
+            path: path.to_owned(),
+            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
+            column,
+            reason: reason.chars().map(plain).collect(),
+        }
+    };
+    Mistakes(found.iter().map(mistake).collect())
 }
 
 /// A value of the text.

@@ -1,0 +1,252 @@
+//! The manager: reads batteries, runs them, writes reports.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use wirelane_testbed::battery::{Battery, Means};
+use wirelane_testbed::machine::Machine;
+use wirelane_testbed::page::{self, Report};
+use wirelane_testbed::papers::{self, Form};
+use wirelane_testbed::results::{self, Results};
+use wirelane_testbed::run::Progress as _;
+use wirelane_testbed::sensors::Sensors;
+use wirelane_testbed::{run as runner, schedule};
+
+use super::progress::{Shown, time};
+use super::{PapersArgs, ReportArgs, RunArgs, SensorsArgs};
+use crate::out;
+use crate::table::printable;
+
+/// In the folder of papers: how they were run.
+const PAPERS: &str = "papers.json";
+
+/// What [`PAPERS`] says.
+#[derive(Serialize, Deserialize)]
+struct Papers {
+    quick: bool,
+    batteries: Vec<String>,
+}
+
+fn adapters(paths: &[PathBuf]) -> Result<Sensors> {
+    let mut sensors = Sensors::shipped();
+    for path in paths {
+        sensors.add(path)?;
+    }
+    Ok(sensors)
+}
+
+/// Reads a battery; a capture that it replays is found from where the battery is.
+fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery> {
+    let mut battery = Battery::parse(text, path, sensors)?;
+    if let Some(file) = &mut battery.traffic.replay {
+        let beside = path.parent().unwrap_or(Path::new("")).join(&file);
+        let found = fs::canonicalize(&beside).with_context(|| format!("the capture {}", beside.display()))?;
+        *file = found.to_str().context("the capture's path is no text")?.to_owned();
+    }
+    Ok(battery)
+}
+
+/// `wirelane testbed run`.
+pub fn run(args: &RunArgs) -> Result<()> {
+    let sensors = adapters(&args.sensors)?;
+    if let Some(folder) = &args.resume {
+        let mut results = Results::resume(folder)?;
+        let battery = parse(&results.battery()?, &folder.join(results::BATTERY), &sensors)?;
+        if args.check {
+            return check(&battery, &sensors, Some(&results));
+        }
+        return measure(&battery, &sensors, &mut results);
+    }
+    let path = args.battery.as_ref().context("name a battery")?;
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let battery = parse(&text, path, &sensors)?;
+    if args.check {
+        return check(&battery, &sensors, None);
+    }
+    battery.possible(&Means::here(), &sensors)?;
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("testbed-{}", battery.name)));
+    // A battery that is gone on with is read where its results are.
+    let text = match &battery.traffic.replay {
+        Some(file) => replaced(&text, file)?,
+        None => text,
+    };
+    let mut results = Results::begin(&folder, &text, &Machine::describe())?;
+    measure(&battery, &sensors, &mut results)
+}
+
+/// The text with the capture's whole path.
+fn replaced(text: &str, file: &str) -> Result<String> {
+    let line = |line: &str| match line.split_once('=') {
+        Some((key, _)) if key.trim() == "replay" => format!("replay = {file:?}"),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = text.lines().map(line).collect();
+    let text = lines.join("\n") + "\n";
+    ensure!(
+        text.contains(&format!("replay = {file:?}")),
+        "write 'replay = \"FILE\"' on a line of its own, under [traffic]"
+    );
+    Ok(text)
+}
+
+/// What would be run.
+fn check(battery: &Battery, sensors: &Sensors, results: Option<&Results>) -> Result<()> {
+    battery.possible(&Means::here(), sensors)?;
+    let skipped = runner::skipped(battery, sensors);
+    let mut trials = schedule::trials(battery, sensors);
+    trials.retain(|trial| {
+        !skipped.contains_key(&trial.case.sensor) && results.is_none_or(|results| !results.has(trial))
+    });
+    let mut text = String::new();
+    for trial in &trials {
+        let _ = writeln!(text, "{} #{}", trial.case.key(), trial.repetition);
+    }
+    for (name, why) in &skipped {
+        let _ = writeln!(text, "{name} is skipped: {why}");
+    }
+    let _ = writeln!(text, "{} trials, about {}", trials.len(), time(runner::expected(battery, &trials)));
+    out::print(text)
+}
+
+/// Runs what is not there yet, and reports.
+fn measure(battery: &Battery, sensors: &Sensors, results: &mut Results) -> Result<()> {
+    battery.possible(&Means::here(), sensors)?;
+    let (now, then) = (Machine::describe(), results.machine()?);
+    ensure!(
+        (&now.cpu, &now.kernel, now.cores) == (&then.cpu, &then.kernel, then.cores),
+        "{} was begun on another machine ({}, {} cores, Linux {}): begin anew, with --out",
+        results.folder().display(),
+        printable(&then.cpu),
+        then.cores,
+        printable(&then.kernel)
+    );
+    let wirelane = std::env::current_exe().context("where this program is")?;
+    let mut shown = Shown::new();
+    shown.note(&format!(
+        "results go to {}; after an interruption go on with --resume",
+        results.folder().display()
+    ));
+    let outcomes = runner::run(battery, sensors, results, &wirelane, &mut shown);
+    shown.finish();
+    let outcomes = outcomes?;
+    let report = Report::of(battery, sensors, results)?;
+    let page = report.write(battery, sensors, results.folder())?;
+    out::print(format!("{}\n{}\n", report.table, page.display()))?;
+    if !outcomes.faults.is_empty() {
+        bail!("{} of {} trials went wrong; the report names them", outcomes.faults.len(), outcomes.run);
+    }
+    Ok(())
+}
+
+/// `wirelane testbed report`.
+pub fn report(args: &ReportArgs) -> Result<()> {
+    let sensors = adapters(&args.sensors)?;
+    if args.folder.join(PAPERS).is_file() {
+        return page_of_papers(&args.folder, &read_papers(&args.folder)?, &sensors);
+    }
+    let results = Results::resume(&args.folder)?;
+    let battery = parse(&results.battery()?, &args.folder.join(results::BATTERY), &sensors)?;
+    let report = Report::of(&battery, &sensors, &results)?;
+    let page = report.write(&battery, &sensors, results.folder())?;
+    out::print(format!("{}\n{}\n", report.table, page.display()))
+}
+
+/// `wirelane testbed sensors`.
+pub fn sensors(args: &SensorsArgs) -> Result<()> {
+    let sensors = adapters(&args.sensors)?;
+    let width = sensors.names().iter().map(String::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for adapter in sensors.all() {
+        let missing = adapter.missing().map_or(String::new(), |missing| format!("; {missing}"));
+        let _ =
+            writeln!(text, "{:width$}  {}{}", adapter.name, printable(&adapter.title), printable(&missing));
+    }
+    out::print(text)
+}
+
+/// `wirelane testbed papers`.
+pub fn papers(args: &PapersArgs) -> Result<()> {
+    if args.list {
+        let mut text: String = papers::names().iter().map(|name| format!("{name}\n")).collect();
+        for (what, why) in papers::ABSENT {
+            let _ = writeln!(text, "not there: {what} ({why})");
+        }
+        return out::print(text);
+    }
+    let (sensors, means) = (Sensors::shipped(), Means::here());
+    let (folder, how) = match &args.resume {
+        Some(folder) => (folder.clone(), read_papers(folder)?),
+        None => {
+            let batteries = match args.only.is_empty() {
+                true => papers::names().into_iter().map(str::to_owned).collect(),
+                false => args.only.clone(),
+            };
+            (args.out.clone(), Papers { quick: args.quick, batteries })
+        }
+    };
+    let form = if how.quick { Form::Quick } else { Form::Full };
+    // All of them before the first one starts.
+    for name in &how.batteries {
+        papers::battery(name, form, &means, &sensors)?.1.possible(&means, &sensors)?;
+    }
+    if args.resume.is_none() {
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let is_empty = fs::read_dir(&folder).with_context(|| folder.display().to_string())?.next().is_none();
+        ensure!(
+            is_empty,
+            "{} is not empty: name another folder with --out, or go on with it by --resume",
+            folder.display()
+        );
+        results::write(&folder.join(PAPERS), &(serde_json::to_string_pretty(&how)? + "\n"))?;
+    }
+    let mut wrong = Vec::new();
+    for name in &how.batteries {
+        let (text, battery) = papers::battery(name, form, &means, &sensors)?;
+        let place = folder.join(name);
+        let mut results = match place.join(results::TRIALS).is_file() {
+            true => Results::resume(&place)?,
+            false => Results::begin(&place, text, &Machine::describe())?,
+        };
+        if let Err(error) = measure(&battery, &sensors, &mut results) {
+            wrong.push(format!("{name}: {error:#}"));
+        }
+    }
+    page_of_papers(&folder, &how, &sensors)?;
+    ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+    Ok(())
+}
+
+fn read_papers(folder: &Path) -> Result<Papers> {
+    let path = folder.join(PAPERS);
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("{}: is this a folder of 'testbed papers'?", path.display()))?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// One page of all batteries that have results.
+fn page_of_papers(folder: &Path, how: &Papers, sensors: &Sensors) -> Result<()> {
+    let form = if how.quick { Form::Quick } else { Form::Full };
+    let mut parts = String::new();
+    for name in &how.batteries {
+        let place = folder.join(name);
+        if !place.join(results::TRIALS).is_file() {
+            continue;
+        }
+        let (_, battery) = papers::battery(name, form, &Means::here(), sensors)?;
+        let results = Results::resume(&place)?;
+        parts += &Report::of(&battery, sensors, &results)?.section(&battery);
+    }
+    parts += "<h2>Not there</h2>\n<ul>\n";
+    for (what, why) in papers::ABSENT {
+        let _ = writeln!(parts, "<li>{}: {}</li>", page::escaped(what), page::escaped(why));
+    }
+    parts += "</ul>\n";
+    let title =
+        if how.quick { "Published measurements, in the quick form" } else { "Published measurements" };
+    let path = folder.join(page::PAGE);
+    results::write(&path, &page::document(title, &parts))?;
+    out::print(format!("{}\n", path.display()))
+}

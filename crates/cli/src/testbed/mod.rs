@@ -1,0 +1,182 @@
+//! `wirelane testbed`: batteries of traffic against any sensor, on this machine.
+
+#[cfg(feature = "testbed")]
+mod manage;
+#[cfg(feature = "testbed")]
+mod progress;
+#[cfg(feature = "testbed")]
+mod sensor;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+/// Measure any sensor under batteries of traffic: ours, tcpdump, dumpcap, your own
+///
+/// On this one machine: a generator and a sensor in network namespaces that are made for it, with a veth pair between them.
+/// Nothing of the machine's devices is touched, and nothing is left behind, however it ends. Needs root.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run a battery, which a TOML file describes
+    Run(RunArgs),
+    /// Run the batteries of published measurements, and draw their points beside ours
+    Papers(PapersArgs),
+    /// Draw the results of a battery again
+    Report(ReportArgs),
+    /// List the sensors that batteries can name, and which programs are missing
+    Sensors(SensorsArgs),
+    /// Capture by libpcap, and spin for each packet: the sensor 'libpcap-loops'
+    Sensor(SensorArgs),
+}
+
+/// Options of `testbed run`.
+#[derive(clap::Args, Debug)]
+#[cfg_attr(not(feature = "testbed"), expect(dead_code, reason = "read by what was not built"))]
+pub struct RunArgs {
+    /// The battery
+    #[arg(value_name = "BATTERY.toml", required_unless_present = "resume", conflicts_with = "resume")]
+    battery: Option<PathBuf>,
+
+    /// Folder for the results, which is made. Default: testbed-NAME here
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+
+    /// Go on with the battery of this folder, where it was interrupted
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+
+    /// Adapters of your own: a TOML file, or a folder of such files; repeatable
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+
+    /// Say what would be run, and run nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// Options of `testbed papers`.
+#[derive(clap::Args, Debug)]
+#[cfg_attr(not(feature = "testbed"), expect(dead_code, reason = "read by what was not built"))]
+pub struct PapersArgs {
+    /// Fewer steps, one repetition, shorter trials: minutes instead of hours
+    #[arg(long)]
+    quick: bool,
+
+    /// Only this battery; repeatable
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// Folder for the results, which is made
+    #[arg(long, value_name = "DIR", default_value = "testbed-papers", conflicts_with = "resume")]
+    out: PathBuf,
+
+    /// Go on with this folder, where it was interrupted
+    #[arg(long, value_name = "DIR", conflicts_with = "quick")]
+    resume: Option<PathBuf>,
+
+    /// Name the batteries, and what there is none for
+    #[arg(long)]
+    list: bool,
+}
+
+/// Options of `testbed report`.
+#[derive(clap::Args, Debug)]
+#[cfg_attr(not(feature = "testbed"), expect(dead_code, reason = "read by what was not built"))]
+pub struct ReportArgs {
+    /// The folder of the results
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Adapters of your own, as for 'run'
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+}
+
+/// Options of `testbed sensors`.
+#[derive(clap::Args, Debug)]
+#[cfg_attr(not(feature = "testbed"), expect(dead_code, reason = "read by what was not built"))]
+pub struct SensorsArgs {
+    /// Adapters of your own, as for 'run'
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+}
+
+/// Options of `testbed sensor`.
+#[derive(clap::Args, Debug)]
+#[cfg_attr(not(feature = "testbed"), expect(dead_code, reason = "read by what was not built"))]
+pub struct SensorArgs {
+    /// Device to capture on
+    #[arg(short, long, value_name = "DEV")]
+    interface: String,
+
+    /// Loops to spin for each packet
+    #[arg(long, value_name = "LOOPS", default_value_t = 0)]
+    loops: u32,
+
+    /// Size of libpcap's buffer in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    buffer: u32,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+A battery says which sensors are measured, under which traffic:
+
+  name = \"first\"
+  sensors = [\"wirelane-count\", \"tcpdump\"]
+  rates = [100000, 200000]     # packets a second; or
+  # sweep = { from = 50000, to = 1500000, steps = 21 }
+  # search = [0.005, 0]        # the highest rate with so much loss
+  # full-speed = true
+  duration = \"1s\"
+  repetitions = 3
+  cores = [[1]]                # of the sensor; sets are measured in turn
+  workers = [1, 2]             # so are these, and queues, loops, engines
+  [traffic]
+  sizes = [60, 1514]           # or: replay = \"capture.pcap\"
+
+Each trial adds a line to trials.csv as it ends: offered, sent, captured,
+analysed, lost, CPU time, and why it does not count where it does not. At the
+end the folder has tables, CSV, SVG charts and report.html. An interrupted run
+goes on with --resume.
+
+A sensor that is not installed is skipped, and named. Others than those of
+'wirelane testbed sensors' take an adapter of a few lines, which the README
+describes. All runs on this one machine: agents on several are not there.
+
+Examples:
+  wirelane testbed sensors
+  sudo wirelane testbed run first.toml
+  sudo wirelane testbed run --resume testbed-first
+  sudo wirelane testbed papers --quick
+
+Exit status: 0 done, 1 failed or trials went wrong, 2 wrong usage.";
+
+/// Runs the command.
+#[cfg(feature = "testbed")]
+pub fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Command::Run(args) => manage::run(args),
+        Command::Papers(args) => manage::papers(args),
+        Command::Report(args) => manage::report(args),
+        Command::Sensors(args) => manage::sensors(args),
+        Command::Sensor(args) => sensor::run(args),
+    }
+}
+
+/// Runs the command.
+#[cfg(not(feature = "testbed"))]
+pub fn run(args: &Args) -> Result<()> {
+    let Args { command: _ } = args;
+    anyhow::bail!(
+        "this program was built without the test-bed (feature 'testbed' of the crate wirelane-cli); build it with \
+         'cargo build --release -p wirelane-cli'"
+    )
+}

@@ -1,0 +1,427 @@
+//! Makes a [`Battery`] of what stands in the file, or says what is wrong with it and where.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use wirelane_probe::Mistakes;
+use wirelane_probe::placed::{At, mistakes, read};
+
+use super::raw::{self, Raw};
+use super::{Battery, Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity, Rate, Traffic};
+use crate::schedule;
+use crate::sensors::Sensors;
+
+/// Engines that `--engine` knows, and a battery can ask for.
+const ENGINES: [&str; 4] = ["auto", "ring", "xsk", "packet"];
+/// The smallest frame that carries a number, over UDP and TCP.
+const SMALLEST: [u16; 2] = [60, 66];
+/// The largest frame: what a veth pair's MTU allows.
+const LARGEST: u16 = 65_535;
+const MOST_PPS: f64 = 1e9;
+const MOST_LOOPS: u32 = 100_000_000;
+
+pub(super) fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery, Mistakes> {
+    let fail = |found| Err(mistakes(text, path, found));
+    if text.len() > LONGEST {
+        return fail(vec![(0, format!("this has {} bytes, and a battery {LONGEST} at most", text.len()))]);
+    }
+    let raw: Raw = match read(text) {
+        Ok(raw) => raw,
+        Err(fault) => return fail(vec![(fault.at.unwrap_or(0), fault.reason)]),
+    };
+    let mut check = Check { found: Vec::new() };
+    let battery = check.battery(raw, sensors);
+    if check.found.is_empty() {
+        // Repetitions are alike.
+        let once = Battery { repetitions: 1, ..battery.clone() };
+        let trials = schedule::trials(&once, sensors).len() * battery.repetitions as usize;
+        if trials > MOST_TRIALS {
+            check
+                .found
+                .push((0, format!("this comes to {trials} trials; a battery has {MOST_TRIALS} at most")));
+        }
+    }
+    if check.found.is_empty() { Ok(battery) } else { fail(check.found) }
+}
+
+struct Check {
+    found: Vec<(usize, String)>,
+}
+
+impl Check {
+    fn fault<T>(&mut self, value: &At<T>, reason: impl Into<String>) {
+        self.found.push((value.start, reason.into()));
+    }
+
+    /// The values of a list, of which there is at least one, each once and allowed.
+    fn list<T: Clone + PartialEq + Display>(
+        &mut self,
+        list: Option<At<Vec<At<T>>>>,
+        default: &[T],
+        allowed: &str,
+        is_allowed: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        let Some(list) = list else { return default.to_vec() };
+        if list.value.is_empty() {
+            self.fault(&list, format!("the list is empty; give {allowed}, or leave it out"));
+        }
+        let mut values: Vec<T> = Vec::new();
+        for one in list.value {
+            if !is_allowed(&one.value) {
+                self.fault(&one, format!("{} is not allowed here; give {allowed}", one.value));
+            } else if values.contains(&one.value) {
+                self.fault(&one, format!("{} is here twice", one.value));
+            }
+            values.push(one.value);
+        }
+        values
+    }
+
+    fn within<T: Copy + PartialOrd + Display>(
+        &mut self,
+        value: Option<At<T>>,
+        default: T,
+        from: T,
+        to: T,
+    ) -> T {
+        let Some(value) = value else { return default };
+        if !(from..=to).contains(&value.value) {
+            self.fault(&value, format!("{} is not from {from} to {to}", value.value));
+        }
+        value.value
+    }
+
+    fn battery(&mut self, mut raw: Raw, sensors: &Sensors) -> Battery {
+        let name = raw.name.value.clone();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_plain) {
+            let wanted = "a name is up to 64 letters, digits, '-', '_' and '.', and becomes a folder's";
+            self.fault(&raw.name, wanted);
+        }
+        let known = sensors.names();
+        let allowed = format!("adapters by their names: {}", known.join(", "));
+        let list = At { start: raw.sensors.start, value: std::mem::take(&mut raw.sensors.value) };
+        let named = self.list(Some(list), &[], &allowed, |name| known.iter().any(|known| known == name));
+        let traffic = self.traffic(std::mem::take(&mut raw.traffic));
+        let replays = traffic.replay.is_some();
+        let duration = raw.duration.as_ref().map_or(Duration::from_secs(1), |text| {
+            let wanted = "a length of time from \"50ms\" to \"1h\"";
+            match humantime::parse_duration(&text.value) {
+                Ok(time) if (Duration::from_millis(50)..=Duration::from_secs(3600)).contains(&time) => time,
+                _ => {
+                    self.fault(text, format!("give {wanted}"));
+                    Duration::from_secs(1)
+                }
+            }
+        });
+        if let (true, Some(duration)) = (replays, &raw.duration) {
+            self.fault(duration, "a capture takes the time that it takes; leave out 'duration'");
+        }
+        let rates = self.rates(&raw, replays, duration);
+        let cores = self.cores(std::mem::take(&mut raw.cores));
+        let injector = std::mem::take(&mut raw.injector_cores).map_or_else(
+            || vec![0],
+            |cores| {
+                if cores.value.is_empty() {
+                    self.fault(&cores, "name one core at least, or leave it out");
+                }
+                cores.value
+            },
+        );
+        if traffic.merges() && raw.napi != Napi::Inline {
+            let reason = "NAPI in threads takes GRO on a veth pair, which would merge segments of TCP and packets of captures: \
+                          leave out 'napi'";
+            self.found.push((raw.name.start, reason.into()));
+        }
+        if traffic.merges() && traffic.method == Method::Kernel {
+            let reason = "method \"kernel\" takes GRO on a veth pair, which would merge segments of TCP: leave out 'method'";
+            self.found.push((raw.name.start, reason.into()));
+        }
+        if replays && injector.len() > 1 {
+            self.found.push((raw.name.start, "a capture is replayed from one core".into()));
+        }
+        let engines = raw.engines;
+        Battery {
+            title: raw.title.unwrap_or_else(|| name.clone()),
+            name,
+            about: raw.about,
+            sensors: named,
+            traffic,
+            loops: self
+                .list(raw.loops, &[0], &format!("loops, 0 to {MOST_LOOPS}"), |loops| *loops <= MOST_LOOPS),
+            cores,
+            injector,
+            workers: self.list(raw.workers, &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n)),
+            queues: self.list(raw.queues, &[1], "numbers of RX queues, 1 to 64", |n| (1..=64).contains(n)),
+            engines: self.list(engines, &["auto".to_owned()], &ENGINES.join(", "), |name| {
+                ENGINES.contains(&name.as_str())
+            }),
+            napi: raw.napi,
+            buffer: self.buffer(raw.buffer),
+            repetitions: self.within(raw.repetitions, 1, 1, 1000),
+            duration,
+            charts: raw
+                .chart
+                .into_iter()
+                .map(|chart| Chart {
+                    quantity: chart.value.quantity,
+                    over: chart.value.over,
+                    loops: chart.value.loops,
+                })
+                .collect(),
+            rates,
+            published: raw.published.into_iter().map(|one| self.published(one)).collect(),
+            findings: raw.findings,
+        }
+    }
+
+    /// Rings have sizes that are powers of two.
+    fn buffer(&mut self, raw: Option<At<u32>>) -> u32 {
+        let start = raw.as_ref().map_or(0, |raw| raw.start);
+        let buffer = self.within(raw, 4, 1, 1024);
+        if !buffer.is_power_of_two() && (1..=1024).contains(&buffer) {
+            self.found.push((start, format!("a buffer is a power of two of MiB, which {buffer} is not")));
+        }
+        buffer
+    }
+
+    fn traffic(&mut self, raw: Option<At<raw::Traffic>>) -> Traffic {
+        let (start, raw) = raw.map_or_else(Default::default, |raw| (raw.start, raw.value));
+        let smallest = SMALLEST[usize::from(raw.proto == super::Proto::Tcp)];
+        let replay = raw.replay.map(|file| file.value);
+        if replay.is_some() && (raw.sizes.is_some() || raw.flows.is_some()) {
+            self.found.push((start, "a capture has its own packets; leave out 'sizes' and 'flows'".into()));
+        }
+        if let (None, Some(passes)) = (&replay, &raw.passes) {
+            self.fault(passes, "'passes' is for a capture: name it as 'replay'");
+        }
+        let allowed = format!("bytes of a frame without FCS, {smallest} to {LARGEST}");
+        let sizes = match &replay {
+            Some(_) => Vec::new(),
+            None => self.list(raw.sizes, &[smallest], &allowed, |size| *size >= smallest),
+        };
+        Traffic {
+            sizes,
+            flows: self.within(raw.flows, 4096, 1, u32::MAX),
+            pattern: raw.pattern,
+            proto: raw.proto,
+            method: raw.method,
+            replay,
+            passes: self.within(raw.passes, 1, 1, 1_000_000),
+        }
+    }
+
+    fn rates(&mut self, raw: &Raw, replays: bool, duration: Duration) -> Vec<Rate> {
+        let mut rates: Vec<Rate> = Vec::new();
+        let least = 1.0 / duration.as_secs_f64();
+        for rate in raw.rates.iter().flat_map(|rates| &rates.value) {
+            if !(least..=MOST_PPS).contains(&rate.value) {
+                let reason = format!(
+                    "{} packets a second: give one packet a trial ({least:.0}) to {MOST_PPS:.0}",
+                    rate.value
+                );
+                self.fault(rate, reason);
+            }
+            rates.push(Rate::Pps(rate.value));
+        }
+        if let Some(sweep) = &raw.sweep {
+            let (from, to, steps) = (sweep.value.from.value, sweep.value.to.value, sweep.value.steps.value);
+            if from < least || to > MOST_PPS || from >= to {
+                self.fault(sweep, "a sweep goes from a rate to a higher one, in packets a second");
+            } else if !(2..=1000).contains(&steps) {
+                self.fault(&sweep.value.steps, "a sweep has 2 to 1000 steps");
+            } else {
+                let step = (to - from) / f64::from(steps - 1);
+                rates.extend((0..steps).map(|at| Rate::Pps((from + step * f64::from(at)).round())));
+            }
+        }
+        if raw.full_speed.as_ref().is_some_and(|full| full.value) {
+            rates.push(Rate::Full);
+        }
+        if let Some(search) = &raw.search {
+            for goal in search.value.iter().filter(|goal| !(0.0..1.0).contains(&goal.value)) {
+                self.fault(goal, "a loss to search for is a part from 0 to 1, as in 0.005");
+            }
+            if search.value.is_empty() {
+                self.fault(search, "give losses to search for, as in [0.005, 0.0]");
+            }
+            let mut goals: Vec<f64> = search.value.iter().map(|goal| goal.value).collect();
+            goals.sort_by(|a, b| b.total_cmp(a));
+            rates.push(Rate::Search(goals));
+        }
+        if let (true, false) = (replays, rates.is_empty()) {
+            let reason = "a capture is replayed at 'speeds', not at rates: leave out 'rates', 'sweep', 'search' and 'full-speed'";
+            self.found.push((raw.name.start, reason.into()));
+        }
+        if replays {
+            let is_speed = |text: &String| {
+                let factor = text.strip_suffix('x').and_then(|number| number.parse::<f64>().ok());
+                matches!(text.as_str(), "recorded" | "max")
+                    || factor.is_some_and(|factor| factor > 0.0 && factor < 1e6)
+            };
+            let speeds = raw.speeds.as_ref().map(|list| At {
+                start: list.start,
+                value: list
+                    .value
+                    .iter()
+                    .map(|one| At { start: one.start, value: one.value.clone() })
+                    .collect(),
+            });
+            let allowed = "speeds: \"recorded\", \"max\", or a factor such as \"10x\"";
+            let speeds = self.list(speeds, &["recorded".to_owned()], allowed, is_speed);
+            return speeds.into_iter().map(Rate::Speed).collect();
+        }
+        if let Some(speeds) = &raw.speeds {
+            self.fault(speeds, "'speeds' are for a capture: name it as 'replay' under [traffic]");
+        }
+        // What says it wrongly has been told.
+        if rates.is_empty() && raw.sweep.is_none() {
+            let reason =
+                "nothing says how fast packets come: give 'rates', 'sweep', 'search' or 'full-speed = true'";
+            self.found.push((raw.name.start, reason.into()));
+        }
+        rates
+    }
+
+    fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>) -> Vec<Vec<usize>> {
+        let Some(raw) = raw else {
+            // Beside the generator where there is more than one core.
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            return vec![vec![usize::from(cores > 1)]];
+        };
+        if raw.value.is_empty() {
+            self.fault(&raw, "give sets of cores, as in [[1], [1, 2]], or leave it out");
+        }
+        for set in &raw.value {
+            let mut sorted = set.value.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            if sorted.is_empty() || sorted.len() != set.value.len() {
+                self.fault(set, "a set of cores has one or more, each once");
+            }
+        }
+        raw.value.into_iter().map(|set| set.value).collect()
+    }
+
+    fn published(&mut self, raw: At<raw::Published>) -> Published {
+        let mut raw = raw.value;
+        let mut points = Vec::new();
+        if raw.points.value.is_empty() {
+            self.fault(&raw.points, "give points, as in [[1, 1326000]]");
+        }
+        for point in std::mem::take(&mut raw.points.value) {
+            match point.value[..] {
+                [x, y] if x.is_finite() && y.is_finite() && (0.0..1e12).contains(&y) => points.push((x, y)),
+                _ => self.fault(&point, "a point is two numbers: where on the axis, and how much"),
+            }
+        }
+        if raw.quantity == Quantity::Cpu && points.iter().any(|(_, y)| *y > 1e9) {
+            self.fault(&raw.points, "CPU time is in nanoseconds per packet");
+        }
+        Published { name: raw.name, quantity: raw.quantity, points }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Battery, Vec<String>> {
+        let sensors = Sensors::shipped();
+        super::parse(text, Path::new("b.toml"), &sensors)
+            .map_err(|mistakes| mistakes.0.iter().map(ToString::to_string).collect())
+    }
+
+    const LEAST: &str = "name = \"a\"\nsensors = [\"tcpdump\"]\n";
+
+    #[test]
+    fn what_is_left_out_has_a_value() {
+        let battery = parse(&format!("{LEAST}rates = [1000]\n")).unwrap();
+        assert_eq!(
+            (battery.title.as_str(), battery.repetitions, battery.duration),
+            ("a", 1, Duration::from_secs(1))
+        );
+        assert_eq!((battery.traffic.sizes.as_slice(), battery.traffic.flows), (&[60][..], 4096));
+        assert_eq!(
+            (battery.rates, battery.loops, battery.workers),
+            (vec![Rate::Pps(1000.0)], vec![0], vec![1])
+        );
+    }
+
+    #[test]
+    fn a_sweep_has_both_ends() {
+        let battery = parse(&format!(
+            "{LEAST}sweep = {{ from = 50000, to = 1500000, steps = 21 }}\nsearch = [0, 0.005]\nfull-speed = true\n"
+        ));
+        let rates = battery.unwrap().rates;
+        assert_eq!(rates.len(), 23);
+        assert_eq!((&rates[0], &rates[20]), (&Rate::Pps(50_000.0), &Rate::Pps(1_500_000.0)));
+        assert_eq!((&rates[10], &rates[21]), (&Rate::Pps(775_000.0), &Rate::Full));
+        assert_eq!(rates[22], Rate::Search(vec![0.005, 0.0]));
+    }
+
+    #[test]
+    fn a_capture_comes_at_speeds() {
+        let text =
+            format!("{LEAST}speeds = [\"max\", \"10x\"]\n[traffic]\nreplay = \"a.pcap\"\npasses = 3\n");
+        let battery = parse(&text).unwrap();
+        assert_eq!(battery.rates, [Rate::Speed("max".into()), Rate::Speed("10x".into())]);
+        assert_eq!((battery.traffic.sizes, battery.traffic.passes), (vec![], 3));
+    }
+
+    #[test]
+    fn mistakes_have_places_and_say_what_is_allowed() {
+        for (text, place, words) in [
+            ("sensors = []\n", "1:1", "missing field `name`"),
+            ("name = \"a\"\nsensors = [\"tcpdmp\"]\nrates = [1]", "2:12", "tcpdump"),
+            ("name = \"a/b\"\nsensors = [\"tcpdump\"]\nrates = [1]", "1:8", "letters"),
+            ("name = \"a\"\nsensors = []\nrates = [1]", "2:11", "empty"),
+            ("name = \"a\"\nsensors = [\"tcpdump\", \"tcpdump\"]\nrates = [1]", "2:23", "twice"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\n", "1:8", "how fast"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [-1]", "3:10", "packets a second"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nrate = 3", "4:1", "unknown field `rate`"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nsearch = [2]", "3:11", "part"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nsearch = []", "3:10", "losses"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nsweep = {from = 9, to = 8, steps = 3}", "3:9", "higher"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nsweep = {from = 7, to = 8, steps = 1}", "3:36", "1000"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\ncores = [[1, 1]]", "4:10", "once"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nworkers = [65]", "4:12", "1 to 64"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nengines = [\"dna\"]", "4:12", "ring"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nduration = \"1y\"", "4:12", "1h"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nspeeds = [\"max\"]", "4:10", "replay"),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nnapi = \"poll\"", "4:8", "threads-first"),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\nsizes = [54]",
+                "5:10",
+                "60 to 65535",
+            ),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\nreplay = \"a\"",
+                "1:8",
+                "speeds",
+            ),
+            ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\npasses = 2", "5:10", "replay"),
+            ("name = ", "1:8", ""),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert!(
+                found[0].contains(&format!("b.toml:{place}:")) && found[0].contains(words),
+                "{text}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_in_their_order() {
+        let found = parse("name = \"a/b\"\nsensors = [\"none\"]\nrates = [0]\nbuffer = 0\n").unwrap_err();
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert!(found[0].contains(":1:") && found[3].contains("4:10"), "{found:?}");
+    }
+
+    #[test]
+    fn a_battery_that_never_ends_is_refused() {
+        let text = format!("{LEAST}sweep = {{ from = 1000, to = 2000, steps = 1000 }}\nrepetitions = 1000\n");
+        assert!(parse(&text).unwrap_err()[0].contains("1000000 trials"));
+    }
+}

@@ -1,0 +1,321 @@
+//! A battery: what is measured of which sensors under which traffic, as its TOML file says it.
+//!
+//! `raw.rs` is what serde reads of it, refusing what there is not; `check.rs` makes a [`Battery`] of it, or says with line and
+//! column what is wrong. What a machine lacks for it (cores, programs, rights) [`Battery::possible`] says, before anything
+//! is started.
+
+mod check;
+mod possible;
+mod raw;
+
+pub use possible::Means;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use wirelane_probe::Mistakes;
+
+use crate::sensors::Sensors;
+
+/// The most trials of a battery.
+pub const MOST_TRIALS: usize = 100_000;
+/// The most bytes of a battery.
+pub const LONGEST: usize = 1 << 20;
+
+/// How the generator makes packets: `--method` of `wirelane send`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// From inside the kernel where that works and the rate is worth it, else through a packet socket.
+    #[default]
+    Auto,
+    /// XDP live frames, from inside the kernel.
+    Kernel,
+    /// A packet socket.
+    Socket,
+}
+
+impl Method {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Auto => "auto",
+            Method::Kernel => "kernel",
+            Method::Socket => "socket",
+        }
+    }
+}
+
+/// What tells flows apart: `--pattern` of `wirelane send`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// The destination address: one source, the traffic of the published measurements.
+    #[default]
+    Papers,
+    /// The source address.
+    Sources,
+    /// The source port.
+    Ports,
+}
+
+impl Pattern {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Papers => "papers",
+            Pattern::Sources => "sources",
+            Pattern::Ports => "ports",
+        }
+    }
+}
+
+/// Transport protocol of the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proto {
+    /// UDP.
+    #[default]
+    Udp,
+    /// TCP segments that belong to no connection.
+    Tcp,
+}
+
+impl Proto {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Proto::Udp => "udp",
+            Proto::Tcp => "tcp",
+        }
+    }
+}
+
+/// Where the kernel takes packets from the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Napi {
+    /// On the injector's core, within the sending: each packet's cost in the kernel slows the generator, and nothing is lost
+    /// before the sensor's hook.
+    #[default]
+    Inline,
+    /// In a kernel thread for each RX queue, on the sensor's cores in turn, as an equal of the sensor.
+    Threads,
+    /// The same, before everything else on that core (SCHED_FIFO), as a card's soft interrupt while it keeps up.
+    ThreadsFirst,
+}
+
+impl Napi {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Napi::Inline => "inline",
+            Napi::Threads => "threads",
+            Napi::ThreadsFirst => "threads-first",
+        }
+    }
+}
+
+/// What is counted, for charts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Packets a second that the sensor has taken in.
+    Captured,
+    /// Packets a second that it has analysed.
+    Analysed,
+    /// Part of the packets that it has not captured.
+    Loss,
+    /// CPU time of sensor and NAPI threads per packet captured, in nanoseconds.
+    Cpu,
+    /// The highest rate with the loss that was allowed, in packets a second.
+    Rate,
+}
+
+impl Quantity {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::Captured => "captured",
+            Quantity::Analysed => "analysed",
+            Quantity::Loss => "loss",
+            Quantity::Cpu => "cpu",
+            Quantity::Rate => "rate",
+        }
+    }
+
+    /// As people read it, with the unit of its axis.
+    pub fn title(self) -> (&'static str, &'static str) {
+        match self {
+            Quantity::Captured => ("Packets captured", "thousand a second"),
+            Quantity::Analysed => ("Packets analysed", "thousand a second"),
+            Quantity::Loss => ("Packets not captured", "%"),
+            Quantity::Cpu => ("CPU time of the sensor and of NAPI's threads, per packet captured", "ns"),
+            Quantity::Rate => ("Highest rate with the loss that is allowed", "thousand a second"),
+        }
+    }
+}
+
+/// What a quantity is drawn over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Axis {
+    /// Packets offered a second.
+    Rate,
+    /// Bytes of a frame.
+    Size,
+    /// Analysis load, in loops.
+    Loops,
+    /// The sensor's cores.
+    Cores,
+    /// Workers.
+    Workers,
+    /// RX queues.
+    Queues,
+}
+
+impl Axis {
+    /// As people read it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Axis::Rate => "offered, thousand packets a second",
+            Axis::Size => "bytes of a frame, without FCS",
+            Axis::Loops => "loops per packet",
+            Axis::Cores => "cores of the sensor",
+            Axis::Workers => "workers",
+            Axis::Queues => "RX queues",
+        }
+    }
+}
+
+/// Packets of the generator, or of a capture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// Bytes of frames without FCS, one trial each; none with a capture.
+    pub sizes: Vec<u16>,
+    /// Flows that take turns.
+    pub flows: u32,
+    /// What tells them apart.
+    pub pattern: Pattern,
+    /// Transport protocol.
+    pub proto: Proto,
+    /// How they are made.
+    pub method: Method,
+    /// A capture to replay instead.
+    pub replay: Option<String>,
+    /// Times that it is replayed in a trial.
+    pub passes: u64,
+}
+
+impl Traffic {
+    /// Whether a device with GRO could merge the packets.
+    pub fn merges(&self) -> bool {
+        self.replay.is_some() || self.proto == Proto::Tcp
+    }
+}
+
+/// How fast packets come in a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rate {
+    /// So many packets a second.
+    Pps(f64),
+    /// As fast as the generator can.
+    Full,
+    /// A capture at this speed: `recorded`, `10x` or `max`.
+    Speed(String),
+    /// The highest rates at which no more than these parts are lost, most lenient first.
+    Search(Vec<f64>),
+}
+
+impl Rate {
+    /// As in the results.
+    pub fn name(&self) -> String {
+        match self {
+            Rate::Pps(pps) => format!("{pps:.0}"),
+            Rate::Full => "full".to_owned(),
+            Rate::Speed(speed) => speed.clone(),
+            Rate::Search(_) => "search".to_owned(),
+        }
+    }
+}
+
+/// Points that others have published, drawn beside ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Whose they are.
+    pub name: String,
+    /// What they are of.
+    pub quantity: Quantity,
+    /// Where on the axis, and how much; rates in packets a second.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What is drawn.
+    pub quantity: Quantity,
+    /// Over what; none: a bar for each series.
+    pub over: Option<Axis>,
+    /// Of this analysis load only.
+    pub loops: Option<u32>,
+}
+
+/// A battery.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Battery {
+    /// Its name, which is a folder's.
+    pub name: String,
+    /// What people call it.
+    pub title: String,
+    /// What is measured, and after whom.
+    pub about: String,
+    /// Adapters, by their names.
+    pub sensors: Vec<String>,
+    /// The packets.
+    pub traffic: Traffic,
+    /// How fast they come.
+    pub rates: Vec<Rate>,
+    /// Analysis loads, in loops per packet.
+    pub loops: Vec<u32>,
+    /// Cores of the sensor, a set for each trial.
+    pub cores: Vec<Vec<usize>>,
+    /// Cores of the generator.
+    pub injector: Vec<usize>,
+    /// Workers.
+    pub workers: Vec<usize>,
+    /// RX queues of the device.
+    pub queues: Vec<u32>,
+    /// Engines, by the names of `--engine`.
+    pub engines: Vec<String>,
+    /// Where NAPI works.
+    pub napi: Napi,
+    /// MiB of a sensor's buffer, where it lets one choose.
+    pub buffer: u32,
+    /// Times that each trial is run.
+    pub repetitions: u32,
+    /// For how long packets are sent in a trial.
+    pub duration: Duration,
+    /// What is drawn.
+    pub charts: Vec<Chart>,
+    /// What others have published.
+    pub published: Vec<Published>,
+    /// What they say about it, in words.
+    pub findings: Vec<String>,
+}
+
+impl Battery {
+    /// Reads the text of a battery; `path` is for messages, `sensors` are those that it may name.
+    ///
+    /// # Errors
+    /// Every mistake that was found, each with line and column; or the one that keeps the text from being read.
+    pub fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery, Mistakes> {
+        check::parse(text, path, sensors)
+    }
+
+    /// Whether it searches for rates.
+    pub fn searches(&self) -> bool {
+        self.rates.iter().any(|rate| matches!(rate, Rate::Search(_)))
+    }
+}

@@ -1,0 +1,110 @@
+//! What a machine lacks for a battery, said before anything is started.
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+
+use super::Battery;
+use crate::sensors::Sensors;
+
+/// What a machine has, of what batteries ask.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// Cores that are on line and that this process may run on.
+    pub cores: Vec<usize>,
+    /// Whether this process may make network namespaces.
+    pub root: bool,
+}
+
+impl Means {
+    /// This machine's.
+    pub fn here() -> Means {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
+        Means { cores: cores(list.trim()), root: nix::unistd::geteuid().is_root() }
+    }
+}
+
+/// `0-3,8` (cpuset(7)).
+fn cores(list: &str) -> Vec<usize> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(part).flatten().collect()
+}
+
+impl Battery {
+    /// Whether it can be run with these means, and these programs.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn possible(&self, means: &Means, sensors: &Sensors) -> Result<()> {
+        ensure!(means.root, "a test-bed makes network namespaces, which takes root: run it with sudo");
+        let name = &self.name;
+        let there = || means.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        for core in self.injector.iter().chain(self.cores.iter().flatten()) {
+            if !means.cores.contains(core) {
+                bail!(
+                    "battery {name} asks for core {core}, and there are these: {}; change 'cores' or 'injector-cores'",
+                    there()
+                );
+            }
+        }
+        for set in &self.cores {
+            if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
+                ensure!(
+                    means.cores.len() == 1,
+                    "battery {name} has the generator and the sensor both on core {core}: each slows the other, and neither is \
+                     measured; take different ones in 'cores' and 'injector-cores'"
+                );
+            }
+        }
+        if let Some(file) = &self.traffic.replay {
+            ensure!(Path::new(file).is_file(), "battery {name} replays {file}, which is no file here");
+        }
+        for program in ["ip", "ethtool", "setpriv", "unshare", "nsenter", "taskset", "chrt"] {
+            ensure!(
+                crate::sensors::find(program).is_some(),
+                "the test-bed needs {program}: install it (iproute2, ethtool, util-linux)"
+            );
+        }
+        for sensor in &self.sensors {
+            let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
+            adapter.serves(&self.loops, &self.workers)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn battery(rest: &str) -> Battery {
+        let text = format!("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1000]\n{rest}");
+        Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped()).unwrap()
+    }
+
+    fn refused(rest: &str, means: &Means) -> String {
+        battery(rest).possible(means, &Sensors::shipped()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_a_machine_lacks_is_named() {
+        let means = Means { cores: vec![0, 1], root: true };
+        assert!(refused("cores = [[1], [1, 2]]", &means).contains("core 2, and there are these: 0, 1"));
+        assert!(refused("injector-cores = [1]\ncores = [[1]]", &means).contains("both on core 1"));
+        assert!(refused("", &Means { root: false, ..means.clone() }).contains("sudo"));
+        let text = "name = \"a\"\nsensors = [\"tcpdump\"]\n[traffic]\nreplay = \"/nonexistent.pcap\"\n";
+        let battery = Battery::parse(text, Path::new("b.toml"), &Sensors::shipped()).unwrap();
+        let error = battery.possible(&means, &Sensors::shipped()).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent.pcap"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        assert_eq!(cores("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(cores("0"), [0]);
+    }
+}

@@ -1,0 +1,80 @@
+//! The tables of the file, as they stand there.
+
+use serde::Deserialize;
+use wirelane_probe::placed::At;
+
+use super::{Axis, Method, Napi, Pattern, Proto, Quantity};
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Raw {
+    pub name: At<String>,
+    pub title: Option<String>,
+    #[serde(default)]
+    pub about: String,
+    pub sensors: At<Vec<At<String>>>,
+    #[serde(default)]
+    pub traffic: Option<At<Traffic>>,
+    pub rates: Option<At<Vec<At<f64>>>>,
+    pub sweep: Option<At<Sweep>>,
+    pub search: Option<At<Vec<At<f64>>>>,
+    pub full_speed: Option<At<bool>>,
+    pub speeds: Option<At<Vec<At<String>>>>,
+    pub loops: Option<At<Vec<At<u32>>>>,
+    pub cores: Option<At<Vec<At<Vec<usize>>>>>,
+    pub injector_cores: Option<At<Vec<usize>>>,
+    pub workers: Option<At<Vec<At<usize>>>>,
+    pub queues: Option<At<Vec<At<u32>>>>,
+    pub engines: Option<At<Vec<At<String>>>>,
+    #[serde(default)]
+    pub napi: Napi,
+    pub buffer: Option<At<u32>>,
+    pub repetitions: Option<At<u32>>,
+    pub duration: Option<At<String>>,
+    #[serde(default)]
+    pub chart: Vec<At<Chart>>,
+    #[serde(default)]
+    pub published: Vec<At<Published>>,
+    #[serde(default)]
+    pub findings: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Traffic {
+    pub sizes: Option<At<Vec<At<u16>>>>,
+    pub flows: Option<At<u32>>,
+    #[serde(default)]
+    pub pattern: Pattern,
+    #[serde(default)]
+    pub proto: Proto,
+    #[serde(default)]
+    pub method: Method,
+    pub replay: Option<At<String>>,
+    pub passes: Option<At<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Sweep {
+    pub from: At<f64>,
+    pub to: At<f64>,
+    pub steps: At<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Chart {
+    pub quantity: Quantity,
+    pub over: Option<Axis>,
+    pub loops: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Published {
+    pub name: String,
+    pub quantity: Quantity,
+    pub points: At<Vec<At<Vec<f64>>>>,
+}

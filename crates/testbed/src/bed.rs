@@ -1,0 +1,253 @@
+//! The bed of trials: two network namespaces with a veth pair between them.
+//!
+//! ```text
+//! holder of the injector's namespace          holder of the sensor's namespace
+//!   wirelane send                               the sensor
+//!   tx  <--------------- veth, N queues --------------->  wPIDx
+//! ```
+//! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::battery::Napi;
+use crate::child::Child;
+use crate::process;
+
+/// What a holder does: sysfs as the namespace has it, memory for the sensor's files that goes with the namespace, no packet that
+/// the kernel sends by itself.
+const HOLD: &str = "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm || exit 1
+for scope in all default; do
+	file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
+	if [ -e $file ]; then echo 1 >$file || exit 1; fi
+done
+ip link set lo up && echo held && exec sleep infinity";
+
+/// The generator's device.
+const SENDING: &str = "tx";
+/// What processes of the sensor see as their memory for files.
+const MEMORY: &str = "/dev/shm";
+
+/// How a bed is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// RX queues.
+    pub queues: u32,
+    /// Bytes of a frame behind its Ethernet header, at most.
+    pub mtu: u32,
+    /// Where NAPI works.
+    pub napi: Napi,
+    /// Whether packets could be merged (TCP, captures): then GRO is off.
+    pub merges: bool,
+}
+
+/// A bed. It is gone when dropped, and when this process is gone.
+#[derive(Debug)]
+pub struct Bed {
+    injector: Child,
+    sensor: Child,
+    device: String,
+    plan: Plan,
+    /// NAPI's kernel threads.
+    napi: Vec<u32>,
+}
+
+impl Bed {
+    /// Builds one; when this returns, its link is up. Needs root.
+    ///
+    /// # Errors
+    /// Where the kernel or a tool refuses.
+    pub fn new(plan: &Plan) -> Result<Bed> {
+        let (injector, sensor) = (hold("the injector's namespace")?, hold("the sensor's namespace")?);
+        // Kernel threads are named after the device, and other beds have one too.
+        let device = format!("w{}x", std::process::id());
+        let bed = Bed { injector, sensor, device, plan: plan.clone(), napi: Vec::new() };
+        let queues = format!("numrxqueues {0} numtxqueues {0}", plan.queues);
+        let (device, far) = (&bed.device, bed.injector.pid());
+        bed.tool(
+            false,
+            &format!("ip link add {device} {queues} type veth peer name {SENDING} netns {far} {queues}"),
+        )?;
+        for (sends, name) in [(true, SENDING), (false, device)] {
+            bed.tool(sends, &format!("ip link set dev {name} mtu {}", plan.mtu))?;
+            bed.tool(sends, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
+            bed.tool(sends, &format!("ip link set dev {name} up"))?;
+        }
+        // Without an XDP program a veth has NAPI, and takes frames of --method kernel, only while GRO is on. The other end
+        // hears of it only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
+        if !plan.merges {
+            bed.tool(false, &format!("ethtool -K {device} gro on"))?;
+        }
+        if plan.napi != Napi::Inline {
+            // The kernel knows no NAPI to thread before the device is up.
+            let write = format!("echo 1 >/sys/class/net/{device}/threaded");
+            bed.run(false, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
+        }
+        bed.wait_for_carrier()?;
+        Ok(bed)
+    }
+
+    /// How it was built.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The device to capture on.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The device to send from.
+    pub fn sending(&self) -> &'static str {
+        SENDING
+    }
+
+    /// A new folder for a trial's files, in memory: as the sensor sees it, and as this process does.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let inside = Path::new(MEMORY).join(name);
+        let outside = PathBuf::from(format!("/proc/{}/root{}", self.sensor.pid(), inside.display()));
+        fs::create_dir(&outside).with_context(|| outside.display().to_string())?;
+        Ok((inside, outside))
+    }
+
+    /// A command of the sensor, on these cores. Its pid is the program's.
+    pub fn sensor(&self, cores: &[usize], words: &[String]) -> Command {
+        on(self.sensor.pid(), cores, words)
+    }
+
+    /// A command of the generator, on these cores. Its pid is the program's.
+    pub fn injector(&self, cores: &[usize], words: &[String]) -> Command {
+        on(self.injector.pid(), cores, words)
+    }
+
+    /// Puts NAPI's threads on these cores in turn, since attaching a program makes new ones. To be called when the sensor
+    /// is ready.
+    ///
+    /// # Errors
+    /// Where there are none, or they cannot be moved.
+    pub fn place_napi(&mut self, cores: &[usize]) -> Result<()> {
+        if self.plan.napi == Napi::Inline {
+            return Ok(());
+        }
+        self.napi = napi_threads(&self.device)?;
+        for (thread, core) in self.napi.iter().zip(cores.iter().cycle()) {
+            let (thread, core) = (thread.to_string(), core.to_string());
+            let policy: &[&str] = match self.plan.napi {
+                Napi::ThreadsFirst => &["chrt", "-f", "-p", "1", &thread],
+                _ => &["chrt", "-o", "-p", "0", &thread],
+            };
+            for words in [&["taskset", "-pc", &core, &thread], policy] {
+                output(Command::new(words[0]).args(&words[1..]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time of NAPI's threads so far; nothing where it has none of its own.
+    ///
+    /// # Errors
+    /// Where one has ended.
+    pub fn napi_time(&self) -> Result<Duration> {
+        process::run_times(&self.napi)
+    }
+
+    /// Whether both holders are there.
+    ///
+    /// # Errors
+    /// Which one has ended.
+    pub fn check(&mut self) -> Result<()> {
+        for (holder, name) in [(&mut self.injector, "injector"), (&mut self.sensor, "sensor")] {
+            ensure!(
+                holder.is_running()?,
+                "the process that holds the {name}'s namespace was ended by somebody"
+            );
+        }
+        Ok(())
+    }
+
+    fn tool(&self, sends: bool, words: &str) -> Result<String> {
+        self.run(sends, &words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    fn run(&self, sends: bool, words: &[&str]) -> Result<String> {
+        let holder = if sends { self.injector.pid() } else { self.sensor.pid() };
+        output(inside(holder).args(words))
+    }
+
+    /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
+    fn wait_for_carrier(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        for (sends, name) in [(true, SENDING), (false, self.device.as_str())] {
+            loop {
+                let told = self.tool(sends, &format!("ip -json link show dev {name}"))?;
+                let link: Value = serde_json::from_str(&told).context("ip -json")?;
+                if link[0]["operstate"] == "UP" && link[0]["qdisc"] != "noop" {
+                    break;
+                }
+                ensure!(Instant::now() < end, "{name} did not come up: {told}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A process that ends with this one, whatever ends this one.
+fn mortal() -> Command {
+    let mut command = Command::new("setpriv");
+    // A session of its own, because Linux weighs sessions against each other before processes.
+    command.args(["--pdeathsig", "KILL", "setsid"]);
+    command
+}
+
+fn hold(name: &str) -> Result<Child> {
+    let mut holder = Child::spawn(name, mortal().args(["unshare", "--net", "--mount", "sh", "-c", HOLD]))?;
+    holder.wait_for(Duration::from_secs(10), |line| line == "held")?;
+    Ok(holder)
+}
+
+fn inside(holder: u32) -> Command {
+    let mut command = mortal();
+    command.arg("nsenter");
+    command.args([format!("--net=/proc/{holder}/ns/net"), format!("--mount=/proc/{holder}/ns/mnt")]);
+    command
+}
+
+fn on(holder: u32, cores: &[usize], words: &[String]) -> Command {
+    let cores = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let mut command = inside(holder);
+    command.args(["taskset", "-c", &cores]).args(words);
+    command
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    if !output.status.success() {
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// NAPI's kernel threads of a device, in the order of its RX queues, in which the kernel starts them.
+fn napi_threads(device: &str) -> Result<Vec<u32>> {
+    let start = format!("napi/{device}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with(&start)) {
+            found.push(pid);
+        }
+    }
+    ensure!(!found.is_empty(), "NAPI of {device} has no kernel thread, though threads were asked for");
+    found.sort_unstable();
+    Ok(found)
+}

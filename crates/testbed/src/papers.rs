@@ -1,0 +1,138 @@
+//! The batteries of published measurements, as far as one machine with a veth pair can run them.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::battery::{Battery, Means, Rate};
+use crate::sensors::Sensors;
+
+/// Those that are shipped, in the order of their publication.
+const SHIPPED: [(&str, &str); 7] = [
+    ("tutorial-sizes", include_str!("../papers/tutorial-sizes.toml")),
+    ("tutorial-flows", include_str!("../papers/tutorial-flows.toml")),
+    ("imc10-table-2", include_str!("../papers/imc10-table-2.toml")),
+    ("pam12-figure-4", include_str!("../papers/pam12-figure-4.toml")),
+    ("pam12-figure-6", include_str!("../papers/pam12-figure-6.toml")),
+    ("pam12-figure-7", include_str!("../papers/pam12-figure-7.toml")),
+    ("zabala13-figures-6-to-9", include_str!("../papers/zabala13-figures-6-to-9.toml")),
+];
+
+/// Published measurements that there is no battery for, and why.
+pub const ABSENT: [(&str, &str); 4] = [
+    ("Fusco and Deri, Table 3", "two cards at once: a bed has one device"),
+    ("Bonelli et al., Figure 5", "CPU use at 10 Gbit/s; the tables of the others have CPU time per packet"),
+    (
+        "the tutorial's bloom filters and 1 of 256",
+        "adapters have no rules; make bench measures them (study rules)",
+    ),
+    ("the tutorial's RTP rules", "calls are no traffic of the generator's; make bench measures them (voip)"),
+];
+
+/// How a battery is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As published, as far as the machine goes.
+    Full,
+    /// In minutes: fewer steps and repetitions, shorter trials.
+    Quick,
+}
+
+/// The names of the batteries.
+pub fn names() -> Vec<&'static str> {
+    SHIPPED.iter().map(|(name, _)| *name).collect()
+}
+
+/// A battery, by its name: its text, and what of it this machine can run in this form.
+///
+/// # Errors
+/// Where there is none of this name.
+pub fn battery(name: &str, form: Form, means: &Means, sensors: &Sensors) -> Result<(&'static str, Battery)> {
+    let Some((_, text)) = SHIPPED.iter().find(|(of, _)| *of == name) else {
+        bail!("there is no battery {name}; there are {}", names().join(", "));
+    };
+    let mut battery = Battery::parse(text, Path::new(name), sensors)?;
+    fit(&mut battery, means);
+    if form == Form::Quick {
+        quicken(&mut battery);
+    }
+    Ok((text, battery))
+}
+
+/// Leaves out sets of cores that the machine does not have.
+fn fit(battery: &mut Battery, means: &Means) {
+    let sets: Vec<Vec<usize>> = battery
+        .cores
+        .iter()
+        .filter(|set| set.iter().all(|core| means.cores.contains(core)))
+        .cloned()
+        .collect();
+    // All of them missing is for `possible` to say.
+    if !sets.is_empty() {
+        battery.cores = sets;
+    }
+}
+
+/// Steps of a sweep in the quick form.
+const QUICK_STEPS: usize = 6;
+
+fn quicken(battery: &mut Battery) {
+    battery.duration = battery.duration.min(std::time::Duration::from_millis(700));
+    battery.repetitions = 1;
+    let paced = battery.rates.iter().filter(|rate| matches!(rate, Rate::Pps(_))).count();
+    if paced > QUICK_STEPS {
+        let mut at = 0;
+        let mut kept = 0;
+        battery.rates.retain(|rate| {
+            if !matches!(rate, Rate::Pps(_)) {
+                return true;
+            }
+            // The ends, and what lies evenly between them.
+            let keep = at * (QUICK_STEPS - 1) >= kept * (paced - 1);
+            at += 1;
+            kept += usize::from(keep);
+            keep
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule;
+
+    #[test]
+    fn each_can_be_run_on_two_cores_and_is_quick_where_that_is_asked_for() {
+        let sensors = Sensors::shipped();
+        let means = Means { cores: vec![0, 1], root: true };
+        let mut quick = std::time::Duration::ZERO;
+        for name in names() {
+            let (_, full) = battery(name, Form::Full, &means, &sensors).unwrap();
+            full.possible(&means, &sensors).unwrap();
+            assert_eq!(full.name, name);
+            assert!(!full.title.is_empty() && !full.about.is_empty(), "{name}");
+            let (_, short) = battery(name, Form::Quick, &means, &sensors).unwrap();
+            let time =
+                |battery: &Battery| crate::run::expected(battery, &schedule::trials(battery, &sensors));
+            assert!(time(&short) <= time(&full), "{name}");
+            quick += time(&short);
+        }
+        assert!(quick < std::time::Duration::from_secs(30 * 60), "the quick form takes {quick:?}");
+        assert!(
+            battery("table-9", Form::Full, &means, &sensors)
+                .unwrap_err()
+                .to_string()
+                .contains("imc10-table-2")
+        );
+    }
+
+    #[test]
+    fn a_sweep_keeps_its_ends() {
+        let sensors = Sensors::shipped();
+        let text = "name = \"a\"\nsensors = [\"tcpdump\"]\nsweep = { from = 50000, to = 1500000, steps = 21 }\nfull-speed = true\n";
+        let mut battery = Battery::parse(text, Path::new("b"), &sensors).unwrap();
+        quicken(&mut battery);
+        let names: Vec<String> = battery.rates.iter().map(Rate::name).collect();
+        assert_eq!(names, ["50000", "340000", "630000", "920000", "1210000", "1500000", "full"]);
+    }
+}

@@ -1,0 +1,392 @@
+//! Results on disk: a folder with the battery, the machine, and a line for each trial as it ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::schedule::Trial;
+use crate::trial::Measured;
+
+/// The battery, as it was given.
+pub const BATTERY: &str = "battery.toml";
+/// A line for each trial.
+pub const TRIALS: &str = "trials.csv";
+/// A line for each search.
+pub const SEARCHES: &str = "searches.csv";
+/// What it was measured on.
+pub const MACHINE: &str = "machine.json";
+
+/// A line of `trials.csv`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// [`Case::key`](crate::schedule::Case::key) of the case.
+    pub case: String,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// The rate that was asked for in packets a second, `full`, or a capture's speed.
+    pub rate: String,
+    /// `short` or `long` within a search; empty: no search.
+    pub search: String,
+    /// What was measured.
+    pub measured: Measured,
+}
+
+/// A line of `searches.csv`: what was found for one goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundRow {
+    /// As in [`Row`].
+    pub case: String,
+    /// As in [`Row`].
+    pub repetition: u32,
+    /// The part that could be lost.
+    pub goal: f64,
+    /// The highest rate, in packets a second; none: not even the lowest.
+    pub rate: Option<f64>,
+    /// Why it is not higher: `loss`, `generator` or `trials`.
+    pub bound: String,
+    /// Trials that were counted, and those that were not.
+    pub trials: usize,
+    /// See `trials`.
+    pub invalid: usize,
+}
+
+/// All of a folder.
+#[derive(Debug)]
+pub struct Results {
+    folder: PathBuf,
+    /// Trials, in the order in which they ended.
+    pub rows: Vec<Row>,
+    /// Searches.
+    pub found: Vec<FoundRow>,
+    trials: File,
+    searches: File,
+}
+
+impl Results {
+    /// Begins a folder, which must not be there or be empty.
+    ///
+    /// # Errors
+    /// Where there is something in it, or it cannot be written.
+    pub fn begin(folder: &Path, battery: &str, machine: &Machine) -> Result<Results> {
+        let named = || folder.display().to_string();
+        fs::create_dir_all(folder).with_context(named)?;
+        let is_empty = fs::read_dir(folder).with_context(named)?.next().is_none();
+        ensure!(is_empty, "{} is not empty: name another folder, or go on with it by --resume", named());
+        write(&folder.join(BATTERY), battery)?;
+        write(&folder.join(MACHINE), &(serde_json::to_string_pretty(machine)? + "\n"))?;
+        let (trials, searches) = (append(&folder.join(TRIALS))?, append(&folder.join(SEARCHES))?);
+        let mut results =
+            Results { folder: folder.to_owned(), rows: Vec::new(), found: Vec::new(), trials, searches };
+        results.trials.write_all(&head(Line::of(&Row::example()))?).context(TRIALS)?;
+        results.searches.write_all(&head(FoundRow::example())?).context(SEARCHES)?;
+        Ok(results)
+    }
+
+    /// Goes on with a folder, or looks at it. A last line that is not whole, as an interruption leaves it, is taken out.
+    ///
+    /// # Errors
+    /// Where it is no folder of a battery's results, or its lines make no sense.
+    pub fn resume(folder: &Path) -> Result<Results> {
+        let read = |name: &str| whole_lines(&folder.join(name));
+        let (trials, searches) = (read(TRIALS)?, read(SEARCHES)?);
+        let parse =
+            |name: &'static str| move |error| anyhow::anyhow!("{name}: {error}; it was changed since");
+        let lines: Result<Vec<Line>, _> = csv::Reader::from_reader(trials.as_bytes()).deserialize().collect();
+        let rows = lines.map_err(parse(TRIALS))?.into_iter().map(Line::row).collect();
+        let found: Result<Vec<FoundRow>, _> =
+            csv::Reader::from_reader(searches.as_bytes()).deserialize().collect();
+        Ok(Results {
+            folder: folder.to_owned(),
+            rows,
+            found: found.map_err(parse(SEARCHES))?,
+            trials: append(&folder.join(TRIALS))?,
+            searches: append(&folder.join(SEARCHES))?,
+        })
+    }
+
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The battery's text.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn battery(&self) -> Result<String> {
+        let path = self.folder.join(BATTERY);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    }
+
+    /// What it was measured on.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn machine(&self) -> Result<Machine> {
+        let path = self.folder.join(MACHINE);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        serde_json::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Whether this trial is there.
+    pub fn has(&self, trial: &Trial) -> bool {
+        let key = trial.case.key();
+        let searched = |found: &FoundRow| found.case == key && found.repetition == trial.repetition;
+        if matches!(trial.case.rate, crate::battery::Rate::Search(_)) {
+            return self.found.iter().any(searched);
+        }
+        self.rows
+            .iter()
+            .any(|row| row.search.is_empty() && row.case == key && row.repetition == trial.repetition)
+    }
+
+    /// Trials of a search that was interrupted, in their order.
+    pub fn begun(&self, trial: &Trial) -> Vec<Row> {
+        let key = trial.case.key();
+        let of = |row: &&Row| !row.search.is_empty() && row.case == key && row.repetition == trial.repetition;
+        self.rows.iter().filter(of).cloned().collect()
+    }
+
+    /// Adds a trial, at once.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add(&mut self, row: Row) -> Result<()> {
+        self.trials.write_all(&lines(&[Line::of(&row)])?).context(TRIALS)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Adds what a search has found, all goals in one piece, so that a search is there whole or not at all.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add_found(&mut self, found: Vec<FoundRow>) -> Result<()> {
+        self.searches.write_all(&lines(&found)?).context(SEARCHES)?;
+        self.found.extend(found);
+        Ok(())
+    }
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// Which file, and why.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn append(path: &Path) -> Result<File> {
+    OpenOptions::new().create(true).append(true).open(path).with_context(|| path.display().to_string())
+}
+
+/// The text of a file up to its last end of a line; what is behind it is cut off.
+fn whole_lines(path: &Path) -> Result<String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => bail!("{}: {error}: is this the folder of a battery's results?", path.display()),
+    };
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if whole < bytes.len() {
+        let file = OpenOptions::new().write(true).open(path).with_context(|| path.display().to_string())?;
+        file.set_len(whole as u64).with_context(|| path.display().to_string())?;
+    }
+    String::from_utf8(bytes[..whole].to_vec()).with_context(|| path.display().to_string())
+}
+
+/// The names of the columns: those of any row.
+fn head<T: Serialize>(row: T) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.serialize(row)?;
+    let mut text = writer.into_inner()?;
+    text.truncate(text.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    Ok(text)
+}
+
+fn lines<T: Serialize>(rows: &[T]) -> Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+/// [`Row`] without structure, as CSV wants it.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    case: String,
+    repetition: u32,
+    rate: String,
+    search: String,
+    offered: u64,
+    sent: u64,
+    seen: Option<u64>,
+    captured: u64,
+    analysed: u64,
+    lost: u64,
+    aside: u64,
+    unaccounted: i64,
+    duration_s: f64,
+    late_s: f64,
+    sensor_cpu_s: f64,
+    napi_cpu_s: f64,
+    generator_cpu_s: f64,
+    cores: String,
+    others: f64,
+    steal: f64,
+    invalid: String,
+    fault: String,
+}
+
+impl Line {
+    fn of(row: &Row) -> Line {
+        let (row, of) = (row.clone(), row.measured.clone());
+        // A fault may quote lines of a program.
+        let fault = of.fault.replace(['\n', '\r'], " ");
+        Line {
+            case: row.case,
+            repetition: row.repetition,
+            rate: row.rate,
+            search: row.search,
+            offered: of.offered,
+            sent: of.sent,
+            seen: of.seen,
+            captured: of.captured,
+            analysed: of.analysed,
+            lost: of.lost,
+            aside: of.aside,
+            unaccounted: of.unaccounted,
+            duration_s: of.duration_s,
+            late_s: of.late_s,
+            sensor_cpu_s: of.sensor_cpu_s,
+            napi_cpu_s: of.napi_cpu_s,
+            generator_cpu_s: of.generator_cpu_s,
+            cores: of.cores,
+            others: of.others,
+            steal: of.steal,
+            invalid: of.invalid,
+            fault,
+        }
+    }
+
+    fn row(self) -> Row {
+        let measured = Measured {
+            offered: self.offered,
+            sent: self.sent,
+            seen: self.seen,
+            captured: self.captured,
+            analysed: self.analysed,
+            lost: self.lost,
+            aside: self.aside,
+            unaccounted: self.unaccounted,
+            duration_s: self.duration_s,
+            late_s: self.late_s,
+            sensor_cpu_s: self.sensor_cpu_s,
+            napi_cpu_s: self.napi_cpu_s,
+            generator_cpu_s: self.generator_cpu_s,
+            cores: self.cores,
+            others: self.others,
+            steal: self.steal,
+            invalid: self.invalid,
+            fault: self.fault,
+        };
+        Row { case: self.case, repetition: self.repetition, rate: self.rate, search: self.search, measured }
+    }
+}
+
+impl Row {
+    fn example() -> Row {
+        let text = String::new;
+        Row { case: text(), repetition: 0, rate: text(), search: text(), measured: Measured::default() }
+    }
+}
+
+impl FoundRow {
+    fn example() -> FoundRow {
+        let text = String::new;
+        FoundRow { case: text(), repetition: 0, goal: 0.0, rate: None, bound: text(), trials: 0, invalid: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::battery::Rate;
+    use crate::schedule::Case;
+
+    fn trial(rate: Rate, repetition: u32) -> Trial {
+        let sensor = "tcpdump".to_owned();
+        let case = Case {
+            sensor,
+            size: Some(60),
+            rate,
+            loops: None,
+            cores: vec![1, 2],
+            workers: None,
+            queues: 1,
+            engine: None,
+        };
+        Trial { case, repetition }
+    }
+
+    fn row(trial: &Trial, search: &str) -> Row {
+        let measured = Measured {
+            offered: 5,
+            sent: 4,
+            seen: Some(4),
+            captured: 3,
+            duration_s: 0.1,
+            cores: "0:0.99 1:0.10".into(),
+            fault: "it said \"a, b\"".into(),
+            ..Measured::default()
+        };
+        let case = trial.case.key();
+        Row { case, repetition: trial.repetition, rate: "1000".into(), search: search.into(), measured }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_half_a_line_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        let (first, second) = (trial(Rate::Pps(1000.0), 1), trial(Rate::Pps(1000.0), 2));
+        let searched = trial(Rate::Search(vec![0.0]), 1);
+        let mut results = Results::begin(&at, "name = 1\n", &Machine::describe()).unwrap();
+        results.add(row(&first, "")).unwrap();
+        results.add(row(&searched, "short")).unwrap();
+        let found =
+            FoundRow { case: searched.case.key(), repetition: 1, rate: Some(7.5), ..FoundRow::example() };
+        let rows = results.rows.clone();
+        drop(results);
+        OpenOptions::new()
+            .append(true)
+            .open(at.join(TRIALS))
+            .unwrap()
+            .write_all(b"tcpdump size=60,2,10")
+            .unwrap();
+
+        let mut results = Results::resume(&at).unwrap();
+        assert_eq!(results.rows, rows);
+        assert!(results.has(&first) && !results.has(&second) && !results.has(&searched));
+        assert_eq!(results.begun(&searched), &rows[1..]);
+        results.add(row(&second, "")).unwrap();
+        results.add_found(vec![found.clone()]).unwrap();
+        let results = Results::resume(&at).unwrap();
+        assert!(results.has(&first) && results.has(&second) && results.has(&searched));
+        assert_eq!((results.rows.len(), results.found), (3, vec![found]));
+        assert!(Results::begin(&at, "", &Machine::describe()).unwrap_err().to_string().contains("--resume"));
+        assert!(Results::resume(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        Results::begin(&at, "", &Machine::describe()).unwrap();
+        OpenOptions::new().append(true).open(at.join(TRIALS)).unwrap().write_all(b"a,b\n").unwrap();
+        assert!(Results::resume(&at).unwrap_err().to_string().contains("changed"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Which trials a battery comes to, and in which order they are run.
+
+use crate::battery::{Battery, Rate};
+use crate::sensors::Sensors;
+
+/// What is the same in all repetitions of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The adapter's name.
+    pub sensor: String,
+    /// Bytes of a frame; none with a capture.
+    pub size: Option<u16>,
+    /// How fast packets come.
+    pub rate: Rate,
+    /// Loops per packet; none: the sensor takes no load.
+    pub loops: Option<u32>,
+    /// The sensor's cores.
+    pub cores: Vec<usize>,
+    /// Workers; none: the sensor cannot be told.
+    pub workers: Option<usize>,
+    /// RX queues.
+    pub queues: u32,
+    /// Engine; none: the sensor cannot be told.
+    pub engine: Option<String>,
+}
+
+/// A trial, or a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// What is measured.
+    pub case: Case,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+}
+
+impl Case {
+    /// Its name in results: what it is found by when a battery is resumed.
+    pub fn key(&self) -> String {
+        let list = self.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
+        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        format!(
+            "{} size={} rate={} loops={} cores={list} workers={} queues={} engine={}",
+            self.sensor,
+            optional(self.size.map(|size| size.to_string())),
+            self.rate.name(),
+            optional(self.loops.map(|loops| loops.to_string())),
+            optional(self.workers.map(|workers| workers.to_string())),
+            self.queues,
+            optional(self.engine.clone()),
+        )
+    }
+}
+
+/// Each of these, or none where it makes no difference.
+fn each<T: Clone>(values: &[T], matters: bool) -> Vec<Option<T>> {
+    if matters { values.iter().cloned().map(Some).collect() } else { vec![None] }
+}
+
+/// All trials. Repetitions are outermost and sensors innermost: what a machine does in the course of an hour befalls all alike.
+pub fn trials(battery: &Battery, sensors: &Sensors) -> Vec<Trial> {
+    let mut all = Vec::new();
+    let sizes: Vec<Option<u16>> = match battery.traffic.replay {
+        Some(_) => vec![None],
+        None => battery.traffic.sizes.iter().copied().map(Some).collect(),
+    };
+    for repetition in 1..=battery.repetitions {
+        for queues in &battery.queues {
+            for size in &sizes {
+                for rate in &battery.rates {
+                    let traffic = (*queues, *size, rate);
+                    cases(battery, sensors, traffic, |case| all.push(Trial { case, repetition }));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What is measured of each sensor under this traffic. What a sensor cannot be told it is measured with once.
+fn cases(
+    battery: &Battery,
+    sensors: &Sensors,
+    (queues, size, rate): (u32, Option<u16>, &Rate),
+    mut add: impl FnMut(Case),
+) {
+    let adapters: Vec<_> = battery.sensors.iter().filter_map(|name| sensors.get(name)).collect();
+    for (first_load, load) in battery.loops.iter().enumerate() {
+        for cores in &battery.cores {
+            for adapter in &adapters {
+                let loaded = adapter.asks_for(&["loops", "load-program"]);
+                if !loaded && first_load > 0 {
+                    continue;
+                }
+                for workers in each(&battery.workers, adapter.asks_for(&["workers"])) {
+                    for engine in each(&battery.engines, adapter.asks_for(&["engine"])) {
+                        add(Case {
+                            sensor: adapter.name.clone(),
+                            size,
+                            rate: rate.clone(),
+                            loops: loaded.then_some(*load),
+                            cores: cores.clone(),
+                            workers,
+                            queues,
+                            engine,
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    fn schedule(rest: &str) -> Vec<Trial> {
+        let text = format!("name = \"a\"\nsensors = [\"tcpdump\", \"wirelane-count\"]\n{rest}");
+        let sensors = Sensors::shipped();
+        trials(&Battery::parse(&text, Path::new("b"), &sensors).unwrap(), &sensors)
+    }
+
+    #[test]
+    fn sensors_take_turns_and_repetitions_come_last() {
+        let trials = schedule("rates = [1000, 2000]\nrepetitions = 2\ncores = [[1]]\n");
+        let order: Vec<String> = trials
+            .iter()
+            .map(|trial| format!("{} {} {}", trial.repetition, trial.case.rate.name(), trial.case.sensor))
+            .collect();
+        let expected = [
+            "1 1000 tcpdump",
+            "1 1000 wirelane-count",
+            "1 2000 tcpdump",
+            "1 2000 wirelane-count",
+            "2 1000 tcpdump",
+            "2 1000 wirelane-count",
+            "2 2000 tcpdump",
+            "2 2000 wirelane-count",
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn what_a_sensor_cannot_be_told_makes_no_trials() {
+        let rest = "rates = [1000]\nloops = [0, 1000]\nworkers = [1, 2, 4]\nengines = [\"ring\", \"packet\"]\ncores = [[1]]\n";
+        let trials = schedule(rest);
+        let of = |name: &str| trials.iter().filter(|trial| trial.case.sensor == name).count();
+        assert_eq!((of("tcpdump"), of("wirelane-count")), (1, 12));
+        let keys: BTreeSet<String> = trials.iter().map(|trial| trial.case.key()).collect();
+        assert_eq!(keys.len(), 13);
+        assert!(
+            keys.contains("tcpdump size=60 rate=1000 loops=- cores=1 workers=- queues=1 engine=-"),
+            "{keys:?}"
+        );
+        assert!(keys.contains(
+            "wirelane-count size=60 rate=1000 loops=1000 cores=1 workers=4 queues=1 engine=packet"
+        ));
+    }
+
+    #[test]
+    fn dimensions_of_the_traffic_are_every_sensors() {
+        let trials = schedule(
+            "rates = [1000]\nqueues = [1, 2]\ncores = [[1], [1, 2]]\n[traffic]\nsizes = [60, 1514]\n",
+        );
+        assert_eq!(trials.len(), 2 * 2 * 2 * 2);
+    }
+}

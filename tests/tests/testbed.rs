@@ -1,0 +1,198 @@
+//! `wirelane testbed`: small batteries against real sensors, in the namespaces that it makes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use wirelane_tests::{Child, require_root, wirelane_binary};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// An adapter whose program nobody has, and one that fails as it starts.
+const ADAPTERS: [(&str, &str); 2] = [("absent", "no-such-program"), ("failing", "false")];
+
+fn adapters(folder: &Path) {
+    fs::create_dir(folder).unwrap();
+    for (name, program) in ADAPTERS {
+        let text = format!(
+            "title = \"<b>{name}</b>\"\nprogram = \"{program}\"\ncommand = [\"{program}\", \"{{device}}\"]\nready = {{ regex = \"go\" }}\n\
+             quiet = \"50ms\"\n[counts]\ncaptured = {{ regex = '(\\d+)' }}\n"
+        );
+        fs::write(folder.join(format!("{name}.toml")), text).unwrap();
+    }
+}
+
+fn testbed(words: &[&str], folder: &Path) -> Output {
+    let output = Command::new(wirelane_binary().unwrap())
+        .arg("testbed")
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    println!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The columns of a CSV file by their names, without quotes: what is asked for here has none.
+fn rows(path: &Path) -> Vec<std::collections::BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
+}
+
+/// Network namespaces that processes are in.
+fn namespaces() -> BTreeSet<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let of = |entry: fs::DirEntry| fs::read_link(entry.path().join("ns/net")).ok();
+    entries.filter_map(of).map(|link| link.display().to_string()).collect()
+}
+
+/// Waits until no process runs whose command line has this word: a folder of the test, or a device.
+fn wait_until_gone(word: &str) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let of = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+        let words = fs::read_dir("/proc").unwrap().flatten().filter_map(of);
+        let found =
+            words.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).find(|line| line.contains(word));
+        let Some(found) = found else { return };
+        assert!(Instant::now() < end, "still there: {found}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
+    if !require_root("every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    adapters(&at.join("adapters"));
+    let battery = "name = \"small\"\nsensors = [\"wirelane-count-take\", \"tcpdump\", \"absent\"]\nrates = [5000]\nduration = \"200ms\"\n\
+                   engines = [\"ring\"]\n[traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("small.toml"), battery).unwrap();
+
+    let checked = testbed(&["run", "small.toml", "--sensors", "adapters", "--check"], at);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(
+        checked.status.success() && text.contains("2 trials, about") && text.contains("absent is skipped"),
+        "{text}"
+    );
+    assert!(!at.join("testbed-small").exists());
+
+    let run = testbed(&["run", "small.toml", "--sensors", "adapters", "--out", "results"], at);
+    assert!(run.status.success());
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(
+        told.contains("absent is skipped: no-such-program is not installed") && told.contains("2 of 2"),
+        "{told}"
+    );
+    let trials = rows(&at.join("results/trials.csv"));
+    assert_eq!(trials.len(), 2);
+    for (row, sensor) in trials.iter().zip(["wirelane-count-take", "tcpdump"]) {
+        let number = |name: &str| row[name].parse::<i64>().unwrap_or_else(|_| panic!("{name} in {row:?}"));
+        assert!(row["case"].starts_with(sensor) && row["fault"].is_empty(), "{row:?}");
+        assert!(number("offered") > 0 && number("sent") > 0, "{row:?}");
+        assert_eq!(number("sent"), number("captured") + number("lost"), "{row:?}");
+        assert_eq!((number("unaccounted"), number("captured")), (0, number("analysed")), "{row:?}");
+    }
+    let html = fs::read_to_string(at.join("results/report.html")).unwrap();
+    assert!(html.contains("Skipped: absent") && html.contains("<svg") && !html.contains("<b>"));
+    assert!(fs::read_to_string(at.join("results/summary.csv")).unwrap().lines().count() == 3);
+
+    // Again: there is nothing left to do, and the same is reported. A lost line is measured once more.
+    let again = testbed(&["run", "--resume", "results", "--sensors", "adapters"], at);
+    assert!(again.status.success());
+    assert_eq!(rows(&at.join("results/trials.csv")), trials);
+    let csv = fs::read_to_string(at.join("results/trials.csv")).unwrap();
+    fs::write(at.join("results/trials.csv"), &csv[..csv.len() - 5]).unwrap();
+    assert!(testbed(&["run", "--resume", "results", "--sensors", "adapters"], at).status.success());
+    let resumed = rows(&at.join("results/trials.csv"));
+    assert_eq!((resumed.len(), &resumed[0]), (2, &trials[0]));
+    assert!(resumed[1]["case"].starts_with("tcpdump"), "{resumed:?}");
+    wait_until_gone(&at.display().to_string());
+}
+
+#[test]
+fn a_sensor_that_fails_is_a_fault_and_the_battery_goes_on() {
+    if !require_root("a_sensor_that_fails_is_a_fault_and_the_battery_goes_on") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    adapters(&at.join("adapters"));
+    let battery = "name = \"b\"\nsensors = [\"failing\", \"libpcap-loops\"]\nrates = [2000]\nloops = [10]\nduration = \"100ms\"\n\
+                   [traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("b.toml"), battery).unwrap();
+    let run = testbed(&["run", "b.toml", "--sensors", "adapters"], at);
+    assert_eq!(run.status.code(), Some(1));
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(
+        told.contains("failing ended before it was ready") && told.contains("1 of 2 trials went wrong"),
+        "{told}"
+    );
+    let trials = rows(&at.join("testbed-b/trials.csv"));
+    assert_eq!((trials.len(), trials[0]["captured"].as_str()), (2, "0"));
+    let number = |name: &str| trials[1][name].parse::<i64>().unwrap();
+    assert_eq!(number("sent"), number("captured") + number("lost"), "{trials:?}");
+    assert!(number("sent") > 0);
+}
+
+#[test]
+fn nothing_is_left_of_a_test_bed_that_is_killed() {
+    if !require_root("nothing_is_left_of_a_test_bed_that_is_killed") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let battery = "name = \"long\"\nsensors = [\"wirelane-count-take\"]\nrates = [1000]\nduration = \"60s\"\n[traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("long.toml"), battery).unwrap();
+    let mut command = Command::new(wirelane_binary().unwrap());
+    let child = Child::spawn(command.args(["testbed", "run", "long.toml"]).current_dir(at)).unwrap();
+    let device = format!("w{}x", child.pid());
+    let generates = || {
+        let of = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+        fs::read_dir("/proc").unwrap().flatten().filter_map(of).any(|line| {
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            words.contains(&&b"send"[..]) && words.contains(&&b"60"[..])
+        })
+    };
+    let end = Instant::now() + LIMIT;
+    while !generates() {
+        assert!(Instant::now() < end, "it did not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let during = namespaces();
+    child.signal(wirelane_tests::Signal::Kill).unwrap();
+    let _ = child.finish(LIMIT).unwrap();
+    wait_until_gone(&device);
+    // Other tests come and go: of what was there, two namespaces are not there any more.
+    while during.difference(&namespaces()).count() < 2 {
+        assert!(Instant::now() < end, "the namespaces are still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn batteries_that_cannot_be_run_are_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.toml"), "name = \"a\"\nsensors = [\"tcpdmp\"]\nrates = [1000]\n").unwrap();
+    let told = String::from_utf8(testbed(&["run", "a.toml"], at).stderr).unwrap();
+    assert!(told.contains("a.toml:2:12:") && told.contains("tcpdump"), "{told}");
+    let told = String::from_utf8(testbed(&["run", "none.toml"], at).stderr).unwrap();
+    assert!(told.contains("none.toml"), "{told}");
+    let told = String::from_utf8(testbed(&["run", "--resume", "."], at).stderr).unwrap();
+    assert!(told.contains("is this the folder of a battery's results?"), "{told}");
+    let papers = testbed(&["papers", "--list"], at);
+    let told = String::from_utf8(papers.stdout).unwrap();
+    assert!(
+        told.contains("zabala13-figures-6-to-9") && told.contains("not there: Fusco and Deri, Table 3"),
+        "{told}"
+    );
+    assert_eq!(testbed(&["run"], at).status.code(), Some(2));
+}
