@@ -107,7 +107,7 @@ fn the_greatest_length_does_not_overflow() {
     let mut talk = Talk::new();
     talk.client(get("/")).server(format!("HTTP/1.1 200 OK\r\nContent-Length: {most}\r\n\r\nabcd"));
     talk.lost(1, 1000).server("e").close();
-    assert_eq!(lines(&talk.packets), ["GET / 0 -> 200 1005 [response_lost response_unfinished]"]);
+    assert_eq!(lines(&talk.packets), ["GET / 0 -> 200 1005-1000 [response_lost response_unfinished]"]);
 }
 
 #[test]
