@@ -146,7 +146,9 @@ mod tests {
                 end_ns: 0,
             })
         };
-        [State::Raised, State::Raised, State::Cleared].map(|state| metrics.take(&alarm(state)));
+        for state in [State::Raised, State::Raised, State::Cleared] {
+            metrics.take(&alarm(state));
+        }
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [

@@ -105,8 +105,11 @@ fn asked(pool: Arc<dyn MemoryPool>, arguments: &str) -> (Found, usize) {
     (found, rows)
 }
 
-/// What there is to be found. `name`: what an end is called, where it counts, by itself and by the other end.
-fn expected(timed: bool, name: &dyn Fn(&str, Option<&str>) -> Option<Option<String>>) -> Found {
+/// What an end is called, where it counts, by itself and by the other end.
+type Name<'f> = &'f dyn Fn(&str, Option<&str>) -> Option<Option<String>>;
+
+/// What there is to be found.
+fn expected(timed: bool, name: Name<'_>) -> Found {
     let mut found = Found::new();
     for (src, dst, bytes, back) in (0..BATCHES * ROWS).map(flow) {
         let back = back.unwrap_or(0);
