@@ -77,6 +77,7 @@ fn manual_pages_have_every_option_and_groff_finds_no_fault() {
 #[test]
 fn bash_completes_commands_options_and_values() {
     let script = text(&wirelane(&["completions", "bash"]).stdout);
+    let folder = tempfile::tempdir().unwrap();
     // What bash does at the Tab key: it calls the function that is registered for the command.
     let complete = |words: &[&str]| {
         let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
@@ -88,7 +89,10 @@ fn bash_completes_commands_options_and_values() {
             quoted.join(" "),
             words.len() - 1
         );
-        let output = Command::new("bash").args(["--norc", "-c", &test]).output().unwrap();
+        // As a file: it is longer than an argument may be.
+        let file = folder.path().join("test.sh");
+        std::fs::write(&file, test).unwrap();
+        let output = Command::new("bash").arg("--norc").arg(&file).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
         text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
     };

@@ -338,9 +338,15 @@ impl Gather<'_, '_> {
         for row in self.ask("lists", &sql)? {
             self.all += 1;
             let (name, list) = (string(&row, "measurement"), string(&row, "list"));
+            // Classes stand in their order, as `32-63`, and there are few.
+            let order = if matches!(list, "lengths" | "gaps") {
+                "try_cast(split_part(item, '-', 1) AS bigint)".to_owned()
+            } else {
+                format!("packets DESC, 1 LIMIT {limit}")
+            };
             let sql = format!(
                 "SELECT item, sum(packets) AS packets, sum(error) AS error FROM measurements WHERE kind = 'list' AND \
-                 measurement = {} AND list = {} GROUP BY 1 ORDER BY packets DESC, 1 LIMIT {limit}",
+                 measurement = {} AND list = {} GROUP BY 1 ORDER BY {order}",
                 quoted(name),
                 quoted(list)
             );
