@@ -155,7 +155,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
             "r.html is there already: --overwrite replaces it",
         ),
         (&["report", "--store", "."], 1, ". is no store: there is none of the folders flows"),
-        (&["report", "--store", STORE, "--step", "1500ms"], 2, "--step: give whole seconds"),
+        (&["report", "--store", STORE, "--step", "1.5s"], 2, "--step: give whole seconds"),
         (&["report", "--store", STORE, "--from", "2026-03-02", "--to", "2026-03-01"], 2, "no time is left"),
     ] {
         let output = wirelane(here, words);
