@@ -203,6 +203,20 @@ impl Sets {
         self.all = 0;
         std::mem::take(&mut self.message)
     }
+
+    /// The message with IPFIX's header (RFC 7011, 3.1), as exported at this second; the sequence number goes on by its
+    /// records.
+    pub fn ipfix(&mut self, seconds: u32, sequence: &mut u32, domain: u32) -> Message {
+        let mut message = self.take();
+        let length = message.bytes.len() as u32;
+        for (place, word) in
+            message.bytes.chunks_exact_mut(4).zip([(10 << 16) | length, seconds, *sequence, domain])
+        {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        *sequence = sequence.wrapping_add(message.records);
+        message
+    }
 }
 
 /// A flow in both directions as two, where the format has one-way flows only.

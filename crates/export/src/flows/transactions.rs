@@ -100,19 +100,8 @@ impl TransactionIpfix {
         if self.sets.is_empty() {
             return;
         }
-        let mut message = self.sets.take();
-        let length = message.bytes.len() as u16;
-        let header = [
-            (10 << 16) | u32::from(length),
-            (context.now_ns / 1_000_000_000) as u32,
-            self.sequence,
-            context.settings.domain,
-        ];
-        for (place, word) in message.bytes.chunks_exact_mut(4).zip(header) {
-            place.copy_from_slice(&word.to_be_bytes());
-        }
-        self.sequence = self.sequence.wrapping_add(message.records);
-        out.push(message);
+        let seconds = (context.now_ns / 1_000_000_000) as u32;
+        out.push(self.sets.ipfix(seconds, &mut self.sequence, context.settings.domain));
     }
 
     /// The set of a transaction, and its record, which fits into a message.

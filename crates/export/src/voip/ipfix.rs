@@ -140,13 +140,7 @@ impl StreamRecords {
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let seconds = if self.live { now } else { self.latest_ns / 1_000_000_000 };
-        let mut message = self.sets.take();
-        let length = message.bytes.len() as u32;
-        let header = [(10 << 16) | length, seconds as u32, self.sequence, self.domain];
-        for (place, word) in message.bytes.chunks_exact_mut(4).zip(header) {
-            place.copy_from_slice(&word.to_be_bytes());
-        }
-        self.sequence = self.sequence.wrapping_add(message.records);
+        let mut message = self.sets.ipfix(seconds as u32, &mut self.sequence, self.domain);
         (message.flows, self.since) = (std::mem::take(&mut self.streams), None);
         out.push(message);
     }
