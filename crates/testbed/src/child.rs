@@ -3,30 +3,17 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+
+use crate::watcher;
 
 /// What is kept of what a process says, at most; the rest is read and forgotten.
 const MOST_SAID: usize = 8 << 20;
-
-/// Processes that run, with the threads that have started them.
-static RUNNING: Mutex<Vec<(ThreadId, u32)>> = Mutex::new(Vec::new());
-
-/// Kills what a thread has started and still waits for, with all of its sessions.
-pub fn kill_all_of(thread: ThreadId) {
-    for (_, pid) in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(of, _)| *of == thread) {
-        if let Ok(pid) = i32::try_from(*pid) {
-            // Its session, and the process itself where that has none of its own yet.
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
-}
 
 /// A running process. When dropped it is killed, with all of its session, and waited for.
 #[derive(Debug)]
@@ -54,8 +41,7 @@ impl Child {
     pub fn spawn(name: &str, command: &mut Command) -> Result<Child> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
-        let known = (thread::current().id(), process.id());
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(known);
+        let known = watcher::started(process.id());
         let (sender, lines) = channel();
         if let Some(output) = process.stdout.take() {
             pass_on(output, sender.clone());
@@ -63,7 +49,9 @@ impl Child {
         if let Some(errors) = process.stderr.take() {
             pass_on(errors, sender);
         }
-        Ok(Child { name: name.to_owned(), process, lines, said: String::new() })
+        // Dropped, it is killed.
+        let child = Child { name: name.to_owned(), process, lines, said: String::new() };
+        known.map(|()| child)
     }
 
     /// Its process id, and that of its session.
@@ -154,13 +142,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let id = self.process.id();
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, pid)| *pid != id);
         if let Ok(pid) = i32::try_from(self.process.id()) {
             // Its session, where it has one of its own by now; nobody is left of one that has ended.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = self.process.kill();
+        // Its number may be another's from here on.
+        watcher::ended(self.process.id());
         let _ = self.process.wait();
     }
 }

@@ -10,18 +10,19 @@
 //!                     trial     what they are told to do, and the account of every packet
 //!                     search    trials at chosen rates: the highest with so much loss
 //!                  -> results   trials.csv, a line as each trial ends
-//!        summary -> text, chart, page
+//!        summary -> text, chart, page; columns, for Parquet
 //! ```
 //!
-//! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent:
-//! when the manager is gone, however it ends, the kernel ends its processes, and with the last process of a namespace the
-//! namespace and its devices. Nothing has a name that could be left behind.
+//! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent,
+//! and a shell beside it kills what has forgotten that signal (`watcher`): when the manager is gone, however it ends, so are its
+//! processes, and with the last process of a namespace the namespace and its devices. Nothing has a name that could be left behind.
 
 pub mod away;
 pub mod battery;
 pub mod bed;
 pub mod chart;
 pub mod child;
+pub mod columns;
 pub mod holder;
 pub mod machine;
 pub mod page;
@@ -37,5 +38,6 @@ pub mod sensors;
 pub mod summary;
 pub mod text;
 pub mod trial;
+pub mod watcher;
 
 pub use battery::Battery;

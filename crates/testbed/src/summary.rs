@@ -181,6 +181,7 @@ mod tests {
 
     use super::*;
     use crate::machine::Machine;
+    use crate::trial::FELL_SHORT;
 
     #[test]
     fn spreads_have_a_middle_and_ends() {

@@ -40,7 +40,10 @@ pub fn place(battery: &Battery, identity: &Identity) -> Result<On> {
         return Ok(On::Here(std::env::current_exe().context("where this program is")?));
     }
     let (Some(cert), Some(key), Some(ca)) = (&identity.cert, &identity.key, &identity.ca) else {
-        anyhow::bail!("battery {} names agents, who want to know who you are: give --cert, --key and --ca", battery.name);
+        anyhow::bail!(
+            "battery {} names agents, who want to know who you are: give --cert, --key and --ca",
+            battery.name
+        );
     };
     let manager = Manager::new(&Files { cert: cert.clone(), key: key.clone(), ca: ca.clone() })?;
     Ok(On::Away(Box::new(Agents::connect(manager, battery)?)))

@@ -157,9 +157,7 @@ fn measure(battery: &Battery, sensors: &Sensors, on: On, results: &mut Results) 
     let outcomes = runner::run(battery, sensors, results, on, &mut shown);
     shown.finish();
     let outcomes = outcomes?;
-    let report = Report::of(battery, sensors, results)?;
-    let page = report.write(battery, sensors, results.folder())?;
-    out::print(format!("{}\n{}\n", report.table, page.display()))?;
+    write(battery, sensors, results)?;
     if !outcomes.faults.is_empty() {
         bail!("{} of {} trials went wrong; the report names them", outcomes.faults.len(), outcomes.run);
     }
@@ -185,9 +183,19 @@ pub fn report(args: &ReportArgs) -> Result<()> {
         return page_of_papers(&args.folder, &read_papers(&args.folder)?, &sensors);
     }
     let results = Results::resume(&args.folder)?;
-    let battery = parse(&results.battery()?, &args.folder.join(results::BATTERY), &sensors)?;
-    let report = Report::of(&battery, &sensors, &results)?;
-    let page = report.write(&battery, &sensors, results.folder())?;
+    let battery = match paper(&args.folder)? {
+        Some((name, how)) => papers::battery(&name, form(&how), &Means::here(), &sensors)?.1,
+        None => parse(&results.battery()?, &args.folder.join(results::BATTERY), &sensors)?,
+    };
+    write(&battery, &sensors, &results)
+}
+
+/// Writes all that is made of results, and shows the table.
+fn write(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<()> {
+    let report = Report::of(battery, sensors, results)?;
+    let page = report.write(battery, sensors, results.folder())?;
+    #[cfg(feature = "store")]
+    super::parquet::write_trials(results)?;
     out::print(format!("{}\n{}\n", report.table, page.display()))
 }
 
@@ -224,7 +232,7 @@ pub fn papers(args: &PapersArgs) -> Result<()> {
             (args.out.clone(), Papers { quick: args.quick, batteries })
         }
     };
-    let form = if how.quick { Form::Quick } else { Form::Full };
+    let form = form(&how);
     // All of them before the first one starts.
     for name in &how.batteries {
         papers::battery(name, form, &means, &sensors)?.1.possible(&means, &sensors)?;
@@ -264,9 +272,27 @@ fn read_papers(folder: &Path) -> Result<Papers> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
+/// Of a folder that is one battery's among those of papers: its name, and how they were run.
+fn paper(folder: &Path) -> Result<Option<(String, Papers)>> {
+    let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
+    let (Some(above), Some(name)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(None);
+    };
+    if !above.join(PAPERS).is_file() {
+        return Ok(None);
+    }
+    let how = read_papers(above)?;
+    Ok(how.batteries.iter().any(|battery| battery == name).then(|| (name.to_owned(), how)))
+}
+
+fn form(how: &Papers) -> Form {
+    if how.quick { Form::Quick } else { Form::Full }
+}
+
 /// One page of all batteries that have results.
 fn page_of_papers(folder: &Path, how: &Papers, sensors: &Sensors) -> Result<()> {
-    let form = if how.quick { Form::Quick } else { Form::Full };
+    let form = form(how);
     let mut parts = String::new();
     for name in &how.batteries {
         let place = folder.join(name);

@@ -4,6 +4,8 @@
 mod agent;
 #[cfg(feature = "testbed")]
 mod manage;
+#[cfg(all(feature = "testbed", feature = "store"))]
+mod parquet;
 #[cfg(feature = "testbed")]
 mod progress;
 #[cfg(feature = "testbed")]
@@ -222,8 +224,8 @@ A battery says which sensors are measured, under which traffic:
 
 Each trial adds a line to trials.csv as it ends: offered, sent, captured,
 analysed, lost, CPU time, and why it does not count where it does not. At the
-end the folder has tables, CSV, SVG charts and report.html. An interrupted run
-goes on with --resume.
+end the folder has tables, CSV, Parquet, SVG charts and report.html. An
+interrupted run goes on with --resume.
 
 A sensor that is not installed is skipped, and named. Others than those of
 'wirelane testbed sensors' take an adapter of a few lines, which the README

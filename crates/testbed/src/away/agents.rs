@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn what_an_agent_lacks_of_a_sensor_is_named() {
-        let offer = |text: &str, missing: Option<&str>| Offer { text: text.into(), missing: missing.map(Into::into) };
+        let offer =
+            |text: &str, missing: Option<&str>| Offer { text: text.into(), missing: missing.map(Into::into) };
         assert_eq!(lacking(Some(&offer("a", None)), "a"), None);
         assert!(lacking(None, "a").unwrap().contains("--sensors"));
         assert!(lacking(Some(&offer("b", None)), "a").unwrap().contains("another one"));

@@ -42,9 +42,9 @@ impl Link {
         // An agent that refuses the certificate says so only now.
         let welcome = wire.receive(HANDSHAKE).or_else(|error| said.and(Err(error)));
         let welcome = welcome.map_err(|error| match refused(&error) {
-            Some(alert) => {
-                error.context(format!("it refuses the certificate of --cert ({alert}): is that signed by the authority of its --ca?"))
-            }
+            Some(alert) => error.context(format!(
+                "it refuses the certificate of --cert ({alert}): is that signed by the authority of its --ca?"
+            )),
             None => error,
         });
         let welcome = read_welcome(&welcome?)?;

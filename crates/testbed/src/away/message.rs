@@ -183,7 +183,8 @@ pub fn read<T: for<'de> Deserialize<'de>>(frame: &[u8]) -> Result<T> {
 /// Where it is no manager, or one of another version.
 pub fn read_hello(frame: &[u8]) -> Result<Hello> {
     let value: Value = read(frame)?;
-    let hello = value.get("hello").context("this agent speaks with managers of 'wirelane testbed run' only")?;
+    let hello =
+        value.get("hello").context("this agent speaks with managers of 'wirelane testbed run' only")?;
     fits(hello, "the manager is", "this agent is")?;
     match read(frame)? {
         ToAgent::Hello(hello) => Ok(hello),
@@ -200,7 +201,11 @@ pub fn read_welcome(frame: &[u8]) -> Result<Welcome> {
     if let Some(reason) = value.pointer("/refused/reason") {
         bail!("it refuses: {}", reason.as_str().unwrap_or("it does not say why"));
     }
-    fits(value.get("welcome").context("it is no agent of 'wirelane testbed agent'")?, "it is", "this manager is")?;
+    fits(
+        value.get("welcome").context("it is no agent of 'wirelane testbed agent'")?,
+        "it is",
+        "this manager is",
+    )?;
     match read(frame)? {
         FromAgent::Welcome(welcome) => Ok(*welcome),
         _ => bail!("no welcome"),
@@ -227,7 +232,10 @@ mod tests {
     fn other_versions_are_told_even_where_all_else_differs() {
         let hello = br#"{"hello": {"protocol": 7, "version": "9.9.9", "what": ["is", "this"]}}"#;
         let error = read_hello(hello).unwrap_err().to_string();
-        assert!(error.contains("the manager is wirelane 9.9.9 (protocol 7)") && error.contains(VERSION), "{error}");
+        assert!(
+            error.contains("the manager is wirelane 9.9.9 (protocol 7)") && error.contains(VERSION),
+            "{error}"
+        );
         let text = format!(r#"{{"welcome": {{"protocol": {PROTOCOL}, "version": "0.0.1"}}}}"#);
         let error = read_welcome(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("it is wirelane 0.0.1") && error.contains("same version"), "{error}");
@@ -238,7 +246,10 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused() {
         for frame in ["", "x", "[]", "{}", "{\"ping\": 1}", "\"ping\""] {
-            assert!(read_hello(frame.as_bytes()).is_err() && read_welcome(frame.as_bytes()).is_err(), "{frame}");
+            assert!(
+                read_hello(frame.as_bytes()).is_err() && read_welcome(frame.as_bytes()).is_err(),
+                "{frame}"
+            );
         }
         let text = format!(
             r#"{{"hello": {{"protocol": {PROTOCOL}, "version": "{VERSION}", "role": "sensor", "device": "a", "mtu": 1500,

@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::message::{FromAgent, Hello, Offer, Order, PROTOCOL, Role, ToAgent, VERSION, Welcome, read, read_hello};
+use super::message::{
+    FromAgent, Hello, Offer, Order, PROTOCOL, Role, ToAgent, VERSION, Welcome, read, read_hello,
+};
 use super::tls::{Files, Listening};
 use super::wire::Wire;
 use super::work::Worker;
 use super::{AT_ONCE, HANDSHAKE, SILENCE, SOON};
 use crate::battery::{Means, is_device, tools};
-use crate::child;
 use crate::holder::output;
 use crate::machine::Machine;
 use crate::sensors::Sensors;
+use crate::watcher;
 
 /// Connections at a time: a manager's, and those that come meanwhile.
 const MOST_CONNECTIONS: usize = 32;
@@ -63,7 +65,10 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("device", &self.device).field("cores", &self.cores).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("device", &self.device)
+            .field("cores", &self.cores)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +89,8 @@ impl Agent {
         }
         let cores = if options.cores.is_empty() { means.cores } else { options.cores };
         let tls = Listening::new(&options.files)?;
-        let listener = TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
+        let listener =
+            TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
         let shared = Shared {
             tls,
             device: options.device,
@@ -251,7 +257,7 @@ impl Shared {
             let ended = relay(wire, &orders, &answers);
             drop(orders);
             while !worker.is_finished() {
-                child::kill_all_of(worker.thread().id());
+                watcher::kill_all_of(worker.thread().id());
                 thread::sleep(Duration::from_millis(10));
             }
             ended.err().unwrap_or_else(|| anyhow::anyhow!("it closed the connection"))

@@ -56,7 +56,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let named = || format!("the certificate {}", path.display());
     let found = CertificateDer::pem_file_iter(path).with_context(named)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().with_context(named)?;
-    ensure!(!found.is_empty(), "{} has no certificate: it should be PEM, from BEGIN CERTIFICATE", path.display());
+    ensure!(
+        !found.is_empty(),
+        "{} has no certificate: it should be PEM, from BEGIN CERTIFICATE",
+        path.display()
+    );
     Ok(found)
 }
 
@@ -81,13 +85,16 @@ impl Manager {
     /// # Errors
     /// Where its certificate is not one for it.
     pub fn connect(&self, host: &str, mut socket: TcpStream) -> Result<Wire> {
-        let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host} is no name of a machine"))?;
+        let name = ServerName::try_from(host.to_owned())
+            .with_context(|| format!("{host} is no name of a machine"))?;
         let mut tls = ClientConnection::new(Arc::clone(&self.0), name)?;
         shake(&mut socket, |socket| {
             tls.complete_io(socket)?;
             Ok(tls.is_handshaking())
         })
-        .with_context(|| format!("its certificate is to be signed by the authority of --ca, and for {host}"))?;
+        .with_context(|| {
+            format!("its certificate is to be signed by the authority of --ca, and for {host}")
+        })?;
         Ok(Wire::new(StreamOwned::new(tls, socket.try_clone()?), socket))
     }
 }
@@ -145,7 +152,10 @@ pub fn refused(error: &anyhow::Error) -> Option<String> {
 }
 
 /// Goes on until the handshake is done, or for as long as one may take.
-fn shake(socket: &mut TcpStream, mut step: impl FnMut(&mut TcpStream) -> std::io::Result<bool>) -> Result<()> {
+fn shake(
+    socket: &mut TcpStream,
+    mut step: impl FnMut(&mut TcpStream) -> std::io::Result<bool>,
+) -> Result<()> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(HANDSHAKE))?;
     socket.set_write_timeout(Some(HANDSHAKE))?;

@@ -39,7 +39,12 @@ pub(super) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// To be made by the thread that carries out orders: what it starts ends with this thread.
-    pub(super) fn new(hello: &Hello, cores: &'a [usize], sensors: &'a Sensors, wirelane: &'a Path) -> Worker<'a> {
+    pub(super) fn new(
+        hello: &Hello,
+        cores: &'a [usize],
+        sensors: &'a Sensors,
+        wirelane: &'a Path,
+    ) -> Worker<'a> {
         let holder = Holder::new("the files of trials", false);
         let ground = holder.map(|holder| Own { holder, device: hello.device.clone() });
         let ground = ground.map_err(|error| format!("{error:#}"));
@@ -184,20 +189,17 @@ mod tests {
     fn orders_that_no_battery_makes_are_refused() {
         let given = [1, 2];
         check_sensor(&sensor(), &given).unwrap();
-        let changes: [(&str, fn(&mut SensorOrder)); 9] = [
-            ("cores", |order| order.cores = vec![]),
-            ("core Some(0)", |order| order.cores = vec![0]),
-            ("engine", |order| order.engine = "--help".into()),
-            ("workers", |order| order.workers = 0),
-            ("queues", |order| order.queues = 65),
-            ("loops", |order| order.loops = u32::MAX),
-            ("MiB", |order| order.buffer = 1 << 20),
-            ("trial of", |order| order.duration_s = f64::NAN),
-            ("trial of", |order| order.duration_s = 1e300),
-        ];
-        for (words, change) in changes {
-            let mut order = sensor();
-            change(&mut order);
+        for (words, order) in [
+            ("cores", SensorOrder { cores: vec![], ..sensor() }),
+            ("core Some(0)", SensorOrder { cores: vec![0], ..sensor() }),
+            ("engine", SensorOrder { engine: "--help".into(), ..sensor() }),
+            ("workers", SensorOrder { workers: 0, ..sensor() }),
+            ("queues", SensorOrder { queues: 65, ..sensor() }),
+            ("loops", SensorOrder { loops: u32::MAX, ..sensor() }),
+            ("MiB", SensorOrder { buffer: 1 << 20, ..sensor() }),
+            ("trial of", SensorOrder { duration_s: f64::NAN, ..sensor() }),
+            ("trial of", SensorOrder { duration_s: 1e300, ..sensor() }),
+        ] {
             let error = check_sensor(&order, &given).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
@@ -213,15 +215,12 @@ mod tests {
             replay: None,
         };
         check_send(&send, &given).unwrap();
-        let changes: [fn(&mut SendOrder); 4] = [
-            |order| order.size = None,
-            |order| order.flows = 0,
-            |order| order.pps = Some(f64::INFINITY),
-            |order| order.cores = vec![1, 1, 2],
-        ];
-        for change in changes {
-            let mut order = send.clone();
-            change(&mut order);
+        for order in [
+            SendOrder { size: None, ..send.clone() },
+            SendOrder { flows: 0, ..send.clone() },
+            SendOrder { pps: Some(f64::INFINITY), ..send.clone() },
+            SendOrder { cores: vec![1, 1, 2], ..send.clone() },
+        ] {
             assert!(check_send(&order, &given).is_err(), "{order:?}");
         }
     }

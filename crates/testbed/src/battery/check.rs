@@ -190,7 +190,10 @@ impl Check {
             (Some(injector), Some(sensor)) => (injector.value, sensor.value),
             (None, None) => return None,
             (Some(one), None) | (None, Some(one)) => {
-                self.fault(&one, "injector and sensor both have an agent, or none of them: give [injector] and [sensor]");
+                self.fault(
+                    &one,
+                    "injector and sensor both have an agent, or none of them: give [injector] and [sensor]",
+                );
                 return None;
             }
         };

@@ -144,7 +144,10 @@ mod tests {
         let sensors = Sensors::shipped();
         battery.possible_away(&[1], &[0, 1, 2], &sensors).unwrap();
         let error = battery.possible_away(&[0], &[0, 1, 2], &sensors).unwrap_err().to_string();
-        assert!(error.contains("core 1 of the injector's machine") && error.contains("'injector-cores'"), "{error}");
+        assert!(
+            error.contains("core 1 of the injector's machine") && error.contains("'injector-cores'"),
+            "{error}"
+        );
         let error = battery.possible_away(&[1], &[0, 1], &sensors).unwrap_err().to_string();
         assert!(error.contains("core 2 of the sensor's machine, and its agent gives these: 0, 1"), "{error}");
     }

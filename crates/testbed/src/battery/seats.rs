@@ -47,7 +47,10 @@ pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
 /// Whether a device could have this name (dev_valid_name() in the kernel's net/core/dev.c).
 pub fn is_device(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_graphic() && !"/:".contains(c);
-    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && name.chars().all(is_plain) && !name.starts_with('-')
+    (1..16).contains(&name.len())
+        && ![".", ".."].contains(&name)
+        && name.chars().all(is_plain)
+        && !name.starts_with('-')
 }
 
 impl Battery {
@@ -55,11 +58,15 @@ impl Battery {
     pub(super) fn not_away(&self) -> Option<&'static str> {
         let seats = self.seats.as_ref()?;
         if seats.injector == seats.sensor || seats.injector.address() == seats.sensor.address() {
-            Some("injector and sensor have the same agent: an agent works for one of them; leave both out for this one machine")
+            Some(
+                "injector and sensor have the same agent: an agent works for one of them; leave both out for this one machine",
+            )
         } else if self.traffic.replay.is_some() {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
         } else if self.queues != [1] {
-            Some("agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L")
+            Some(
+                "agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L",
+            )
         } else if self.napi != Napi::Inline {
             Some("agents leave NAPI where their devices have it: leave out 'napi'")
         } else {
@@ -80,7 +87,8 @@ mod tests {
 
     fn parse(head: &str, tail: &str) -> Result<Battery, String> {
         let text = format!("name = \"a\"\nsensors = [\"tcpdump\"]\n{head}{tail}");
-        Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped()).map_err(|mistakes| mistakes.0[0].to_string())
+        Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped())
+            .map_err(|mistakes| mistakes.0[0].to_string())
     }
 
     #[test]
@@ -110,14 +118,18 @@ mod tests {
 
     #[test]
     fn addresses_and_devices_are_told_from_others() {
-        for (text, host, port) in
-            [("192.0.2.1:4433", "192.0.2.1", 4433), ("[2001:db8::1]:1", "2001:db8::1", 1), ("a-b.example:9", "a-b.example", 9)]
-        {
+        for (text, host, port) in [
+            ("192.0.2.1:4433", "192.0.2.1", 4433),
+            ("[2001:db8::1]:1", "2001:db8::1", 1),
+            ("a-b.example:9", "a-b.example", 9),
+        ] {
             assert_eq!(host_and_port(text), Some((host.to_owned(), port)));
             let seat = Seat { host: host.into(), port, device: "eth1".into() };
             assert_eq!(seat.address(), text);
         }
-        for text in ["", "a", ":1", "a:", "a:0", "a:65536", "2001:db8::1:1", "[a]:1", "[::1:1", "a b:1", "a/b:1"] {
+        for text in
+            ["", "a", ":1", "a:", "a:0", "a:65536", "2001:db8::1:1", "[a]:1", "[::1:1", "a b:1", "a/b:1"]
+        {
             assert_eq!(host_and_port(text), None, "{text}");
         }
         assert!(is_device("eth1") && is_device("veth-a.5@x"));

@@ -161,7 +161,8 @@ impl Running {
     /// # Errors
     /// As [`Wrong`].
     pub fn end(mut self, ground: &dyn Ground) -> Result<Taken, Wrong> {
-        let Some(Begun { cpu: cpu_before, napi: napi_before, sent: Some((by_then, load)), .. }) = self.begun.take()
+        let Some(Begun { cpu: cpu_before, napi: napi_before, sent: Some((by_then, load)), .. }) =
+            self.begun.take()
         else {
             return Err(Wrong::Bed(not_begun()));
         };
