@@ -136,6 +136,33 @@ fn parquet_is_as_csv(folder: &Path, trials: &[std::collections::BTreeMap<String,
 }
 
 #[test]
+fn rules_of_an_adapter_want_one_packet_of_256() {
+    if !require_root("rules_of_an_adapter_want_one_packet_of_256") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let battery = "name = \"r\"\nsensors = [\"wirelane-rules-network\", \"wirelane-rules-set\"]\nrates = [50000]\nduration = \"300ms\"\n\
+                   [traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("r.toml"), battery).unwrap();
+    assert!(testbed(&["run", "r.toml"], at).status.success());
+    let trials = rows(&at.join("testbed-r/trials.csv"));
+    assert_eq!(trials.len(), 2);
+    let number = |row: usize, name: &str| trials[row][name].parse::<u64>().unwrap();
+    for row in [0, 1] {
+        let (sent, lost) = (number(row, "sent"), number(row, "lost"));
+        assert!(sent > 4096 && number(row, "captured") + lost == sent, "{trials:?}");
+        // The first 16 of 4,096 flows; a packet that was sent and not seen was of any.
+        let wanted = sent / 4096 * 16 + (sent % 4096).min(16);
+        let analysed = number(row, "analysed");
+        let unsure = lost + number(row, "offered") - sent;
+        // A set takes one of 1,000 others for an entry: among these 4,080 here and there one.
+        let most = wanted + unsure + if row == 1 { sent / 50 } else { 0 };
+        assert!((wanted.saturating_sub(unsure)..=most).contains(&analysed), "{wanted} {trials:?}");
+    }
+}
+
+#[test]
 fn a_battery_among_papers_is_drawn_in_their_form() {
     if !require_root("a_battery_among_papers_is_drawn_in_their_form") {
         return;

@@ -17,6 +17,9 @@
 //! lost = { json = ["/lost"] }
 //! analysed = { json = ["/analysed"] }           captured where it is left out
 //! aside = { json = ["/filtered"] }              neither lost nor captured (optional)
+//!
+//! [files]                              written into {folder} before it starts (optional)
+//! "rules.toml" = "..."                 a text, or { addresses = [["10.1.0.0", 16]] }: so many from there on, a line each
 //! ```
 //! Words of the command may hold `{device}`, `{cores}`, `{queues}`, `{workers}`, `{engine}`, `{loops}`, `{duration}` (seconds of
 //! traffic), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of this trial, in memory),
@@ -24,6 +27,7 @@
 //! the words do not hold makes no further trials.
 
 mod counts;
+mod files;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,14 +42,16 @@ use wirelane_probe::placed::{At, mistakes, read};
 
 pub use counts::Counts;
 use counts::{Ways, ways};
+pub use files::File;
 
 /// Adapters that are shipped, by name.
-const SHIPPED: [(&str, &str); 16] = [
+const SHIPPED: [(&str, &str); 19] = [
     ("dumpcap", include_str!("../../sensors/dumpcap.toml")),
     ("libpcap-loops", include_str!("../../sensors/libpcap-loops.toml")),
     ("netsniff-ng", include_str!("../../sensors/netsniff-ng.toml")),
     ("nfpcapd", include_str!("../../sensors/nfpcapd.toml")),
     ("softflowd", include_str!("../../sensors/softflowd.toml")),
+    ("suricata", include_str!("../../sensors/suricata.toml")),
     ("tcpdump", include_str!("../../sensors/tcpdump.toml")),
     ("wirelane-count", include_str!("../../sensors/wirelane-count.toml")),
     ("wirelane-count-congestion", include_str!("../../sensors/wirelane-count-congestion.toml")),
@@ -57,6 +63,8 @@ const SHIPPED: [(&str, &str); 16] = [
     ("wirelane-http", include_str!("../../sensors/wirelane-http.toml")),
     ("wirelane-kernel-loops", include_str!("../../sensors/wirelane-kernel-loops.toml")),
     ("wirelane-record", include_str!("../../sensors/wirelane-record.toml")),
+    ("wirelane-rules-network", include_str!("../../sensors/wirelane-rules-network.toml")),
+    ("wirelane-rules-set", include_str!("../../sensors/wirelane-rules-set.toml")),
 ];
 
 /// Analysis loads of the kernel: loops, and the steering program that spins so many times.
@@ -116,6 +124,8 @@ pub struct Adapter {
     pub exact: bool,
     /// Whether it counts a packet once for each worker.
     pub copies: bool,
+    /// Files that it brings along, by their names in the trial's folder.
+    pub files: BTreeMap<String, File>,
     /// The adapter as it was read.
     pub text: String,
     counts: Ways,
@@ -164,6 +174,7 @@ struct Raw {
     exact: bool,
     #[serde(default)]
     copies: bool,
+    files: Option<At<BTreeMap<String, files::Raw>>>,
     counts: At<counts::Raw>,
 }
 
@@ -216,6 +227,7 @@ impl Adapter {
             found.push((stop.start, format!("give one of the signals {}", SIGNALS.join(", "))));
         }
         let counts = ways(&raw.counts, &mut found);
+        let files = files::files(raw.files, &mut found);
         if !found.is_empty() {
             return Err(mistakes(text, path, found));
         }
@@ -232,6 +244,7 @@ impl Adapter {
             ask: words(raw.ask),
             exact: raw.exact,
             copies: raw.copies,
+            files,
             text: text.to_owned(),
             counts,
         })
@@ -271,11 +284,12 @@ impl Adapter {
         Some(format!("{} is not installed{from}", self.program))
     }
 
-    /// Its command line.
+    /// Its command line. What files it needs are written.
     ///
     /// # Errors
-    /// Where a file that it needs cannot be written.
+    /// Where a file cannot be written.
     pub fn words(&self, fill: &Fill<'_>) -> Result<Vec<String>> {
+        files::write(&self.files, fill.outside)?;
         filled(&self.command, fill)
     }
 

@@ -26,6 +26,12 @@ fn what_the_shipped_sensors_say_is_understood() {
     let said = "Stat: received: 668032, dropped by OS/Buffer: 32, freeze_q_cnt: 0\n\
                 Ident: 'none' Flows: 4096, Packets: 668000, Bytes: 30728000\nTerminating nfpcapd.\n";
     assert_eq!(numbers("nfpcapd", said), (Some(668_032), 668_000, 668_000, 32));
+    let said = "all 2 packet processing threads, 4 management threads initialized, engine started.\nSignal Received.  Stopping \
+                engine.\nStats for 'rx0':  pkts: 5000, drop: 20 (0.40%), invalid chksum: 0\n";
+    assert_eq!(numbers("suricata", said), (Some(5000), 4980, 4980, 20));
+    let said = "Notice: threads: Threads created -> W: 2 FM: 1 FR: 1   Engine started.\nNotice: suricata: Signal Received.  \
+                Stopping engine.\nNotice: device: rx0: packets: 5000, drops: 20 (0.40%), invalid chksum: 0\n";
+    assert_eq!(numbers("suricata", said), (Some(5000), 4980, 4980, 20));
     let said = "{\"ready\": true}\n{\"final\": true, \"seen\": 10, \"filtered\": 1, \"absorbed\": 0, \"shed\": 2, \"lost\": 3, \
                 \"delivered\": 4, \"analysed\": 4}\n";
     assert_eq!(numbers("wirelane-count", said), (Some(10), 4, 4, 3));
@@ -74,7 +80,8 @@ fn command_lines_are_filled_in() {
         sensors.get("softflowd").unwrap().asking(&fill()).unwrap().join(" "),
         "softflowctl -c /f/ctl statistics"
     );
-    for adapter in sensors.all().filter(|adapter| !adapter.asks_for(&["load-program"])) {
+    let no_files = |adapter: &&Adapter| adapter.files.is_empty() && !adapter.asks_for(&["load-program"]);
+    for adapter in sensors.all().filter(no_files) {
         assert!(!adapter.words(&fill()).unwrap().join(" ").contains('{'), "{}", adapter.name);
     }
 }
@@ -95,6 +102,21 @@ fn loads_of_the_kernel_are_those_that_there_are() {
 
 const MINE: &str = "program = \"true\"\ncommand = [\"true\", \"{device}\"]\nready = \"packet-socket\"\nquiet = \"1s\"\n\
                     [counts]\ncaptured = { regex = '(\\d+)' }\n";
+
+#[test]
+fn files_are_brought_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let sensors = Sensors::shipped();
+    let set = sensors.get("wirelane-rules-set").unwrap();
+    let fill = Fill { outside: folder.path(), ..fill() };
+    assert_eq!(set.words(&fill).unwrap().last().unwrap(), "/f/rules.toml");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("rules.toml").starts_with("default = \"drop\"\n"));
+    let wanted = read("wanted.txt");
+    let lines: Vec<&str> = wanted.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[15], lines[16]), (4096, "10.1.0.0", "10.1.0.15", "100.64.0.0"));
+    assert_eq!(lines[4095], "100.64.15.239");
+}
 
 #[test]
 fn anybodys_adapters_are_added() {
@@ -131,6 +153,10 @@ fn mistakes_in_adapters_have_places() {
         ("(\\d+)", "(", "6:12", "unclosed"),
         ("captured", "lost", "5:1", "captured"),
         ("captured", "taken", "6:1", "unknown field `taken`"),
+        ("[counts]", "[files]\n\"../a\" = \"\"\n[counts]", "5:1", "../a"),
+        ("[counts]", "[files]\na = { addresses = [[\"255.255.255.255\", 2]] }\n[counts]", "5:1", "how many"),
+        ("[counts]", "[files]\na = { addresses = [] }\n[counts]", "5:1", "give addresses"),
+        ("[counts]", "[files]\na = 3\n[counts]", "6:5", ""),
         ("quiet", "stop = \"KILL\"\nquiet", "4:8", "TERM"),
     ] {
         let text = MINE.replace(from, to);
