@@ -136,6 +136,36 @@ fn parquet_is_as_csv(folder: &Path, trials: &[std::collections::BTreeMap<String,
 }
 
 #[test]
+fn two_devices_are_one_account() {
+    if !require_root("two_devices_are_one_account") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let battery = "name = \"d\"\nsensors = [\"wirelane-devices\", \"wirelane-devices-free\"]\ndevices = 2\nqueues = [2]\nworkers = [2]\n\
+                   rates = [10000]\nduration = \"300ms\"\nnapi = \"threads\"\n[traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("d.toml"), battery).unwrap();
+    assert!(testbed(&["run", "d.toml"], at).status.success());
+    let trials = rows(&at.join("testbed-d/trials.csv"));
+    assert_eq!(trials.len(), 2);
+    for row in &trials {
+        let number = |name: &str| row[name].parse::<i64>().unwrap();
+        // More than one generator would send by itself.
+        assert!((1501..=3000).contains(&number("offered")), "{row:?}");
+        assert_eq!(
+            (number("sent"), number("unaccounted")),
+            (number("captured") + number("lost"), 0),
+            "{row:?}"
+        );
+        assert!(number("captured") > 0 && number("seen") <= number("sent"), "{row:?}");
+    }
+    let one = battery.replace("\"wirelane-devices\"", "\"tcpdump\"");
+    fs::write(at.join("one.toml"), one).unwrap();
+    let told = String::from_utf8(testbed(&["run", "one.toml"], at).stderr).unwrap();
+    assert!(told.contains("one.toml:3:11:") && told.contains("tcpdump is for one device"), "{told}");
+}
+
+#[test]
 fn rules_of_an_adapter_want_one_packet_of_256() {
     if !require_root("rules_of_an_adapter_want_one_packet_of_256") {
         return;
@@ -258,7 +288,7 @@ fn batteries_that_cannot_be_run_are_refused_in_words() {
     let papers = testbed(&["papers", "--list"], at);
     let told = String::from_utf8(papers.stdout).unwrap();
     assert!(
-        told.contains("zabala13-figures-6-to-9") && told.contains("not there: Fusco and Deri, Table 3"),
+        told.contains("zabala13-figures-6-to-9") && told.contains("not there: the tutorial's RTP rules"),
         "{told}"
     );
     assert_eq!(testbed(&["run"], at).status.code(), Some(2));

@@ -4,6 +4,7 @@
 //! holder of the injector's namespace          holder of the sensor's namespace
 //!   wirelane send                               the sensor
 //!   tx  <--------------- veth, N queues --------------->  wPIDx
+//!   tx1 <------- further ones, if there are any ------->  wPIDx1
 //! ```
 //! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
 
@@ -20,12 +21,14 @@ use crate::holder::{Holder, output};
 use crate::process;
 use crate::roles::Ground;
 
-/// The generator's device.
+/// The generator's device; further ones have a number behind it.
 const SENDING: &str = "tx";
 
 /// How a bed is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// Pairs of devices.
+    pub devices: u32,
     /// RX queues.
     pub queues: u32,
     /// Bytes of a frame behind its Ethernet header, at most.
@@ -41,7 +44,10 @@ pub struct Plan {
 pub struct Bed {
     injector: Holder,
     sensor: Holder,
+    /// The sensor's devices, with commas.
     device: String,
+    /// Pairs of devices: where is sent, and where is captured.
+    pairs: Vec<(String, String)>,
     plan: Plan,
     /// NAPI's kernel threads.
     napi: Vec<u32>,
@@ -57,30 +63,43 @@ impl Bed {
         let sensor = Holder::new("the sensor's namespace", true)?;
         // Kernel threads are named after the device, and other beds have one too.
         let device = format!("w{}x", std::process::id());
-        let bed = Bed { injector, sensor, device, plan: plan.clone(), napi: Vec::new() };
+        let name = |name: &str, at: u32| if at == 0 { name.to_owned() } else { format!("{name}{at}") };
+        let pairs: Vec<_> = (0..plan.devices).map(|at| (name(SENDING, at), name(&device, at))).collect();
+        let all: Vec<&str> = pairs.iter().map(|(_, captures)| captures.as_str()).collect();
+        let device = all.join(",");
+        let bed = Bed { injector, sensor, device, pairs, plan: plan.clone(), napi: Vec::new() };
+        for (sends, captures) in &bed.pairs {
+            bed.join(sends, captures)?;
+        }
+        bed.wait_for_carrier()?;
+        Ok(bed)
+    }
+
+    /// Makes a pair of devices.
+    fn join(&self, sending: &str, device: &str) -> Result<()> {
+        let plan = &self.plan;
         let queues = format!("numrxqueues {0} numtxqueues {0}", plan.queues);
-        let (device, far) = (&bed.device, bed.injector.pid());
-        bed.tool(
+        let far = self.injector.pid();
+        self.tool(
             false,
-            &format!("ip link add {device} {queues} type veth peer name {SENDING} netns {far} {queues}"),
+            &format!("ip link add {device} {queues} type veth peer name {sending} netns {far} {queues}"),
         )?;
-        for (sends, name) in [(true, SENDING), (false, device)] {
-            bed.tool(sends, &format!("ip link set dev {name} mtu {}", plan.mtu))?;
-            bed.tool(sends, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
-            bed.tool(sends, &format!("ip link set dev {name} up"))?;
+        for (sends, name) in [(true, sending), (false, device)] {
+            self.tool(sends, &format!("ip link set dev {name} mtu {}", plan.mtu))?;
+            self.tool(sends, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
+            self.tool(sends, &format!("ip link set dev {name} up"))?;
         }
         // Without an XDP program a veth has NAPI, and takes frames of --method kernel, only while GRO is on. The other end
         // hears of it only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
         if !plan.merges {
-            bed.tool(false, &format!("ethtool -K {device} gro on"))?;
+            self.tool(false, &format!("ethtool -K {device} gro on"))?;
         }
         if plan.napi != Napi::Inline {
             // The kernel knows no NAPI to thread before the device is up.
             let write = format!("echo 1 >/sys/class/net/{device}/threaded");
-            bed.run(false, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
+            self.run(false, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
         }
-        bed.wait_for_carrier()?;
-        Ok(bed)
+        Ok(())
     }
 
     /// How it was built.
@@ -88,9 +107,9 @@ impl Bed {
         &self.plan
     }
 
-    /// The device to send from.
-    pub fn sending(&self) -> &'static str {
-        SENDING
+    /// The devices to send from.
+    pub fn sending(&self) -> Vec<&str> {
+        self.pairs.iter().map(|(sends, _)| sends.as_str()).collect()
     }
 
     /// A command of the generator, on these cores. Its pid is the program's.
@@ -119,7 +138,9 @@ impl Bed {
     /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
     fn wait_for_carrier(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
-        for (sends, name) in [(true, SENDING), (false, self.device.as_str())] {
+        let both =
+            |(sends, captures): &'_ (String, String)| [(true, sends.clone()), (false, captures.clone())];
+        for (sends, name) in self.pairs.iter().flat_map(both) {
             loop {
                 let told = self.tool(sends, &format!("ip -json link show dev {name}"))?;
                 let link: Value = serde_json::from_str(&told).context("ip -json")?;
@@ -152,7 +173,8 @@ impl Ground for Bed {
         if self.plan.napi == Napi::Inline {
             return Ok(());
         }
-        self.napi = napi_threads(&self.device)?;
+        // The first name is where those of the others begin.
+        self.napi = napi_threads(&self.pairs[0].1)?;
         for (thread, core) in self.napi.iter().zip(cores.iter().cycle()) {
             let (thread, core) = (thread.to_string(), core.to_string());
             let policy: &[&str] = match self.plan.napi {
@@ -175,7 +197,7 @@ impl Ground for Bed {
     }
 }
 
-/// NAPI's kernel threads of a device, in the order of its RX queues, in which the kernel starts them.
+/// NAPI's kernel threads of devices whose names begin so, in the order of its RX queues, in which the kernel starts them.
 fn napi_threads(device: &str) -> Result<Vec<u32>> {
     let start = format!("napi/{device}");
     let mut found = Vec::new();

@@ -83,7 +83,7 @@ impl Place {
         match self {
             Place::Here(here) => {
                 let on = |cores: &[usize], words: &[String]| here.bed.injector(cores, words);
-                injector::send(&here.wirelane, here.bed.sending(), order, on).map_err(Wrong::Bed)
+                injector::send(&here.wirelane, &here.bed.sending(), order, on).map_err(Wrong::Bed)
             }
             Place::Away(agents) => agents.send(order),
         }

@@ -171,6 +171,7 @@ impl Runner<'_> {
 
     fn place(&mut self, queues: u32) -> Result<&mut Place> {
         let plan = Plan {
+            devices: self.battery.devices,
             queues,
             mtu: self.battery.mtu(),
             napi: self.battery.napi,

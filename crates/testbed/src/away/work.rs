@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
             Order::Send(order) => {
                 check_send(&order, self.cores).map_err(Wrong::Bed)?;
                 let on = |cores: &[usize], words: &[String]| ground.holder.on(cores, words);
-                let sent = injector::send(self.wirelane, &ground.device, &order, on);
+                let sent = injector::send(self.wirelane, &[&ground.device], &order, on);
                 Ok(Answer::Sent(sent.map_err(Wrong::Bed)?))
             }
         }

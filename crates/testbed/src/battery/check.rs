@@ -143,6 +143,7 @@ impl Check {
             self.found.push((raw.name.start, "a capture is replayed from one core".into()));
         }
         let engines = raw.engines;
+        let devices = self.devices(raw.devices, &named, sensors);
         let (injector_seat, sensor_seat) = (raw.injector.take(), raw.sensor.take());
         let at = injector_seat.as_ref().or(sensor_seat.as_ref()).map(|seat| seat.start);
         let battery = Battery {
@@ -161,6 +162,7 @@ impl Check {
             engines: self.list(engines, &["auto".to_owned()], &ENGINES.join(", "), |name| {
                 ENGINES.contains(&name.as_str())
             }),
+            devices,
             napi: raw.napi,
             buffer: self.buffer(raw.buffer),
             repetitions: self.within(raw.repetitions, 1, 1, 1000),
@@ -210,6 +212,19 @@ impl Check {
         }
         let (host, port) = address?;
         Some(Seat { host, port, device: raw.device.value })
+    }
+
+    /// Several devices are for sensors that can be told of them.
+    fn devices(&mut self, raw: Option<At<u32>>, named: &[String], sensors: &Sensors) -> u32 {
+        let Some(raw) = raw else { return 1 };
+        let one = |name: &&String| sensors.get(name).is_some_and(|adapter| !adapter.asks_for(&["devices"]));
+        match named.iter().find(one) {
+            Some(name) if raw.value > 1 => {
+                self.fault(&raw, format!("{name} is for one device: its adapter has no {{devices}}"));
+            }
+            _ => {}
+        }
+        self.within(Some(raw), 1, 1, 8)
     }
 
     /// Rings have sizes that are powers of two.

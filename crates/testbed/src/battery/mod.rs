@@ -292,6 +292,8 @@ pub struct Battery {
     pub queues: Vec<u32>,
     /// Engines, by the names of `--engine`.
     pub engines: Vec<String>,
+    /// Devices of the sensor, each with a generator of its own.
+    pub devices: u32,
     /// Where NAPI works.
     pub napi: Napi,
     /// Agents on other machines; none: all is on this one.

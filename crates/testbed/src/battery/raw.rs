@@ -27,6 +27,7 @@ pub(super) struct Raw {
     pub workers: Option<At<Vec<At<usize>>>>,
     pub queues: Option<At<Vec<At<u32>>>>,
     pub engines: Option<At<Vec<At<String>>>>,
+    pub devices: Option<At<u32>>,
     #[serde(default)]
     pub napi: Napi,
     pub injector: Option<At<Seat>>,

@@ -67,6 +67,8 @@ impl Battery {
             Some(
                 "agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L",
             )
+        } else if self.devices != 1 {
+            Some("agents have one device each: leave out 'devices'")
         } else if self.napi != Napi::Inline {
             Some("agents leave NAPI where their devices have it: leave out 'napi'")
         } else {
@@ -107,6 +109,7 @@ mod tests {
             ("rates = [1]\n", AGENTS.replace("192.0.2.2:4433", "192.0.2.2"), "8:9", "address and port"),
             ("rates = [1]\n", AGENTS.replace("eth2", "eth 2"), "9:10", "name of a device"),
             ("rates = [1]\nqueues = [2]\n", AGENTS.to_owned(), "5:1", "ethtool -L"),
+            ("rates = [1]\ndevices = 2\n", AGENTS.to_owned(), "4:11", "one device"),
             ("rates = [1]\nnapi = \"threads\"\n", AGENTS.to_owned(), "5:1", "napi"),
             ("", format!("{AGENTS}[traffic]\nreplay = \"a.pcap\"\n"), "3:1", "no captures"),
             ("rates = [1]\n", AGENTS.replace("device = \"eth2\"", "command = \"sh\""), "9:1", "command"),
@@ -114,6 +117,14 @@ mod tests {
             let found = parse(head, &tail).unwrap_err();
             assert!(found.contains(&format!("b.toml:{place}:")) && found.contains(words), "{found}");
         }
+    }
+
+    #[test]
+    fn agents_have_one_device_each() {
+        let text =
+            format!("name = \"a\"\nsensors = [\"wirelane-devices\"]\nrates = [1]\ndevices = 2\n{AGENTS}");
+        let found = Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped()).unwrap_err();
+        assert!(found.0[0].to_string().contains("b.toml:5:1: agents have one device each"), "{found:?}");
     }
 
     #[test]

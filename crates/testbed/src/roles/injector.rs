@@ -10,31 +10,45 @@ use serde_json::Value;
 
 use super::{SendOrder, Sent, Watch};
 use crate::battery::Proto;
-use crate::child::Child;
+use crate::child::{Child, Finished};
 
 /// How long the generator may take beside its sending.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A capture takes the time that it takes.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Sends from this device. `wirelane` is the program; `on` makes a command of the generator.
+/// Sends from these devices, a generator on each with its part of the rate. `wirelane` is the program; `on` makes a command of a
+/// generator.
 ///
 /// # Errors
-/// Where the generator fails, or does not say what it has sent.
+/// Where a generator fails, or does not say what it has sent.
 pub fn send(
     wirelane: &Path,
-    device: &str,
+    devices: &[&str],
     order: &SendOrder,
-    on: impl FnOnce(&[usize], &[String]) -> Command,
+    on: impl Fn(&[usize], &[String]) -> Command,
 ) -> Result<Sent> {
-    let words = words(wirelane, device, order);
+    let each = SendOrder { pps: order.pps.map(|pps| pps / devices.len() as f64), ..order.clone() };
     let children = children_time()?;
     let watch = Watch::begin(&order.cores)?;
-    let child = Child::spawn("the generator", &mut on(&order.cores, &words))?;
+    let mut generators = Vec::new();
+    for device in devices {
+        let words = words(wirelane, device, &each);
+        generators.push(Child::spawn("the generator", &mut on(&order.cores, &words))?);
+    }
     let most = order.replay.as_ref().map_or(Duration::from_secs_f64(order.duration_s) + LIMIT, |_| LONGEST);
-    let finished = child.finish(most)?;
+    let finished = generators.into_iter().map(|child| child.finish(most)).collect::<Result<Vec<_>>>()?;
     let cpu = children_time()?.saturating_sub(children);
     let load = watch.load(|| Ok(cpu), false)?;
+    let mut sent = Sent { cpu_s: cpu.as_secs_f64(), load, ..Sent::default() };
+    for one in &finished {
+        add(&mut sent, one)?;
+    }
+    Ok(sent)
+}
+
+/// Adds what one generator reports.
+fn add(sent: &mut Sent, finished: &Finished) -> Result<()> {
     ensure!(finished.status.success(), "the generator failed: {}", finished.said.trim());
     let last = finished
         .said
@@ -44,17 +58,14 @@ pub fn send(
     let told = last.with_context(|| format!("the generator said nothing: {}", finished.said.trim()))?;
     let count =
         |name: &str| told[name].as_u64().with_context(|| format!("no {name} from the generator: {told}"));
-    Ok(Sent {
-        offered: count("offered")?,
-        sent: count("sent")?,
-        foreign: count("others")?,
-        duration_s: told["duration_s"]
-            .as_f64()
-            .with_context(|| format!("no duration_s from the generator: {told}"))?,
-        fell_short: told["fell_short"] == true,
-        cpu_s: cpu.as_secs_f64(),
-        load,
-    })
+    sent.offered += count("offered")?;
+    sent.sent += count("sent")?;
+    sent.foreign += count("others")?;
+    let duration = told["duration_s"].as_f64();
+    sent.duration_s =
+        sent.duration_s.max(duration.with_context(|| format!("no duration_s from the generator: {told}"))?);
+    sent.fell_short |= told["fell_short"] == true;
+    Ok(())
 }
 
 /// The generator's command line.

@@ -21,7 +21,7 @@
 //! [files]                              written into {folder} before it starts (optional)
 //! "rules.toml" = "..."                 a text, or { addresses = [["10.1.0.0", 16]] }: so many from there on, a line each
 //! ```
-//! Words of the command may hold `{device}`, `{cores}`, `{queues}`, `{workers}`, `{engine}`, `{loops}`, `{duration}` (seconds of
+//! Words of the command may hold `{device}`, `{devices}` (with commas: a battery may have several), `{cores}`, `{queues}`, `{workers}`, `{engine}`, `{loops}`, `{duration}` (seconds of
 //! traffic), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of this trial, in memory),
 //! `{wirelane}` (this program) and `{load-program}` (a steering program that spins `{loops}` times). A dimension of the battery that
 //! the words do not hold makes no further trials.
@@ -45,7 +45,7 @@ use counts::{Ways, ways};
 pub use files::File;
 
 /// Adapters that are shipped, by name.
-const SHIPPED: [(&str, &str); 19] = [
+const SHIPPED: [(&str, &str); 21] = [
     ("dumpcap", include_str!("../../sensors/dumpcap.toml")),
     ("libpcap-loops", include_str!("../../sensors/libpcap-loops.toml")),
     ("netsniff-ng", include_str!("../../sensors/netsniff-ng.toml")),
@@ -58,6 +58,8 @@ const SHIPPED: [(&str, &str); 19] = [
     ("wirelane-count-copy", include_str!("../../sensors/wirelane-count-copy.toml")),
     ("wirelane-count-queue", include_str!("../../sensors/wirelane-count-queue.toml")),
     ("wirelane-count-take", include_str!("../../sensors/wirelane-count-take.toml")),
+    ("wirelane-devices", include_str!("../../sensors/wirelane-devices.toml")),
+    ("wirelane-devices-free", include_str!("../../sensors/wirelane-devices-free.toml")),
     ("wirelane-flows", include_str!("../../sensors/wirelane-flows.toml")),
     ("wirelane-flows-kernel", include_str!("../../sensors/wirelane-flows-kernel.toml")),
     ("wirelane-http", include_str!("../../sensors/wirelane-http.toml")),
@@ -71,8 +73,9 @@ const SHIPPED: [(&str, &str); 19] = [
 const LOADS: &[(u32, &[u8])] = include!(concat!(env!("OUT_DIR"), "/loads.rs"));
 
 /// What a command line may ask for.
-const PLACEHOLDERS: [&str; 13] = [
+const PLACEHOLDERS: [&str; 14] = [
     "device",
+    "devices",
     "cores",
     "queues",
     "workers",
@@ -134,7 +137,7 @@ pub struct Adapter {
 /// What stands for the placeholders of a command line.
 #[derive(Clone, Debug)]
 pub struct Fill<'a> {
-    /// The device to capture on.
+    /// The device to capture on, or several with commas.
     pub device: &'a str,
     /// Cores.
     pub cores: &'a [usize],
@@ -343,6 +346,8 @@ fn filled(words: &[String], fill: &Fill<'_>) -> Result<Vec<String>> {
     }
     let values = [
         ("device", fill.device.to_owned()),
+        // Where there are several, `device` is all of them.
+        ("devices", fill.device.to_owned()),
         ("cores", cores),
         ("queues", fill.queues.to_string()),
         ("workers", fill.workers.to_string()),
