@@ -264,6 +264,14 @@ fn whoever_has_no_certificate_for_it_is_refused() {
     assert!(told.contains("injector's agent 10.77.1.1:4433: it is not there"), "{told}");
 
     let (injector, _sensor) = field.agents();
+    // One that says nothing, and one that speaks otherwise, keep nobody from it.
+    let connect = || {
+        let address = format!("{}:{PORT}", field.address("injector"));
+        let namespace = &field.lab.links[1].sender.namespace;
+        field.lab.enter(namespace, || std::net::TcpStream::connect(address).unwrap()).unwrap()
+    };
+    let (_silent, mut other) = (connect(), connect());
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let told = refused(&field, "stranger", "ca");
     assert!(told.contains("it refuses the certificate of --cert (UnknownCA)"), "{told}");
     let told = refused(&field, "manager", "other-ca");
@@ -301,6 +309,8 @@ fn whoever_has_no_certificate_for_it_is_refused() {
         told.contains("refused") && told.contains("the manager is wirelane 9.9.9 (protocol 99)"),
         "{told}"
     );
+    fs::write(field.path("here.toml"), "name = \"here\"\nsensors = [\"tcpdump\"]\nrates = [1]\n").unwrap();
+    assert!(field.run(&["here.toml"]).stderr.contains("names no agents"));
     // It is as it was, for those who may.
     assert!(field.run(&["b.toml"]).status.success());
     let told = injector.terminate(LIMIT).unwrap().stderr;

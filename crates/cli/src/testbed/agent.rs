@@ -37,6 +37,11 @@ fn log(text: &str) {
 /// Which file or agent is missing, and why.
 pub fn place(battery: &Battery, identity: &Identity) -> Result<On> {
     if battery.seats.is_none() {
+        anyhow::ensure!(
+            identity.cert.is_none(),
+            "battery {} names no agents ([injector] and [sensor]): leave out --cert, --key and --ca",
+            battery.name
+        );
         return Ok(On::Here(std::env::current_exe().context("where this program is")?));
     }
     let (Some(cert), Some(key), Some(ca)) = (&identity.cert, &identity.key, &identity.ca) else {

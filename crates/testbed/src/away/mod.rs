@@ -24,6 +24,9 @@ pub use message::{PROTOCOL, VERSION};
 pub use serve::{Agent, Options};
 pub use tls::{Files, Manager};
 
+#[cfg(test)]
+mod tests;
+
 /// How long a handshake may take, and connecting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Who says nothing for so long is gone.

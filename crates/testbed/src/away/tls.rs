@@ -1,6 +1,6 @@
 //! Who may speak with whom: certificates of one authority on both sides, TLS 1.3, by rustls.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,19 +151,48 @@ pub fn refused(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(alert)
 }
 
-/// Goes on until the handshake is done, or for as long as one may take.
+/// Goes on until the handshake is done, or for as long as one may take, however slowly the other side speaks.
 fn shake(
     socket: &mut TcpStream,
-    mut step: impl FnMut(&mut TcpStream) -> std::io::Result<bool>,
+    mut step: impl FnMut(&mut Timed<'_>) -> std::io::Result<bool>,
 ) -> Result<()> {
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(HANDSHAKE))?;
     socket.set_write_timeout(Some(HANDSHAKE))?;
-    let end = Instant::now() + HANDSHAKE;
-    while step(socket)? {
-        ensure!(Instant::now() < end, "the handshake takes longer than {HANDSHAKE:?}");
-    }
+    let mut timed = Timed { socket, end: Instant::now() + HANDSHAKE };
+    while step(&mut timed)? {}
     Ok(())
+}
+
+/// A connection until a moment.
+struct Timed<'a> {
+    socket: &'a mut TcpStream,
+    end: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let over = || {
+            std::io::Error::new(ErrorKind::TimedOut, format!("the handshake takes longer than {HANDSHAKE:?}"))
+        };
+        if left.is_zero() {
+            return Err(over());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket
+            .read(into)
+            .map_err(|error| if error.kind() == ErrorKind::WouldBlock { over() } else { error })
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 /// Reads on until the other side closes, for a moment.
