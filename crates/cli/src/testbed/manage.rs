@@ -135,7 +135,7 @@ fn check(battery: &Battery, sensors: &Sensors, on: &On, results: Option<&Results
         let _ = writeln!(text, "{} #{}", trial.case.key(), trial.repetition);
     }
     for (name, why) in &skipped {
-        let _ = writeln!(text, "{name} is skipped: {why}");
+        let _ = writeln!(text, "{name} is skipped: {}", printable(why));
     }
     let _ = writeln!(text, "{} trials, about {}", trials.len(), time(runner::expected(battery, &trials)));
     out::print(text)

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::message::{Answer, FromAgent, Hello, Order, ToAgent, Welcome, read, read_welcome};
+use super::message::{Answer, FromAgent, Hello, Order, ToAgent, Welcome, plain, read, read_welcome};
 use super::tls::{Manager, refused};
 use super::wire::Wire;
 use super::{HANDSHAKE, PING, SILENCE, SOON};
@@ -70,8 +70,8 @@ impl Link {
         let _ = self.orders.send(order);
         match self.answers.recv().map_err(|_| gone())? {
             Ok(FromAgent::Done(answer)) => Ok(answer),
-            Ok(FromAgent::Fault(reason)) => Err(Failure::Fault(reason)),
-            Ok(FromAgent::Failed(reason)) => Err(Failure::Failed(reason)),
+            Ok(FromAgent::Fault(reason)) => Err(Failure::Fault(plain(&reason))),
+            Ok(FromAgent::Failed(reason)) => Err(Failure::Failed(plain(&reason))),
             Ok(FromAgent::Welcome(_) | FromAgent::Refused(_) | FromAgent::Pong) => {
                 Err(Failure::Gone(anyhow::anyhow!("its answer is none")))
             }

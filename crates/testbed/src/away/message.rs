@@ -169,6 +169,11 @@ impl FromAgent {
     }
 }
 
+/// What the other side wrote for people, without what a terminal would obey.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// A message.
 ///
 /// # Errors
@@ -199,7 +204,7 @@ pub fn read_hello(frame: &[u8]) -> Result<Hello> {
 pub fn read_welcome(frame: &[u8]) -> Result<Welcome> {
     let value: Value = read(frame)?;
     if let Some(reason) = value.pointer("/refused/reason") {
-        bail!("it refuses: {}", reason.as_str().unwrap_or("it does not say why"));
+        bail!("it refuses: {}", plain(reason.as_str().unwrap_or("it does not say why")));
     }
     fits(
         value.get("welcome").context("it is no agent of 'wirelane testbed agent'")?,
@@ -218,7 +223,7 @@ fn fits(head: &Value, other: &str, this: &str) -> Result<()> {
     ensure!(
         protocol == Some(PROTOCOL) && version == Some(VERSION),
         "{other} wirelane {} (protocol {}), {this} wirelane {VERSION} (protocol {PROTOCOL}): install the same version on all machines",
-        version.unwrap_or("of no version"),
+        plain(version.unwrap_or("of no version")),
         protocol.map_or("unknown".to_owned(), |protocol| protocol.to_string())
     );
     Ok(())
@@ -257,6 +262,14 @@ mod tests {
         );
         assert!(format!("{:#}", read_hello(text.as_bytes()).unwrap_err()).contains("command"));
         assert!(read_hello(text.replace(", \"command\": \"sh\"", "").as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn reasons_are_text() {
+        let text = r#"{"refused": {"reason": "a\u001b[31mb\nc"}}"#;
+        assert_eq!(read_welcome(text.as_bytes()).unwrap_err().to_string(), "it refuses: a\u{fffd}[31mb\nc");
+        let text = r#"{"hello": {"protocol": 7, "version": "\u001b]0;x\u0007"}}"#;
+        assert!(!read_hello(text.as_bytes()).unwrap_err().to_string().contains(char::is_control));
     }
 
     #[test]
