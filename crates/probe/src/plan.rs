@@ -8,7 +8,7 @@ use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::Config;
+use crate::config::{Config, Measurement};
 
 /// What workers do with packets.
 #[derive(Debug)]
@@ -20,6 +20,9 @@ pub struct Plan {
     /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
+    /// A bit for each measurement that can be made of packets that have been added up; and for each at all.
+    pub(crate) of_parts: u64,
+    pub(crate) all: u64,
     /// Of sketches.
     pub(crate) seed: u64,
     /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
@@ -44,9 +47,14 @@ impl Plan {
         let rules = rules.map(|set| set.compile("", &[], Room::UNLIMITED)).collect::<Result<_, _>>()?;
         let shapes: Vec<Shape> =
             config.measurements.iter().map(|one| Shape::new(one, config.interval_ns)).collect();
-        let active = config.measurements.iter().enumerate().filter(|(_, one)| one.active);
-        let active = active.fold(0, |bits, (place, _)| bits | 1 << place);
+        let bits = |wanted: &dyn Fn(&Measurement) -> bool| {
+            let of = config.measurements.iter().enumerate().filter(|(_, one)| wanted(one));
+            of.fold(0, |bits, (place, _)| bits | 1 << place)
+        };
+        let active = bits(&|one| one.active);
         Ok(Plan {
+            of_parts: bits(&|one| config.is_of_parts(one)),
+            all: bits(&|_| true),
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),

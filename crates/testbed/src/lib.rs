@@ -8,7 +8,7 @@
 //!                     trial     the sensor's process, the generator's process, the account of every packet
 //!                     search    trials at chosen rates: the highest with so much loss
 //!                  -> results   trials.csv, a line as each trial ends
-//!        summary -> text, chart, page
+//!        summary -> text, chart, compare (what curves say), page
 //! ```
 //!
 //! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent:
@@ -19,6 +19,7 @@ pub mod battery;
 pub mod bed;
 pub mod chart;
 pub mod child;
+pub mod compare;
 pub mod machine;
 pub mod page;
 pub mod papers;

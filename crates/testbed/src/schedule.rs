@@ -34,6 +34,11 @@ pub struct Trial {
 }
 
 impl Case {
+    /// Whether the sensor has cores of the generator's.
+    pub fn shares_cores(&self, battery: &Battery) -> bool {
+        self.cores.iter().any(|core| battery.injector.contains(core))
+    }
+
     /// Its name in results: what it is found by when a battery is resumed.
     pub fn key(&self) -> String {
         let list = self.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");

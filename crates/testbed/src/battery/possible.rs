@@ -52,9 +52,10 @@ impl Battery {
             }
         }
         for set in &self.cores {
+            // A set of all cores there are has no other place for the generator, and says by itself what it shares.
             if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
                 ensure!(
-                    means.cores.len() == 1,
+                    set.len() == means.cores.len(),
                     "battery {name} has the generator and the sensor both on core {core}: each slows the other, and neither is \
                      measured; take different ones in 'cores' and 'injector-cores'"
                 );
