@@ -31,7 +31,8 @@ fn telephone(lab: &Lab, end: &End, folder: &Path, modules: &Path, name: &str, wo
          module ausine.so\nmodule rtcpsummary.so\nmodule_tmp account.so\nmodule_app menu.so\nrtp_ports 10000-20000\n"
     );
     std::fs::write(home.join("config"), config).unwrap();
-    std::fs::write(home.join("accounts"), format!("<sip:{name}@{address}>;regint=0;answermode=auto\n")).unwrap();
+    std::fs::write(home.join("accounts"), format!("<sip:{name}@{address}>;regint=0;answermode=auto\n"))
+        .unwrap();
     std::fs::write(home.join("contacts"), "").unwrap();
     let said = std::fs::File::create(folder.join(format!("{name}.log"))).unwrap();
     lab.command(&end.namespace, "baresip")
@@ -81,8 +82,18 @@ fn a_call_of_two_telephones_is_what_they_say_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let (alice, bob) = (lab.sender().clone(), lab.receiver().clone());
     let listen = |analysis: &str| {
-        let words =
-            ["voip", "-i", &bob.device, "--direction", "both", "--json", "--linger", "1", "--analysis", analysis];
+        let words = [
+            "voip",
+            "-i",
+            &bob.device,
+            "--direction",
+            "both",
+            "--json",
+            "--linger",
+            "1",
+            "--analysis",
+            analysis,
+        ];
         capture(&lab, &words).unwrap()
     };
     let listeners = [listen("kernel"), listen("user")];

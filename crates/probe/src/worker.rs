@@ -239,6 +239,17 @@ impl Worker {
         let Some(open) = self.open.back_mut() else { return };
         open.packets += 1;
         open.bytes += u64::from(header.wire_len);
+        let plan = &*self.plan;
+        let is_added_up = plan.of_parts == plan.all;
+        if is_added_up
+            && !self.inner
+            && let Some(common) = Common::of_record(record)
+        {
+            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            return;
+        }
         match record.digest() {
             Some(digest) => {
                 self.parsed =
@@ -251,23 +262,17 @@ impl Worker {
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
         let vlan = (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff);
         let device = record.device() as u16;
-        let plan = &*self.plan;
         if plan.of_parts != 0 {
             let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
             if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
                 add_part(plan, open, &self.hits, &part, plan.of_parts);
             }
-            if plan.of_parts == plan.all {
+            if is_added_up {
                 return;
             }
         }
         let packet = Counted {
-            seen: Seen {
-                ip,
-                vlan,
-                queue: header.queue,
-                device,
-            },
+            seen: Seen { ip, vlan, queue: header.queue, device },
             packets: 1,
             bytes: header.wire_len.into(),
             ts_ns: utc_ns,

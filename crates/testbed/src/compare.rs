@@ -32,7 +32,7 @@ pub fn sentences(battery: &Battery, sensors: &Sensors, summary: &Summary) -> Vec
         return Vec::new();
     }
     let mut all = Vec::new();
-    for group in groups(sensors, summary) {
+    for group in groups(battery, sensors, summary) {
         let mut said: Vec<String> = group.curves.iter().filter_map(alone).collect();
         for (at, one) in group.curves.iter().enumerate() {
             said.extend(group.curves[..at].iter().filter_map(|other| against(one, other)));
@@ -44,7 +44,7 @@ pub fn sentences(battery: &Battery, sensors: &Sensors, summary: &Summary) -> Vec
     all
 }
 
-fn groups<'s>(sensors: &'s Sensors, summary: &'s Summary) -> Vec<Group<'s>> {
+fn groups<'s>(battery: &Battery, sensors: &'s Sensors, summary: &'s Summary) -> Vec<Group<'s>> {
     let mut groups: Vec<Group<'s>> = Vec::new();
     let paced = summary.lines.iter().filter(|line| matches!(line.case.rate, Rate::Pps(_)));
     for line in paced {
@@ -61,6 +61,11 @@ fn groups<'s>(sensors: &'s Sensors, summary: &'s Summary) -> Vec<Group<'s>> {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve { title, points: vec![point] }),
         }
+    }
+    let places: Vec<&str> =
+        battery.sensors.iter().filter_map(|name| Some(&*sensors.get(name)?.title)).collect();
+    for group in &mut groups {
+        group.curves.sort_by_key(|curve| places.iter().position(|title| *title == curve.title));
     }
     for curve in groups.iter_mut().flat_map(|group| &mut group.curves) {
         curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -89,11 +94,13 @@ fn kpps(pps: f64) -> String {
 /// What one can do at most, and under more load.
 fn alone(curve: &Curve<'_>) -> Option<String> {
     let title = curve.title;
-    let (at, peak) = curve.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0)))?;
+    let (at, peak) =
+        curve.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0)))?;
     if peak <= 0.0 {
         return Some(format!("{title}: analysed nothing"));
     }
-    let beyond = curve.points.iter().filter(|(offered, _)| *offered >= 2.0 * peak).map(|(_, value)| value / peak);
+    let beyond =
+        curve.points.iter().filter(|(offered, _)| *offered >= 2.0 * peak).map(|(_, value)| value / peak);
     let least = beyond.fold(f64::INFINITY, f64::min);
     let rest = if least.is_finite() {
         format!("{least:.2} of that or more at twice as much and beyond")
@@ -153,7 +160,8 @@ mod tests {
     #[test]
     fn a_curve_has_a_peak_and_what_is_left_of_it() {
         let falls = curve("a", [(100, 100), (200, 160), (300, 150), (400, 80), (500, 96)]);
-        let text = "a: at most 160 kpps, at 200 kpps offered; 0.50 of that or more at twice as much and beyond";
+        let text =
+            "a: at most 160 kpps, at 200 kpps offered; 0.50 of that or more at twice as much and beyond";
         assert_eq!(alone(&falls).unwrap(), text);
         let flat = curve("b", [(100, 100), (200, 160), (300, 160)]);
         assert_eq!(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::battery::{Axis, Battery, Quantity, Rate};
-use crate::results::{FoundRow, Results, Row};
 use crate::compare;
+use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
 use crate::sensors::Sensors;

@@ -347,8 +347,10 @@ fn generator(
         words.push(file.clone());
         return words;
     }
-    // Where packets could be merged there is no NAPI that takes frames of the method "kernel".
-    let method = if traffic.merges() { "socket" } else { traffic.method.name() };
+    // Where packets could be merged there is no NAPI that takes frames of the method "kernel", and those all come in on
+    // the RX queue of the core that sends them.
+    let one_queue = battery.per_core && case.queues > 1;
+    let method = if traffic.merges() || one_queue { "socket" } else { traffic.method.name() };
     add(&format!("--interval 3600 --cores {cores} --method {method} --flows {}", traffic.flows));
     add(&format!("--pattern {} --proto {}", traffic.pattern.name(), traffic.proto.name()));
     add(&format!("--duration {}", duration.as_secs_f64()));

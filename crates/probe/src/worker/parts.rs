@@ -5,9 +5,12 @@
 //! follow others of their flow: added up here they take one look-up, and the tables are asked when the interval ends or a
 //! part has to make place.
 
+use std::net::IpAddr;
+
+use wirelane::{Record, flags};
 use wirelane_datapath::layout::{Ip, Parsed};
 
-use crate::worker::{flags, headers_of};
+use crate::worker::headers_of;
 
 /// Sets of two parts, which take 1 MiB together: what today's cores have of L2 cache.
 const SETS: usize = 1 << 13;
@@ -15,8 +18,9 @@ const SETS: usize = 1 << 13;
 /// What the packets of a part have in common: all that a measurement of parts, or its rule, can ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Common {
-    src: [u8; 16],
-    dst: [u8; 16],
+    /// Bytes as the parser has them; as numbers they are compared at once.
+    src: u128,
+    dst: u128,
     /// In network byte order; 0 where there are none.
     src_port: u16,
     dst_port: u16,
@@ -37,8 +41,8 @@ impl Common {
     pub fn new(ip: &Ip, vlan: Option<u16>, is_egress: bool, (queue, device): (u16, u16)) -> Common {
         let has_ports = ip.flags & wirelane::ip_flags::PORTS != 0;
         Common {
-            src: ip.src,
-            dst: ip.dst,
+            src: u128::from_ne_bytes(ip.src),
+            dst: u128::from_ne_bytes(ip.dst),
             src_port: if has_ports { ip.src_port } else { 0 },
             dst_port: if has_ports { ip.dst_port } else { 0 },
             l3: ip.l3,
@@ -51,20 +55,55 @@ impl Common {
         }
     }
 
+    /// The same of a packet that the engine has parsed already. `None`: its headers are not all there, or not as they are
+    /// looked for here, which the parser says.
+    #[inline]
+    pub fn of_record(record: &Record<'_>) -> Option<Common> {
+        let (header, found) = (record.header(), record.headers()?);
+        let (src_port, dst_port) = found.ports.unwrap_or_default();
+        Some(Common {
+            src: number(found.src),
+            dst: number(found.dst),
+            src_port: src_port.to_be(),
+            dst_port: dst_port.to_be(),
+            l3: header.l3,
+            proto: header.proto,
+            has_ports: found.ports.is_some(),
+            is_egress: record.is_egress(),
+            vlan: if header.flags & flags::VLAN != 0 { header.vlan_tci & 0xfff } else { NO_VLAN },
+            queue: header.queue,
+            device: record.device() as u16,
+        })
+    }
+
     pub fn vlan(&self) -> Option<u16> {
         (self.vlan != NO_VLAN).then_some(self.vlan)
     }
 
     /// As the parser would have found it, as far as it is known.
     pub fn parsed(&self) -> Parsed {
+        let addresses = (self.src.to_ne_bytes(), self.dst.to_ne_bytes());
         let ports = (self.src_port, self.dst_port);
-        let outer = headers_of((self.src, self.dst), self.has_ports.then_some(ports), (self.l3, self.proto));
+        let outer = headers_of(addresses, self.has_ports.then_some(ports), (self.l3, self.proto));
         let mut parsed = Parsed { outer, ..Parsed::default() };
         if let Some(vlan) = self.vlan() {
             parsed.flags |= flags::VLAN;
             (parsed.vlan_tci[0], parsed.vlan_count) = (vlan, 1);
         }
         parsed
+    }
+}
+
+/// As the parser has it: four bytes in front.
+#[inline]
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            u128::from_ne_bytes(bytes)
+        }
+        IpAddr::V6(address) => u128::from_ne_bytes(address.octets()),
     }
 }
 
@@ -137,7 +176,7 @@ mod tests {
         };
         let (mut sent, mut got): (HashMap<u32, _>, HashMap<u32, _>) = Default::default();
         let add = |got: &mut HashMap<u32, (u64, u64)>, part: &Part| {
-            let number = u32::from_be_bytes(*part.common.src.first_chunk().unwrap());
+            let number = u32::from_be_bytes(*part.common.src.to_ne_bytes().first_chunk().unwrap());
             assert_eq!(part.common, common(number));
             let sum = got.entry(number).or_default();
             (sum.0, sum.1) = (sum.0 + part.packets, sum.1 + part.bytes);

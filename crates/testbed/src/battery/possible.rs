@@ -72,7 +72,9 @@ impl Battery {
         }
         for sensor in &self.sensors {
             let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
-            adapter.serves(&self.loops, &self.workers)?;
+            for (_, workers) in self.beds().iter().flat_map(|queues| self.sets(*queues)) {
+                adapter.serves(&self.loops, &workers)?;
+            }
         }
         Ok(())
     }
