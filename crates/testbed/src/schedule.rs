@@ -34,9 +34,9 @@ pub struct Trial {
 }
 
 impl Case {
-    /// Whether the sensor has cores of the generator's.
+    /// Whether the sensor has cores of the generator's, on one machine.
     pub fn shares_cores(&self, battery: &Battery) -> bool {
-        self.cores.iter().any(|core| battery.injector.contains(core))
+        battery.seats.is_none() && self.cores.iter().any(|core| battery.injector.contains(core))
     }
 
     /// Its name in results: what it is found by when a battery is resumed.

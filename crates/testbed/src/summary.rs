@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Result;
+
 use crate::battery::{Axis, Battery, Quantity, Rate};
 use crate::compare;
 use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
 use crate::sensors::Sensors;
-use crate::trial::{FELL_SHORT, Measured};
+use crate::trial::Measured;
 
 /// The middle of several values, and their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -106,8 +108,15 @@ pub struct Summary {
 }
 
 /// Adds up what is there.
-pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Summary {
-    let skipped = run::skipped(battery, sensors);
+///
+/// # Errors
+/// Where the folder of the results cannot be read.
+pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<Summary> {
+    // What agents lack is known to whoever has asked them.
+    let skipped = match &battery.seats {
+        Some(_) => results.skipped()?.unwrap_or_default(),
+        None => run::skipped(battery, sensors),
+    };
     let mut by_case: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in &results.rows {
         by_case.entry(&row.case).or_default().push(row);
@@ -130,7 +139,7 @@ pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Sum
     let faults = results.rows.iter().filter(|row| !row.measured.fault.is_empty()).map(fault).collect();
     let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new() };
     summary.said = compare::sentences(battery, sensors, &summary);
-    summary
+    Ok(summary)
 }
 
 fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
@@ -138,7 +147,7 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
         rows.iter().filter(|row| row.search.is_empty()).map(|row| &row.measured).collect();
     let good: Vec<&Measured> = plain.iter().copied().filter(|one| one.counts()).collect();
     // On a machine that is never quiet those stand that others disturbed, and that is said.
-    let usable = |one: &&Measured| one.fault.is_empty() && one.invalid != FELL_SHORT;
+    let usable = |one: &&Measured| !one.is_of_no_use();
     let rest: Vec<&Measured> = plain.iter().copied().filter(usable).collect();
     let disturbed = good.is_empty() && !rest.is_empty();
     let used = if disturbed { rest } else { good };
@@ -177,6 +186,7 @@ mod tests {
 
     use super::*;
     use crate::machine::Machine;
+    use crate::trial::FELL_SHORT;
 
     #[test]
     fn spreads_have_a_middle_and_ends() {
@@ -228,7 +238,7 @@ mod tests {
         results.add_found(vec![found(1, 500.0)]).unwrap();
         results.add_found(vec![found(2, 700.0)]).unwrap();
 
-        let summary = summarise(&battery, &sensors, &results);
+        let summary = summarise(&battery, &sensors, &results).unwrap();
         let [first, second, third, search] = &summary.lines[..] else { panic!("{summary:?}") };
         assert_eq!((first.trials, first.left_out, first.disturbed), (2, 1, false));
         assert_eq!(first.captured.unwrap(), Spread { median: 902.0, low: 901.0, high: 903.0 });
