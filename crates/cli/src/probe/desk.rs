@@ -1,6 +1,6 @@
 //! Where results come together: shown, and acted upon.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use wirelane::ledger::Counters;
@@ -10,6 +10,7 @@ use super::helper::{Asked, Listening};
 use super::keep::Keep;
 use super::report::ProbeReport;
 use super::show::Show;
+use super::top::Board;
 use super::worker::now_ns;
 use crate::out;
 use crate::table::printable;
@@ -20,6 +21,8 @@ pub struct Desk {
     show: Show,
     keep: Keep,
     helper: Option<Listening>,
+    /// Where there is a screen everything goes there, and nothing is printed.
+    board: Option<Arc<Board>>,
     failure: Option<anyhow::Error>,
     changes: Changes,
 }
@@ -43,7 +46,12 @@ pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
 impl Desk {
     /// Nothing has come yet.
     pub fn new(reader: Reader, show: Show, keep: Keep, helper: Option<Listening>) -> Desk {
-        Desk { reader, show, keep, helper, failure: None, changes: Changes::default() }
+        Desk { reader, show, keep, helper, board: None, failure: None, changes: Changes::default() }
+    }
+
+    /// The screen on which everything is shown; `None`: what comes is printed again.
+    pub fn screen(&mut self, board: Option<Arc<Board>>) {
+        self.board = board;
     }
 
     /// Asks for the configuration; `None` where it is not a file that could be read again.
@@ -75,9 +83,13 @@ impl Desk {
 
     fn tell(&mut self, events: &[Event]) {
         self.keep.take(events);
+        if let Some(board) = &self.board {
+            board.take(events);
+        }
         let mut text = String::new();
         for event in events {
             let shown = match event {
+                Event::Shown(_) | Event::Alarm(_) if self.board.is_some() => Ok(String::new()),
                 Event::Shown(shown) => self.show.shown(shown),
                 Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
                 Event::Log(line) => {

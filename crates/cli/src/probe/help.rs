@@ -53,6 +53,12 @@ analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
   measurements in one place; \"auto\" is \"kernel\" where that is so, and --check
   says why where it is not.
 
+The screen of --top:
+  Measurements with rates and their past, the rows of one, alarms that are
+  raised, the ledger. Arrows or 'j' and 'k' choose a measurement, 's' sorts its
+  rows by the next column, 'p' stops the picture and lets it go on, 'q' or
+  Ctrl-C ends it.
+
 With --json: an object for each measurement and interval, with 'measurement';
 for each alarm that is raised or cleared, with 'alarm'; at the end the totals,
 with \"total\": true, and the ledger, with \"final\": true.
@@ -62,6 +68,7 @@ Examples:
   wirelane probe --ready bandwidth --print-config > my.toml
   wirelane probe my.toml --check
   sudo wirelane probe my.toml -i eth1 --workers 2 --json
+  sudo wirelane probe --ready bandwidth -i eth1 --top
   sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464
   sudo kill -HUP $(pgrep -x wirelane)          # read the configuration again
   sudo wirelane probe set alarm.flood.above=5000     # while it runs

@@ -28,6 +28,7 @@ mod report;
 pub mod set;
 mod settle;
 mod show;
+mod top;
 mod worker;
 
 use change::Changer;
@@ -38,6 +39,7 @@ use keep::Keep;
 pub use report::ProbeReport;
 use settle::{kernel_flows, settle};
 use show::Show;
+use top::{Board, Top};
 use worker::Prober;
 
 /// Measure what a configuration says, and raise alarms about it
@@ -90,6 +92,10 @@ pub struct Args {
     /// Print alarms, totals and the ledger, and no results of intervals
     #[arg(short, long, help_heading = source::OUTPUT)]
     quiet: bool,
+
+    /// Show what happens now on the terminal's screen, once an interval of --interval; 'q' ends it
+    #[arg(long, conflicts_with_all = ["json", "quiet", "read", "check", "print_config"], help_heading = source::OUTPUT)]
+    top: bool,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -175,6 +181,16 @@ fn seed(live: bool) -> Result<u64> {
 fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let (workers, steering) = settle(&mut args, &config)?;
     let live = args.source.read.is_none();
+    if args.top {
+        let wrong = |reason: &str| Error::BadOption { option: "--top", reason: reason.into() };
+        if !live {
+            return Err(wrong("a file is read as fast as it can be: there is no present to show").into());
+        }
+        if !crate::terminal::is_terminal() {
+            return Err(wrong("standard output is no terminal; leave the option out, or use --json").into());
+        }
+        args.source.rights.terminal = true;
+    }
     let expression = args.source.expression()?;
     let seed = seed(live)?;
     // Before rights are given up, which leave no way to open files or start programs. It may be asked for both later, by
@@ -193,6 +209,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     if live {
         (args.source.service, args.source.rights.serves) = (true, true);
     }
+    let board = args.top.then(|| Arc::new(Board::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
     let helper = helper.map(Helper::listen).transpose()?;
@@ -205,10 +222,18 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, true) => Show::Json { quiet },
         (quiet, false) => Show::Table { quiet },
     };
-    let desk = Desk::new(Reader::new(workers), show, keep, helper);
+    let mut desk = Desk::new(Reader::new(workers), show, keep, helper);
+    desk.screen(board.clone());
     let in_kernel = args.source.kernel_flows.is_some();
     let changer = Changer::new(Arc::clone(&switches), origin.path.clone(), &origin.text, seed, in_kernel);
-    watch(&args, capture, desk, switches, changer, numbers.as_ref().map(|numbers| numbers.ledger.clone()))
+    watch(
+        &args,
+        capture,
+        desk,
+        switches,
+        changer,
+        (numbers.as_ref().map(|numbers| numbers.ledger.clone()), board),
+    )
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -222,7 +247,7 @@ fn watch(
     desk: Desk,
     switches: Arc<Switches>,
     changer: Changer,
-    numbers: Option<LedgerMetrics>,
+    (numbers, board): (Option<LedgerMetrics>, Option<Arc<Board>>),
 ) -> Result<()> {
     let live = args.source.read.is_none();
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
@@ -232,6 +257,8 @@ fn watch(
         json: args.source.json && !args.quiet,
         numbers,
         desk: Arc::clone(&desk),
+        board,
+        top: None,
     };
     let changer = Arc::new(changer);
     changer.watch(&desk)?;
@@ -269,6 +296,9 @@ fn watch(
     })?;
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
     drop(serving);
+    // What comes now is printed, on the terminal as it was.
+    drop(reporter.top.take());
+    desk::locked(&desk).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
     let (report, failed) = desk::locked(&desk).finish(counters);
     let mut outcome = match (outcome, failed) {
@@ -307,10 +337,17 @@ struct ProbeReporter {
     json: bool,
     numbers: Option<LedgerMetrics>,
     desk: Arc<Mutex<Desk>>,
+    /// What a screen shows, where one was asked for.
+    board: Option<Arc<Board>>,
+    top: Option<Top>,
 }
 
 impl Reporter for ProbeReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
+        if let Some(board) = &self.board {
+            self.top = Some(Top::begin(capture, board)?);
+            return Ok(());
+        }
         self.report.ready(capture)
     }
 
@@ -319,6 +356,9 @@ impl Reporter for ProbeReporter {
             numbers.set(&ledger.total);
         }
         desk::locked(&self.desk).ledger(&ledger.total);
+        if let Some(top) = &mut self.top {
+            return top.interval(ledger, elapsed);
+        }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }
