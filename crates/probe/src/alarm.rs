@@ -132,6 +132,14 @@ impl Watch {
         }
     }
 
+    /// The keys for which it is raised, in their order.
+    pub fn raised_keys(&self) -> Vec<Key> {
+        let raised = self.tracks.iter().filter(|(_, track)| track.raised);
+        let mut raised: Vec<Key> = raised.map(|(key, _)| *key).collect();
+        raised.sort_unstable();
+        raised
+    }
+
     /// It is switched off: what is raised is cleared, and what was before forgotten.
     pub fn off(&mut self) -> Vec<Key> {
         let mut raised: Vec<Key> =

@@ -42,6 +42,8 @@ pub struct Closed {
     pub(crate) late: u64,
     /// By measurement; none of those that were not active.
     pub(crate) tables: Vec<Option<Table>>,
+    /// The worker counts the rest of this interval, and of those behind it, by another plan.
+    pub(crate) goes_on: bool,
 }
 
 /// What takes tables that are handed over; false: nobody does any more.
@@ -120,7 +122,8 @@ impl Worker {
     /// Hands over what was counted of all intervals before this one of this plan, which nothing more comes of. False:
     /// nobody takes it.
     fn close(&mut self, reached: (u64, u64)) -> bool {
-        let mut goes_on = true;
+        let mut is_taken = true;
+        let goes_on = self.generation < reached.0 && reached.0 < u64::MAX;
         if self.open.back().is_some_and(|last| (self.generation, last.interval) < reached) {
             self.settle();
         }
@@ -129,7 +132,7 @@ impl Worker {
         {
             let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
             let Some(Open { interval, tables, packets, bytes, late }) = self.open.pop_front() else { break };
-            goes_on &= (self.outlet)(Closed {
+            is_taken &= (self.outlet)(Closed {
                 worker: self.index,
                 plan: Arc::clone(&self.plan),
                 at: (self.generation, interval),
@@ -138,12 +141,13 @@ impl Worker {
                 bytes,
                 late,
                 tables,
+                goes_on,
             });
         }
         if reached.0 == self.generation {
             self.floor = self.floor.max(reached.1);
         }
-        goes_on
+        is_taken
     }
 
     /// It is this late, UTC in nanoseconds: intervals that are over end, also where no packets come. False: nobody

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::confine::Confinement;
+use crate::control::Service;
 use crate::device::Selected;
 use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
@@ -25,7 +26,7 @@ use crate::{Error, Result};
 ///
 /// There is an example at the [front page](crate#example).
 #[derive(Debug)]
-pub struct Capture(Kind);
+pub struct Capture(Kind, Option<Service>);
 
 #[derive(Debug)]
 enum Kind {
@@ -42,10 +43,20 @@ impl Capture {
         selected: Vec<Selected>,
         confinement: Option<&Confinement>,
     ) -> Result<Capture> {
-        Ok(Capture(match choose::start(settings, selected, confinement)? {
+        let (started, service) = choose::start(settings, selected, confinement)?;
+        let kind = match started {
             Started::Ring(live) => Kind::Live(Box::new(live)),
             Started::Sockets(sockets, reason) => Kind::Sockets(Box::new(sockets), reason),
-        }))
+        };
+        let mut capture = Capture(kind, None);
+        capture.1 = service.map(|service| service.of(capture.engine(), &capture.devices()));
+        Ok(capture)
+    }
+
+    /// The socket at which other processes ask this program, the first time, where [`crate::Builder::service`] has made
+    /// one; none after that.
+    pub fn service(&mut self) -> Option<Service> {
+        self.1.take()
     }
 
     /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
@@ -61,7 +72,7 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open_file`].
     pub fn read_file(input: FileInput, filter: FileFilter) -> Result<Capture> {
-        FileCapture::read(input, filter, None).map(|file| Capture(Kind::File(Box::new(file))))
+        FileCapture::read(input, filter, None).map(|file| Capture(Kind::File(Box::new(file)), None))
     }
 
     /// The same by rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A rule's
@@ -76,7 +87,8 @@ impl Capture {
         rules: &RuleSet,
         inner: bool,
     ) -> Result<Capture> {
-        FileCapture::read(input, filter, Some((rules, inner))).map(|file| Capture(Kind::File(Box::new(file))))
+        FileCapture::read(input, filter, Some((rules, inner)))
+            .map(|file| Capture(Kind::File(Box::new(file)), None))
     }
 
     /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use wirelane_probe::Totals;
 
+use super::desk::Changes;
 use super::helper::Commands;
 use crate::store::Stored;
 use crate::table::{amount, counted};
@@ -16,8 +17,9 @@ pub struct ProbeReport {
     /// What became of programs, where there is what runs them.
     #[serde(flatten)]
     pub commands: Option<Commands>,
-    /// Configurations that were refused.
-    pub reloads_refused: u64,
+    /// What was changed while it ran.
+    #[serde(flatten)]
+    pub changes: Changes,
     /// What is in the store, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
@@ -47,7 +49,9 @@ impl ProbeReport {
             ("intervals without packets were left out", self.totals.skipped_intervals),
             ("times an alarm was not raised, as too many were", self.totals.alarms_untracked),
             ("configurations were taken up", self.totals.reloads),
-            ("configurations were refused", self.reloads_refused),
+            ("configurations were refused", self.changes.reloads_refused),
+            ("times something was set", self.changes.changes),
+            ("times that was refused", self.changes.changes_refused),
         ] {
             if number > 0 {
                 text += &format!("{} {what}\n", amount(number));

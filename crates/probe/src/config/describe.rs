@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Switch, Threshold, When};
+use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Schedule, Switch, Threshold, When};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
@@ -43,21 +43,9 @@ pub fn describe(config: &Config) -> String {
         let _ = writeln!(text, "action {}: {}", action.name, done(config, action));
     }
     for schedule in &config.schedules {
-        let when = match schedule.when {
-            When::Every(ns) => format!("every {}", time(ns)),
-            When::At { second, days } => {
-                let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter().enumerate();
-                let names: Vec<&str> =
-                    names.filter(|(bit, _)| days & 1 << bit != 0).map(|(_, name)| name).collect();
-                let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-                format!("at {hour:02}:{minute:02}:{second:02} UTC on {}", names.join(", "))
-            }
-        };
-        let mut what = switched(config, &schedule.switch);
-        if schedule.flush {
-            what.insert(0, "shows totals and begins them anew".into());
-        }
-        let _ = writeln!(text, "schedule {}: {when} {}", schedule.name, what.join(", "));
+        let when = when(schedule);
+        let what = deed(config, schedule);
+        let _ = writeln!(text, "schedule {}: {when} {what}", schedule.name);
     }
     text
 }
@@ -95,8 +83,32 @@ fn measured(config: &Config, of: &Measurement) -> String {
     text + if of.active { "\n" } else { "; not active at first\n" }
 }
 
-fn alarmed(config: &Config, alarm: &Alarm) -> String {
-    let when = match alarm.threshold {
+/// When a schedule's time comes.
+pub(crate) fn when(schedule: &Schedule) -> String {
+    match schedule.when {
+        When::Every(ns) => format!("every {}", time(ns)),
+        When::At { second, days } => {
+            let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter().enumerate();
+            let names: Vec<&str> =
+                names.filter(|(bit, _)| days & 1 << bit != 0).map(|(_, name)| name).collect();
+            let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+            format!("at {hour:02}:{minute:02}:{second:02} UTC on {}", names.join(", "))
+        }
+    }
+}
+
+/// What is done then.
+pub(crate) fn deed(config: &Config, schedule: &Schedule) -> String {
+    let mut what = switched(config, &schedule.switch);
+    if schedule.flush {
+        what.insert(0, "shows totals and begins them anew".into());
+    }
+    what.join(", ")
+}
+
+/// When an alarm is raised, and when it is cleared.
+pub(crate) fn threshold(alarm: &Alarm) -> String {
+    match alarm.threshold {
         Threshold::Above(above, clear) => format!("above {above}, cleared at {clear} or below"),
         Threshold::Below(below, clear) => format!("below {below}, cleared at {clear} or above"),
         Threshold::Rises(percent, least) => {
@@ -108,7 +120,11 @@ fn alarmed(config: &Config, alarm: &Alarm) -> String {
                 alarm.over
             )
         }
-    };
+    }
+}
+
+fn alarmed(config: &Config, alarm: &Alarm) -> String {
+    let when = threshold(alarm);
     let actions: Vec<&str> = alarm.actions.iter().map(|place| config.actions[*place].name.as_str()).collect();
     let actions = if actions.is_empty() { "nothing else is done".to_owned() } else { actions.join(", ") };
     let measurement = &config.measurements[alarm.measurement].name;

@@ -1,7 +1,7 @@
 //! What a probe is to do, as its TOML file says it.
 //!
 //! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
-//! what can be done, or say with line and column what is wrong; `describe.rs` says in words what will be done. Rules are
+//! what can be done, or say with line and column what is wrong; `set.rs` puts into the text what is set while a probe runs; `describe.rs` says in words what will be done. Rules are
 //! read by the reader of rule files.
 
 mod check;
@@ -9,6 +9,7 @@ mod deeds;
 mod describe;
 mod kernel;
 mod raw;
+mod set;
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +18,9 @@ use serde::Deserialize;
 use wirelane::rules::{Mistake, RuleSet};
 
 pub use describe::describe;
+pub(crate) use describe::{deed, threshold, when};
 pub use kernel::Place;
+pub use set::{Changed, Changes};
 
 /// The most measurements: a bit each says whether they are active.
 pub const MOST_MEASUREMENTS: usize = 64;

@@ -7,4 +7,5 @@ mod kernel;
 mod mistakes;
 mod ready;
 mod reload;
+mod set;
 mod traffic;

@@ -135,12 +135,23 @@ pub fn config(text: &str) -> Config {
 }
 
 /// A probe over files, with as many workers as asked for: the packets go to them by their flow hash. `pause` is called
-/// before each batch.
+/// before each batch, and all workers look then whether there is another plan.
 pub fn probe_files(
     config: Config,
     files: &[std::path::PathBuf],
     workers: usize,
+    pause: impl FnMut(&Switches, u64),
+) -> Said {
+    probe_files_in_turn(config, files, workers, pause, |_, _| true)
+}
+
+/// The same; a worker looks before such batches only.
+pub fn probe_files_in_turn(
+    config: Config,
+    files: &[std::path::PathBuf],
+    workers: usize,
     mut pause: impl FnMut(&Switches, u64),
+    looks: impl Fn(usize, u64) -> bool,
 ) -> Said {
     let switches = Arc::new(Switches::new(Plan::new(config, 5).unwrap()));
     let said = Arc::new(Mutex::new((Reader::new(workers), Said::default())));
@@ -155,12 +166,15 @@ pub fn probe_files(
     };
     let mut all: Vec<Worker> =
         (0..workers).map(|index| Worker::new(index, Arc::clone(&switches), false, outlet())).collect();
-    let mut packets = 0;
+    let (mut packets, mut batches) = (0, 0);
     for file in files {
         let Ok(mut source) = FileSource::open(file, FileOptions::default()) else { continue };
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             pause(&switches, packets);
-            all.iter_mut().for_each(|worker| assert!(worker.pause()));
+            for (index, worker) in all.iter_mut().enumerate().filter(|(index, _)| looks(*index, batches)) {
+                assert!(worker.pause(), "worker {index}");
+            }
+            batches += 1;
             for record in batch {
                 packets += 1;
                 let worker = record.header().hash as usize % workers;
