@@ -8,7 +8,7 @@ use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::Config;
+use crate::config::{Config, Field};
 
 /// What workers do with packets.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Plan {
     /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
+    /// Whether any is by what speaks.
+    pub(crate) speaking: bool,
     /// Of sketches.
     pub(crate) seed: u64,
     /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
@@ -50,6 +52,7 @@ impl Plan {
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),
+            speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
             config,
             seed,

@@ -20,8 +20,10 @@ use crate::plan::{Plan, Switches};
 use crate::table::Table;
 
 mod segments;
+mod speaking;
 
 use segments::Followed;
+use speaking::Speaking;
 
 /// What one worker has counted in one interval.
 #[derive(Debug)]
@@ -81,6 +83,7 @@ pub struct Worker {
     hits: [LiveCounts; 1],
     parsed: Parsed,
     followed: Followed,
+    speaking: Speaking,
 }
 
 impl Worker {
@@ -99,6 +102,7 @@ impl Worker {
             hits: [LiveCounts::default()],
             parsed: Parsed::default(),
             followed: Followed::default(),
+            speaking: Speaking::default(),
         }
     }
 
@@ -222,6 +226,8 @@ impl Worker {
                 vlan: (key.vlan != NO_VLAN).then_some(key.vlan),
                 queue: flow.queue,
                 device,
+                // A configuration that asks for it is not measured of parts.
+                application: None,
             },
             packets: flow.packets,
             bytes: flow.wire_bytes,
@@ -253,12 +259,19 @@ impl Worker {
         let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
         let plan = &*self.plan;
+        // Of a digest there is no payload.
+        let data = if record.digest().is_some() { &[] } else { record.data() };
         let packet = Counted {
             seen: Seen {
                 ip,
                 vlan: (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff),
                 queue: header.queue,
                 device: record.device() as u16,
+                application: if plan.speaking {
+                    self.speaking.of(data, header.wire_len, ip)
+                } else {
+                    None
+                },
             },
             packets: 1,
             bytes: header.wire_len.into(),

@@ -126,7 +126,8 @@ A configuration:
   deactivate = [\"flood\"]            # or activate = [...], flush = true
 
 Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
-  (the lower), protocol, vlan, queue, device, pair, flow (both directions)
+  (the lower), protocol, vlan, queue, device, pair, flow (both directions),
+  application (what speaks in a conversation, from the packet on that says it)
 Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
   distinct-src-port, distinct-dst-port (estimates; precision); top-src, top-dst,
   top-port, top-flow (with what may be too much in error); lengths, gaps (ns);

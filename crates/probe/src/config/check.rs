@@ -264,6 +264,7 @@ impl Check<'_> {
                 Field::Vlan => 64,
                 Field::Queue => 128,
                 Field::Device => 256,
+                Field::Application => 512,
             }
         }
         let mut taken = 0;

@@ -60,6 +60,9 @@ fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if of.key.contains(&Field::Queue) {
         return every_packet("queue");
     }
+    if of.key.contains(&Field::Application) {
+        return Some("\"application\" is found in payloads, which do not come up from there".to_owned());
+    }
     if let Some(value) = of.values.iter().find(|value| !is_of_parts(**value)) {
         return every_packet(value.name());
     }

@@ -78,6 +78,8 @@ pub enum Field {
     Pair,
     /// Addresses, ports and protocol, whichever way the packet goes: a conversation.
     Flow,
+    /// What speaks in a conversation of TCP or UDP, by the first bytes of a payload that were certain.
+    Application,
 }
 
 /// What is known of a measurement, or of each key of it.
@@ -378,6 +380,7 @@ impl Field {
             Field::Device => "device",
             Field::Pair => "pair",
             Field::Flow => "flow",
+            Field::Application => "application",
         }
     }
 }

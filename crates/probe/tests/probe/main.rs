@@ -1,6 +1,7 @@
 //! The probe over capture files that are made here, and over the corpus.
 
 mod alarms;
+mod applications;
 mod corpus;
 mod exact;
 mod kernel;

@@ -39,6 +39,10 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "4:12: this cannot be \"kernel\": \"gaps\" is about each packet",
         ),
         (
+            format!("{one}analysis = 'kernel'\nkey = ['application']"),
+            "4:12: this cannot be \"kernel\": \"application\" is found in payloads",
+        ),
+        (
             format!("{one}key = ['src', 'pair']"),
             "4:15: \"pair\" says of a packet what a field before it says",
         ),
