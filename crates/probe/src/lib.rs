@@ -14,6 +14,7 @@ mod alarm;
 mod cell;
 pub mod config;
 mod entry;
+mod growing;
 mod key;
 pub mod placed;
 mod plan;

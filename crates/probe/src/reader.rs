@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
+use wirelane::PluginLine;
 
 use crate::alarm::{AlarmEvent, State, Watch};
 use crate::config::{Alarm, Deed, Switch};
+use crate::growing::{self, ASKED, Growing};
 use crate::key::{self, Key};
 use crate::plan::Plan;
 use crate::result::{self, Interval, Shown, entropy, number};
@@ -65,6 +67,7 @@ pub struct Totals {
 struct Pending {
     plan: Arc<Plan>,
     tables: Vec<Option<Table>>,
+    counted: Vec<PluginLine>,
 }
 
 /// What is known of the plan in force.
@@ -94,6 +97,7 @@ pub struct Reader {
     pending: BTreeMap<(u64, u64), Pending>,
     course: Option<Course>,
     totals: Totals,
+    growth: Growing,
 }
 
 impl Reader {
@@ -104,6 +108,7 @@ impl Reader {
             pending: BTreeMap::new(),
             course: None,
             totals: Totals::default(),
+            growth: Growing::default(),
         }
     }
 
@@ -119,11 +124,12 @@ impl Reader {
             None => {
                 // A worker that has had nothing to do says so, and that is all.
                 if closed.packets > 0 || closed.reached.0 == closed.at.0 {
-                    let Closed { plan, tables, .. } = closed;
-                    self.pending.insert(closed.at, Pending { plan, tables });
+                    let Closed { plan, tables, counted, .. } = closed;
+                    self.pending.insert(closed.at, Pending { plan, tables, counted });
                 }
             }
             Some(pending) => {
+                growing::later(&mut pending.counted, closed.counted);
                 for (ours, theirs) in pending.tables.iter_mut().zip(closed.tables) {
                     match (ours.as_mut(), theirs) {
                         (Some(ours), Some(theirs)) => ours.merge(theirs),
@@ -148,12 +154,18 @@ impl Reader {
 
     /// The numbers of all that was handed over, and what measurements have come to since they began or were flushed. To be
     /// called when all workers have ended.
-    pub fn finish(&mut self) -> (Vec<Event>, Totals) {
+    /// `counted`: what plug-ins have counted in all.
+    pub fn finish(&mut self, counted: &[PluginLine]) -> (Vec<Event>, Totals) {
         let mut events = Vec::new();
         while let Some((at, pending)) = self.pending.pop_first() {
             self.interval(at, pending, &mut events);
         }
         if let Some(course) = &mut self.course {
+            // What came behind the last packet that was analysed.
+            let growth = self.growth.of(counted);
+            if growth.iter().any(|one| one.values().any(|number| *number > 0)) {
+                course.behind(&growth, &mut events);
+            }
             course.flush(&mut events);
             course.add(&mut self.totals);
         }
@@ -188,7 +200,9 @@ impl Reader {
             course.look(empty, tables, events);
         }
         self.totals.intervals += 1;
-        course.look(number, pending.tables, events);
+        let mut tables = pending.tables;
+        course.put_growth(&self.growth.of(&pending.counted), &mut tables);
+        course.look(number, tables, events);
     }
 }
 
@@ -211,6 +225,48 @@ impl Course {
             until_ns: start_ns,
             last: number,
             plan,
+        }
+    }
+
+    /// Puts what plug-ins have counted into the tables of measurements of it that are active.
+    fn put_growth(&self, growth: &[BTreeMap<String, u64>], tables: &mut [Option<Table>]) {
+        let plan = &self.plan;
+        let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
+        for ((place, (measurement, shape)), table) in of.zip(tables) {
+            let Some(plugin) = measurement.plugin.filter(|_| plan.active() & 1 << place != 0) else { continue };
+            let mut counted = Table::new(shape, 1);
+            if let Some(growth) = growth.get(plugin) {
+                counted.rest.packets = growth.get(ASKED).copied().unwrap_or(0);
+                let shown = |name: &String| measurement.counters.is_empty() || measurement.counters.contains(name);
+                counted.counters = growth.iter().filter(|(name, _)| shown(name)).map(|(name, number)| (name.clone(), *number)).collect();
+            }
+            *table = Some(counted);
+        }
+    }
+
+    /// What plug-ins have counted behind the last interval. No alarm looks at it: it is no interval.
+    fn behind(&mut self, growth: &[BTreeMap<String, u64>], events: &mut Vec<Event>) {
+        let mut tables: Vec<Option<Table>> = self.plan.shapes.iter().map(|_| None).collect();
+        self.put_growth(growth, &mut tables);
+        let plan = Arc::clone(&self.plan);
+        let start_ns = self.until_ns;
+        let interval = Interval { start_ns, end_ns: start_ns.saturating_add(plan.config.interval_ns) };
+        for (measurement, table) in plan.config.measurements.iter().zip(&tables) {
+            if let Some(table) = table {
+                events.push(Event::Shown(Shown::new(measurement, table, interval, false)));
+            }
+        }
+        self.until_ns = interval.end_ns;
+        self.add_to_totals(tables);
+    }
+
+    fn add_to_totals(&mut self, tables: Vec<Option<Table>>) {
+        for (place, table) in tables.into_iter().enumerate() {
+            match (&mut self.totals[place], table) {
+                (Some(total), Some(table)) => total.merge(table),
+                (total @ None, Some(table)) => *total = Some(table),
+                _ => {}
+            }
         }
     }
 
@@ -239,13 +295,7 @@ impl Course {
                 self.tell(place, key, state, value, interval.end_ns, events);
             }
         }
-        for (place, table) in tables.into_iter().enumerate() {
-            match (&mut self.totals[place], table) {
-                (Some(total), Some(table)) => total.merge(table),
-                (total @ None, Some(table)) => *total = Some(table),
-                _ => {}
-            }
-        }
+        self.add_to_totals(tables);
         let before_ns = std::mem::replace(&mut self.until_ns, interval.end_ns);
         self.last = number;
         for schedule in &config.schedules {
@@ -270,20 +320,7 @@ impl Course {
     ) {
         let plan = Arc::clone(&self.plan);
         let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        // Where there is one value for all keys, there is no key.
-        let keyed = !alarm.value.is_of_all();
-        let event = AlarmEvent {
-            alarm: alarm.name.clone(),
-            measurement: measurement.name.clone(),
-            state,
-            key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-            key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-            value_name: alarm.value.name(),
-            value,
-            time: result::seconds(now_ns),
-            end_ns: now_ns,
-        };
+        let event = self.event(place, key, state, value, now_ns);
         events.push(Event::Alarm(event.clone()));
         for action in alarm.actions.iter().map(|place| &plan.config.actions[*place]) {
             let wanted = match state {
@@ -324,22 +361,26 @@ impl Course {
 
     /// Clears what is raised of an alarm. Nothing else is done about it: switches could go round in circles.
     fn clear(&mut self, place: usize, now_ns: u64, events: &mut Vec<Event>) {
-        let plan = Arc::clone(&self.plan);
-        let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        let keyed = !alarm.value.is_of_all();
         for key in self.watches[place].off() {
-            events.push(Event::Alarm(AlarmEvent {
-                alarm: alarm.name.clone(),
-                measurement: measurement.name.clone(),
-                state: State::Cleared,
-                key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-                key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-                value_name: alarm.value.name(),
-                value: 0.0,
-                time: result::seconds(now_ns),
-                end_ns: now_ns,
-            }));
+            events.push(Event::Alarm(self.event(place, key, State::Cleared, 0.0, now_ns)));
+        }
+    }
+
+    fn event(&self, place: usize, key: Key, state: State, value: f64, now_ns: u64) -> AlarmEvent {
+        let alarm = &self.plan.config.alarms[place];
+        let measurement = &self.plan.config.measurements[alarm.measurement];
+        // Where there is one value for all keys, there is no key.
+        let keyed = !alarm.value.is_of_all();
+        AlarmEvent {
+            alarm: alarm.name.clone(),
+            measurement: measurement.name.clone(),
+            state,
+            key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
+            key_text: if keyed { key::text(measurement, &key) } else { String::new() },
+            value_name: alarm.value_name().to_owned(),
+            value,
+            time: result::seconds(now_ns),
+            end_ns: now_ns,
         }
     }
 
@@ -392,6 +433,10 @@ fn values_of(plan: &Plan, alarm: &Alarm, table: &Table) -> (Vec<(Key, f64)>, boo
     match alarm.value {
         crate::config::Value::Keys => alone(table.cells.len() as f64),
         crate::config::Value::Entropy => alone(entropy(table)),
+        crate::config::Value::Counters => {
+            let counted = alarm.counter.as_ref().and_then(|name| table.counters.get(name));
+            alone(counted.copied().unwrap_or(0) as f64)
+        }
         value if of.key.is_empty() => alone(number(of, value, &table.rest, seconds)),
         value => {
             let cells = table.cells.iter();

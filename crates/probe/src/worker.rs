@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wirelane::{Ip, Record, flags, ip_flags, l3};
+use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
 use wirelane_datapath::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_datapath::judge::{self, NoPrecise};
 use wirelane_datapath::layout::{NO_OFFSET, Parsed};
@@ -41,6 +41,8 @@ pub struct Closed {
     pub(crate) late: u64,
     /// By measurement; none of those that were not active.
     pub(crate) tables: Vec<Option<Table>>,
+    /// What plug-ins had counted by then, where there are any.
+    pub(crate) counted: Vec<PluginLine>,
 }
 
 /// What takes tables that are handed over; false: nobody does any more.
@@ -61,7 +63,8 @@ impl Open {
         let active = plan.active();
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         let tables = of.map(|(place, (measurement, shape))| {
-            (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
+            // What plug-ins count is read, and not made of packets.
+            (active & 1 << place != 0 && measurement.plugin.is_none()).then(|| Table::new(shape, measurement.keys))
         });
         Open { interval, tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
     }
@@ -84,6 +87,7 @@ pub struct Worker {
     parsed: Parsed,
     followed: Followed,
     speaking: Speaking,
+    plugins: Option<PluginCounts>,
 }
 
 impl Worker {
@@ -103,7 +107,13 @@ impl Worker {
             parsed: Parsed::default(),
             followed: Followed::default(),
             speaking: Speaking::default(),
+            plugins: None,
         }
+    }
+
+    /// Says at the end of each interval what these have counted, too.
+    pub fn plugins(&mut self, plugins: Option<PluginCounts>) {
+        self.plugins = plugins;
     }
 
     fn interval_of(&self, utc_ns: u64) -> u64 {
@@ -133,6 +143,7 @@ impl Worker {
                 bytes,
                 late,
                 tables,
+                counted: self.plugins.as_ref().map(PluginCounts::read).unwrap_or_default(),
             });
         }
         if reached.0 == self.generation {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGHUP;
+use wirelane::PluginLine;
 use wirelane::ledger::Counters;
 use wirelane_probe::{Closed, Config, Event, Plan, Reader, Switches};
 
@@ -80,8 +81,13 @@ impl Desk {
     }
 
     /// All workers have ended, with this ledger: the totals, and what has failed.
-    pub fn finish(&mut self, counters: Option<&Counters>) -> (ProbeReport, Option<anyhow::Error>) {
-        let (events, totals) = self.reader.finish();
+    /// `counted`: what plug-ins have counted in all.
+    pub fn finish(
+        &mut self,
+        counters: Option<&Counters>,
+        counted: &[PluginLine],
+    ) -> (ProbeReport, Option<anyhow::Error>) {
+        let (events, totals) = self.reader.finish(counted);
         self.tell(&events);
         let commands = self.helper.take().map(Listening::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
@@ -100,6 +106,8 @@ pub struct Reload {
     pub seed: u64,
     /// The kernel adds packets up, by intervals.
     pub in_kernel: bool,
+    /// Plug-ins that are loaded, by their places in the configuration.
+    pub plugins: Vec<PluginLine>,
 }
 
 impl Reload {
@@ -138,6 +146,10 @@ impl Reload {
         if config.capture != now.config().capture {
             return Err("[capture] has changed, which takes another start".to_owned());
         }
+        if config.plugins != now.config().plugins {
+            return Err("a [[plugin]] has changed, which takes another start".to_owned());
+        }
+        config.check_counters(&self.plugins)?;
         if config.place() != now.config().place()
             || config.interval_ns != now.config().interval_ns && self.in_kernel
         {

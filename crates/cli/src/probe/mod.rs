@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger};
+use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger, PluginCounts};
 use wirelane_analysis::flows::Timeouts;
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{Engine, LONGEST, Place, Steering, describe};
@@ -23,6 +23,7 @@ use crate::store::{Store, StoreArgs, Stored};
 mod desk;
 pub mod helper;
 mod keep;
+mod plugins;
 mod report;
 mod show;
 mod worker;
@@ -107,10 +108,18 @@ A configuration:
   keys = 10000                      # room; the rest is counted in 'other'
   analysis = \"user\"                 # or \"kernel\", \"auto\": see below
 
+  [[plugin]]                        # your own BPF program (wirelane/plugin.h)
+  name = \"dns\"
+  file = \"dns.bpf.o\"
+  [[measurement]]
+  name = \"questions\"                # what it counts in each interval
+  plugin = \"dns\"
+  counters = [\"queries\", \"asked\"]   # else all of them; asked and matched too
+
   [[alarm]]
   name = \"flood\"
   measurement = \"syns\"
-  value = \"pps\"
+  value = \"pps\"                     # or counter = \"queries\"
   above = 1000                      # or below, rises, falls (percent)
   clear = 500
   actions = [\"tell\"]
@@ -344,12 +353,15 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         None
     };
     args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
+    plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     let endpoint = args.metrics.open(&mut args.source)?;
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
+    let counted = capture.plugins().as_ref().map(PluginCounts::read).unwrap_or_default();
+    switches.now().1.config().check_counters(&counted).map_err(anyhow::Error::msg)?;
     let helper = helper.map(Helper::listen).transpose()?;
     if let Some(store) = &mut store {
         store.start(())?;
@@ -362,7 +374,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     };
     let desk = Desk::new(Reader::new(workers), show, keep, helper);
     let in_kernel = args.source.kernel_flows.is_some();
-    let reload = Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel };
+    let reload =
+        Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel, plugins: counted };
     watch(&args, capture, desk, switches, reload, numbers.as_ref().map(|numbers| numbers.ledger.clone()))
 }
 
@@ -381,6 +394,7 @@ fn watch(
 ) -> Result<()> {
     let live = args.source.read.is_none();
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
+    let plugins = capture.plugins();
     let desk = Arc::new(Mutex::new(desk));
     let mut reporter = ProbeReporter {
         report: Report::new(args.source.json, capture.engine(), Stream::Stdout),
@@ -411,7 +425,8 @@ fn watch(
                 let desk = Arc::clone(&desk);
                 Box::new(move |closed| desk::locked(&desk).take(closed))
             };
-            let counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            counting.plugins(plugins.clone());
             Prober::new(counting, worker, live, intervals)
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
@@ -421,7 +436,9 @@ fn watch(
     })?;
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
-    let (report, failed) = desk::locked(&desk).finish(counters);
+    let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
+    let counted = rules.map_or(&[][..], |rules| &rules.plugins);
+    let (report, failed) = desk::locked(&desk).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),

@@ -140,7 +140,7 @@ mod tests {
                 state,
                 key: serde_json::Map::new(),
                 key_text: "192.0.2.1".to_owned(),
-                value_name: "pps",
+                value_name: "pps".to_owned(),
                 value: 9.0,
                 time: String::new(),
                 end_ns: 0,

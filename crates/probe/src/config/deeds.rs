@@ -2,7 +2,7 @@
 
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On, Time};
-use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, When};
+use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, Value, When};
 use crate::placed::At;
 
 impl Check<'_> {
@@ -15,18 +15,8 @@ impl Check<'_> {
         let raw = at.get_ref();
         let measured: Names = measurements.iter().map(|one| one.name.clone()).collect();
         let measurement = self.named("measurement", &raw.measurement, &measured);
-        let value = raw.value.value;
         let of = measurements.get(measurement);
-        if !value.is_number() {
-            self.fault(&raw.value, format!("\"{}\" is not one number", value.name()));
-        } else if let Some(of) = of.filter(|of| !of.values.contains(&value)) {
-            let known: Vec<&str> =
-                of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
-            self.fault(
-                &raw.value,
-                format!("the measurement has no \"{}\"; it has {}", value.name(), known.join(", ")),
-            );
-        }
+        let value = self.looked_at(at, of);
         let alone = value.is_of_all() || of.is_some_and(|of| of.key.is_empty());
         let given = [&raw.above, &raw.below, &raw.rises, &raw.falls];
         if given.iter().filter(|one| one.is_some()).count() != 1 {
@@ -89,6 +79,7 @@ impl Check<'_> {
             name: raw.name.get_ref().clone(),
             measurement,
             value,
+            counter: raw.counter.as_ref().map(|name| name.get_ref().clone()),
             threshold,
             raise_after,
             clear_after,
@@ -96,6 +87,39 @@ impl Check<'_> {
             actions: raw.actions.iter().map(|name| self.named("action", name, acting)).collect(),
             active: raw.active.unwrap_or(true),
         }
+    }
+
+    /// What an alarm looks at.
+    fn looked_at(&mut self, at: &At<raw::Alarm>, of: Option<&Measurement>) -> Value {
+        let raw = at.get_ref();
+        let value = match (&raw.value, &raw.counter) {
+            (None, Some(name)) => {
+                self.counter(name, of);
+                return Value::Counters;
+            }
+            (Some(value), None) => value,
+            (Some(_), Some(name)) => {
+                self.fault(name, "give value, or counter of a measurement with plugin");
+                return Value::Counters;
+            }
+            (None, None) => {
+                self.found.push((at.start, "missing field `value`".into()));
+                return Value::Packets;
+            }
+        };
+        let asked = value.value;
+        if !asked.is_number() {
+            self.fault(value, format!("\"{}\" is not one number", asked.name()));
+        } else if let Some(of) = of.filter(|of| of.plugin.is_some()) {
+            self.fault(value, format!("{} is of a plug-in: give counter = \"NAME\"", of.name));
+        } else if let Some(of) = of.filter(|of| !of.values.contains(&asked)) {
+            let known: Vec<&str> =
+                of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
+            let reason =
+                format!("the measurement has no \"{}\"; it has {}", asked.name(), known.join(", "));
+            self.fault(value, reason);
+        }
+        asked
     }
 
     pub(super) fn action(&mut self, at: &At<raw::Action>, measured: &[String], alarmed: &[String]) -> Action {

@@ -33,6 +33,9 @@ pub fn describe(config: &Config) -> String {
         let all = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(" and ") };
         let _ = writeln!(text, "rule {}: {all}", rule.name.as_deref().unwrap_or_default());
     }
+    for plugin in &config.plugins {
+        let _ = writeln!(text, "plug-in {}: {}", plugin.name, plugin.file.escape_debug());
+    }
     for measurement in &config.measurements {
         text += &measured(config, measurement);
     }
@@ -63,6 +66,12 @@ pub fn describe(config: &Config) -> String {
 }
 
 fn measured(config: &Config, of: &Measurement) -> String {
+    if let Some(plugin) = of.plugin {
+        let counters = if of.counters.is_empty() { "all of them".into() } else { of.counters.join(", ") };
+        let name = &config.plugins[plugin].name;
+        let off = if of.active { "" } else { "; not active at first" };
+        return format!("measurement {}: counters of plug-in {name}: {counters}{off}\n", of.name);
+    }
     let packets = match of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref()) {
         Some(rule) => format!("packets of rule {rule}"),
         None => "all packets".to_owned(),
@@ -115,7 +124,7 @@ fn alarmed(config: &Config, alarm: &Alarm) -> String {
     format!(
         "alarm {}: {} of {measurement} {when}; raised after {}, cleared after {} intervals in a row; {actions}{}\n",
         alarm.name,
-        alarm.value.name(),
+        alarm.value_name(),
         alarm.raise_after,
         alarm.clear_after,
         if alarm.active { "" } else { "; not active at first" }

@@ -24,7 +24,7 @@ impl Config {
 
     /// Where its measurements are made.
     pub fn place(&self) -> Place {
-        let any = |wanted| self.measurements.iter().any(|one| one.analysis == wanted);
+        let any = |wanted| of_packets(&self.measurements).any(|one| one.analysis == wanted);
         // One that says "kernel" was refused where another keeps it from that.
         if self.asks_for_kernel() {
             return Place::Kernel;
@@ -33,16 +33,21 @@ impl Config {
             return Place::Workers(None);
         }
         let mut obstacles =
-            self.measurements.iter().filter_map(|one| obstacle(&self.measurements, &self.rules, one));
+            of_packets(&self.measurements).filter_map(|one| obstacle(&self.measurements, &self.rules, one));
         obstacles.next().map_or(Place::Kernel, |why| Place::Workers(Some(why)))
     }
+}
+
+/// Measurements that are made of packets: not those of what plug-ins have counted, whichever way packets go.
+fn of_packets(all: &[Measurement]) -> impl Iterator<Item = &Measurement> {
+    all.iter().filter(|one| one.plugin.is_none())
 }
 
 /// What keeps a measurement from being made in the kernel: itself, or another beside it, as packets that come up for one
 /// come up for all.
 pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) -> Option<String> {
     alone(rules, one).or_else(|| {
-        all.iter().find_map(|other| match other.analysis {
+        of_packets(all).find_map(|other| match other.analysis {
             Analysis::User => Some(format!(
                 "{} is analysed in the workers (analysis = \"user\", which is so where nothing is said), and all are \
                  analysed in one place",
@@ -93,7 +98,8 @@ fn is_of_parts(value: Value) -> bool {
         | Value::TopFlow
         | Value::OneWay
         | Value::Keys
-        | Value::Entropy => true,
+        | Value::Entropy
+        | Value::Counters => true,
         Value::Lengths
         | Value::Gaps
         | Value::PeakPackets

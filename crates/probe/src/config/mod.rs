@@ -8,6 +8,7 @@ mod check;
 mod deeds;
 mod describe;
 mod kernel;
+mod plugins;
 mod raw;
 
 use std::fmt;
@@ -135,6 +136,9 @@ pub enum Value {
     Keys,
     /// Shannon's entropy of packets over keys, in bits, of the measurement.
     Entropy,
+    /// What a plug-in has counted. It is a measurement's by its `plugin`, and not by its values.
+    #[serde(skip_deserializing)]
+    Counters,
 }
 
 /// Where analysis runs.
@@ -194,11 +198,24 @@ pub enum Steering {
     Queue,
 }
 
+/// A user's own BPF program, which looks at packets in the kernel and counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugin {
+    /// What measurements call it.
+    pub name: String,
+    /// Its object file.
+    pub file: String,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// What it is asked for by.
     pub name: String,
+    /// The plug-in whose counters it is of, by its place. Then it is made of no packets, and the rest says nothing.
+    pub plugin: Option<usize>,
+    /// Those of its counters that are shown; none: all.
+    pub counters: Vec<String>,
     /// The rule whose packets it is about, by its place; `None`: all packets.
     pub rule: Option<usize>,
     /// What packets are told apart by; nothing: not at all.
@@ -246,6 +263,8 @@ pub struct Alarm {
     pub measurement: usize,
     /// What is looked at.
     pub value: Value,
+    /// Of a plug-in's counters the one.
+    pub counter: Option<String>,
     /// When.
     pub threshold: Threshold,
     /// Intervals in a row after which it is raised.
@@ -338,6 +357,8 @@ pub struct Config {
     pub interval_ns: u64,
     /// Rules, in the order of the file; their ids are their places, from 1.
     pub rules: RuleSet,
+    /// Plug-ins.
+    pub plugins: Vec<Plugin>,
     /// Measurements, at least one.
     pub measurements: Vec<Measurement>,
     /// Alarms.
@@ -360,6 +381,13 @@ impl Config {
     /// Whether any action runs programs.
     pub fn runs_programs(&self) -> bool {
         self.actions.iter().any(|action| matches!(action.deed, Deed::Run { .. }))
+    }
+}
+
+impl Alarm {
+    /// The name of what is looked at.
+    pub fn value_name(&self) -> &str {
+        self.counter.as_deref().unwrap_or(self.value.name())
     }
 }
 
@@ -413,6 +441,7 @@ impl Value {
             Value::RetransmittedPercent => "retransmitted-percent",
             Value::Keys => "keys",
             Value::Entropy => "entropy",
+            Value::Counters => "counters",
         }
     }
 
@@ -441,7 +470,7 @@ impl Value {
 
     /// Whether it is one number, which an alarm can look at.
     pub fn is_number(self) -> bool {
-        self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps)
+        self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps | Value::Counters)
     }
 
     /// Whether it is of the measurement, and not of each key.

@@ -23,6 +23,8 @@ pub(super) struct Raw {
     #[serde(rename = "patterns")]
     pub _patterns: Option<IgnoredAny>,
     #[serde(default)]
+    pub plugin: Vec<At<Plugin>>,
+    #[serde(default)]
     pub measurement: Vec<At<Measurement>>,
     #[serde(default)]
     pub alarm: Vec<At<Alarm>>,
@@ -34,14 +36,23 @@ pub(super) struct Raw {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Plugin {
+    pub name: At<String>,
+    pub file: At<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Measurement {
     pub name: At<String>,
+    pub plugin: Option<At<String>>,
+    pub counters: Option<At<Vec<At<String>>>>,
     pub rule: Option<At<String>>,
     #[serde(default)]
     pub key: Vec<At<Field>>,
     pub prefix: Option<At<u8>>,
     pub prefix6: Option<At<u8>>,
-    pub values: At<Vec<At<Value>>>,
+    pub values: Option<At<Vec<At<Value>>>>,
     pub keys: Option<At<usize>>,
     pub show: Option<usize>,
     pub precision: Option<At<u32>>,
@@ -55,7 +66,8 @@ pub(super) struct Measurement {
 pub(super) struct Alarm {
     pub name: At<String>,
     pub measurement: At<String>,
-    pub value: At<Value>,
+    pub value: Option<At<Value>>,
+    pub counter: Option<At<String>>,
     pub above: Option<At<f64>>,
     pub below: Option<At<f64>>,
     pub rises: Option<At<f64>>,

@@ -70,6 +70,27 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "4:7: a bin is a part of an interval",
         ),
         (format!("{one}{alarm}"), "4:1: say when: give one of above"),
+        (
+            format!("{one}[[rule]]\nname = 'r'\nplugin = 'x'"),
+            "4:1: a probe's rules are asked behind the kernel, and cannot ask plug-ins",
+        ),
+        ("[[measurement]]\nname = 'm'\nplugin = 'dns'".into(), "3:10: there is no plug-in of this name"),
+        (
+            "[[plugin]]\nname = 'a'\nfile = ''\n[[measurement]]\nname = 'm'\nplugin = 'a'".into(),
+            "3:8: give an object file",
+        ),
+        (
+            "[[plugin]]\nname = 'a'\nfile = 'x'\n[[measurement]]\nname = 'm'\nplugin = 'a'\nkey = ['src']".into(),
+            "7:8: a plug-in counts what it likes",
+        ),
+        (
+            "[[plugin]]\nname = 'a'\nfile = 'x'\n[[measurement]]\nname = 'm'\nplugin = 'a'\ncounters = ['q']\n\
+             [[alarm]]\nname = 'b'\nmeasurement = 'm'\ncounter = 'z'\nabove = 1"
+                .into(),
+            "11:11: the measurement has q",
+        ),
+        (format!("{one}{}above = 1", alarm.replace("value = \"pps\"", "counter = \"x\"")), "7:11: m is not of a plug-in: give value"),
+        (format!("{one}counters = ['x']"), "4:12: this is of plugin = \"NAME\""),
         (format!("{one}{alarm}above = 1\nbelow = 2"), "4:1: say when: give one of above"),
         (format!("{one}{alarm}above = 10\nclear = 11"), "9:9: it would be cleared where it is raised"),
         (format!("{one}{alarm}above = 10\nactions = ['x']"), "9:12: there is no action of this name"),

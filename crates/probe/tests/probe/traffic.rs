@@ -186,7 +186,7 @@ pub fn probe_files(
     all.iter_mut().for_each(|worker| assert!(worker.finish()));
     drop(all);
     let (mut reader, mut said) = Arc::into_inner(said).unwrap().into_inner().unwrap();
-    let (events, totals) = reader.finish();
+    let (events, totals) = reader.finish(&[]);
     said.hear(events);
     said.totals = totals;
     assert_eq!(said.totals.packets, packets, "every packet is counted once");
