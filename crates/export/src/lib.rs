@@ -7,6 +7,7 @@
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
 //! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV, pcapng.
+//! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
 //! * [`metrics`]: numbers for Prometheus.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
@@ -16,10 +17,12 @@
 
 mod calendar;
 pub mod error;
+pub mod events;
 pub mod flows;
 pub mod http;
 pub mod metrics;
 pub mod output;
+mod parts;
 pub mod pcap;
 pub mod pcapng;
 pub mod recorder;
@@ -27,6 +30,7 @@ pub mod voip;
 
 pub use calendar::clock;
 pub use error::{Error, Result};
+pub use events::{EventFile, EventFiles, EventPacket};
 pub use output::{Output, OutputOptions};
 pub use pcap::PcapWriter;
 pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo};

@@ -11,6 +11,7 @@
 //! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
 
 mod alarm;
+mod caught;
 mod cell;
 pub mod config;
 mod entry;
@@ -26,11 +27,12 @@ mod table;
 mod worker;
 
 pub use alarm::{AlarmEvent, State};
+pub use caught::{Caught, Head, Orders, Sink, Wanted};
 pub use config::{Config, Mistakes};
 pub use entry::{Entry, Growth, LedgerPart};
 pub use key::Key;
 pub use plan::{Plan, Switches};
-pub use reader::{Event, Reader, Totals};
+pub use reader::{Event, Reader, Recorded, Totals};
 pub use ready::{READY, ready};
 pub use result::{Interval, Row, Shown};
 pub use worker::{Closed, Worker};

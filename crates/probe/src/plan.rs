@@ -10,6 +10,34 @@ use wirelane_datapath::rules::FlatSet;
 use crate::cell::Shape;
 use crate::config::{Config, Field};
 
+/// Packets that are kept for a while, for recordings of what was before an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Whether all are; else those of the rules that have a bit.
+    pub all: bool,
+    pub rules: u32,
+    /// Bytes that a worker has for them.
+    pub buffer: usize,
+}
+
+impl Kept {
+    /// What the alarms of a configuration may want recorded.
+    fn of(config: &Config) -> Option<Kept> {
+        let mut kept = None;
+        for alarm in &config.alarms {
+            for recording in alarm.actions.iter().filter_map(|place| config.actions[*place].recording()) {
+                let kept = kept.get_or_insert(Kept { all: false, rules: 0, buffer: 0 });
+                match recording.rule_of(&config.measurements[alarm.measurement]) {
+                    Some(rule) => kept.rules |= 1 << rule,
+                    None => kept.all = true,
+                }
+                kept.buffer = kept.buffer.max(recording.buffer);
+            }
+        }
+        kept
+    }
+}
+
 /// What workers do with packets.
 #[derive(Debug)]
 pub struct Plan {
@@ -22,6 +50,8 @@ pub struct Plan {
     pub(crate) macs: bool,
     /// Whether any is by what speaks.
     pub(crate) speaking: bool,
+    /// What is kept of packets for recordings, where there are any.
+    pub(crate) kept: Option<Kept>,
     /// Of sketches.
     pub(crate) seed: u64,
     /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
@@ -54,6 +84,7 @@ impl Plan {
             macs: shapes.iter().any(|shape| shape.macs),
             speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
+            kept: Kept::of(&config),
             config,
             seed,
             active: AtomicU64::new(active),

@@ -7,7 +7,8 @@ use serde::Serialize;
 use wirelane::PluginLine;
 
 use crate::alarm::{AlarmEvent, State, Watch};
-use crate::config::{Alarm, Deed, Switch};
+use crate::caught::Wanted;
+use crate::config::{Alarm, Deed, Recording, Switch};
 use crate::growing::{self, ASKED, Growing};
 use crate::key::{self, Key};
 use crate::plan::Plan;
@@ -28,6 +29,8 @@ pub enum Event {
     Alarm(AlarmEvent),
     /// A line for people.
     Log(String),
+    /// Packets around an event are to be recorded.
+    Record(Box<Recorded>),
     /// A program is to be run, with these arguments.
     Run {
         /// The program and its arguments.
@@ -35,6 +38,19 @@ pub enum Event {
         /// When it is ended, nanoseconds.
         timeout_ns: u64,
     },
+}
+
+/// An event around which packets are to be recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The action, by its place.
+    pub action: usize,
+    /// What is to be done.
+    pub recording: Recording,
+    /// The event.
+    pub alarm: AlarmEvent,
+    /// The packets.
+    pub wanted: Wanted,
 }
 
 /// What everything has come to.
@@ -322,7 +338,8 @@ impl Course {
         let alarm = &plan.config.alarms[place];
         let event = self.event(place, key, state, value, now_ns);
         events.push(Event::Alarm(event.clone()));
-        for action in alarm.actions.iter().map(|place| &plan.config.actions[*place]) {
+        for place in alarm.actions.iter().copied() {
+            let action = &plan.config.actions[place];
             let wanted = match state {
                 State::Raised => action.on_raise,
                 State::Cleared => action.on_clear,
@@ -337,6 +354,21 @@ impl Course {
                     events.push(Event::Run { words, timeout_ns: *timeout_ns });
                 }
                 Deed::Switch(switch) => self.switch(switch, now_ns, events),
+                Deed::Record(recording) => {
+                    let measurement = &plan.config.measurements[alarm.measurement];
+                    events.push(Event::Record(Box::new(Recorded {
+                        action: place,
+                        recording: recording.clone(),
+                        alarm: event.clone(),
+                        wanted: Wanted {
+                            generation: self.generation,
+                            from_ns: now_ns.saturating_sub(recording.before_ns),
+                            to_ns: now_ns.saturating_add(recording.after_ns),
+                            rule: recording.rule_of(measurement),
+                            most: recording.most,
+                        },
+                    })));
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use wirelane_datapath::layout::{NO_OFFSET, Parsed};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, LiveCounts};
 
+use crate::caught::{Catching, Head, Orders};
 use crate::cell::Counted;
 use crate::key::Seen;
 use crate::plan::{Plan, Switches};
@@ -88,6 +89,7 @@ pub struct Worker {
     followed: Followed,
     speaking: Speaking,
     plugins: Option<PluginCounts>,
+    catching: Option<Catching>,
 }
 
 impl Worker {
@@ -108,7 +110,14 @@ impl Worker {
             followed: Followed::default(),
             speaking: Speaking::default(),
             plugins: None,
+            catching: None,
         }
+    }
+
+    /// Keeps the last packets for these orders, and catches what they ask for.
+    pub fn catch(&mut self, orders: Arc<Orders>) {
+        let most = self.plan.kept.map_or(0, |kept| kept.buffer);
+        self.catching = Some(Catching::new(orders, self.index, self.generation, most));
     }
 
     /// Says at the end of each interval what these have counted, too.
@@ -160,6 +169,10 @@ impl Worker {
         if self.open.is_empty() {
             self.begin(now);
         }
+        if let Some(catching) = &mut self.catching {
+            catching.look();
+            catching.tick(utc_ns);
+        }
         goes_on
     }
 
@@ -174,6 +187,9 @@ impl Worker {
             self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
         let length_ns = plan.config.interval_ns;
         let goes_on = start_ns.is_none_or(|start_ns| self.close((generation, start_ns / length_ns)));
+        if let Some(catching) = &mut self.catching {
+            catching.replace(generation, plan.kept.map_or(0, |kept| kept.buffer));
+        }
         (self.generation, self.plan) = (generation, plan);
         self.floor = start_ns.map_or(0, |start_ns| start_ns / length_ns);
         if start_ns.is_some() {
@@ -187,7 +203,11 @@ impl Worker {
         if self.open.is_empty() {
             self.begin(0);
         }
-        self.close((u64::MAX, u64::MAX))
+        let goes_on = self.close((u64::MAX, u64::MAX));
+        if let Some(catching) = &mut self.catching {
+            catching.finish();
+        }
+        goes_on
     }
 
     /// Counts a packet, whose time is this, UTC in nanoseconds. False: nobody takes results any more.
@@ -270,8 +290,6 @@ impl Worker {
         let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
         let plan = &*self.plan;
-        // Of a digest there is no payload.
-        let data = if record.digest().is_some() { &[] } else { record.data() };
         let packet = Counted {
             seen: Seen {
                 ip,
@@ -279,7 +297,7 @@ impl Worker {
                 queue: header.queue,
                 device: record.device() as u16,
                 application: if plan.speaking {
-                    self.speaking.of(data, header.wire_len, ip)
+                    self.speaking.of(record.data(), header.wire_len, ip)
                 } else {
                     None
                 },
@@ -300,11 +318,24 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        let fits = add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
+            let head = Head {
+                ts_ns: utc_ns,
+                captured: record.data().len() as u32,
+                wire_len: header.wire_len,
+                device: record.device() as u16,
+                queue: header.queue,
+                egress: record.is_egress(),
+            };
+            let is_kept = kept.all || fits & kept.rules != 0;
+            catching.packet(head, is_kept.then_some(fits), record.data());
+        }
     }
 }
 
-/// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit.
+/// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit. Of these rules, and those of
+/// recordings, a bit each says whether they do.
 #[inline]
 fn add(
     plan: &Plan,
@@ -312,25 +343,30 @@ fn add(
     hits: &[LiveCounts; 1],
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
-) {
+) -> u32 {
     // Of each rule, whether it has been asked, and what it said.
     let (mut asked, mut fits) = (0u32, 0u32);
+    let mut ask = |rule: usize, fits: &mut u32| {
+        let bit = 1 << rule;
+        if asked & bit == 0 {
+            asked |= bit;
+            let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
+            *fits |= if judged.hits > 0 { bit } else { 0 };
+        }
+        *fits & bit != 0
+    };
     let of = plan.config.measurements.iter().zip(&plan.shapes).zip(tables);
     for ((measurement, shape), table) in of {
         let Some(table) = table else { continue };
-        if let Some(rule) = measurement.rule {
-            let bit = 1 << rule;
-            if asked & bit == 0 {
-                asked |= bit;
-                let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
-                fits |= if judged.hits > 0 { bit } else { 0 };
-            }
-            if fits & bit == 0 {
-                continue;
-            }
+        if measurement.rule.is_none_or(|rule| ask(rule, &mut fits)) {
+            table.add(measurement, shape, packet);
         }
-        table.add(measurement, shape, packet);
     }
+    let recorded = plan.kept.map_or(0, |kept| kept.rules);
+    for rule in (0..plan.rules.len()).filter(|rule| recorded & 1 << rule != 0) {
+        ask(rule, &mut fits);
+    }
+    fits
 }
 
 /// What is known of the headers of the packets of a part.

@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use signal_hook::consts::SIGHUP;
 use wirelane::PluginLine;
 use wirelane::ledger::Counters;
-use wirelane_probe::{Closed, Config, Event, Plan, Reader, Switches};
+use wirelane_probe::{Closed, Config, Event, Orders, Plan, Reader, Switches};
 
 use super::helper::Listening;
 use super::keep::Keep;
+use super::recorder::Recorder;
 use super::report::ProbeReport;
 use super::show::Show;
 use crate::out;
@@ -22,6 +23,7 @@ pub struct Desk {
     show: Show,
     keep: Keep,
     helper: Option<Listening>,
+    recorder: Option<Recorder>,
     failure: Option<anyhow::Error>,
     refused: u64,
 }
@@ -33,8 +35,19 @@ pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
 
 impl Desk {
     /// Nothing has come yet.
-    pub fn new(reader: Reader, show: Show, keep: Keep, helper: Option<Listening>) -> Desk {
-        Desk { reader, show, keep, helper, failure: None, refused: 0 }
+    pub fn new(
+        reader: Reader,
+        show: Show,
+        keep: Keep,
+        helper: Option<Listening>,
+        recorder: Option<Recorder>,
+    ) -> Desk {
+        Desk { reader, show, keep, helper, recorder, failure: None, refused: 0 }
+    }
+
+    /// Where workers find what is to be recorded; `None`: nothing ever is.
+    pub fn orders(&self) -> Option<Arc<Orders>> {
+        self.recorder.as_ref().map(Recorder::orders)
     }
 
     /// The ledger says so now.
@@ -58,6 +71,10 @@ impl Desk {
                 Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
                 Event::Log(line) => {
                     tracing::warn!("{}", printable(line));
+                    Ok(String::new())
+                }
+                Event::Record(recorded) => {
+                    self.recorder.iter_mut().for_each(|recorder| recorder.record(recorded));
                     Ok(String::new())
                 }
                 Event::Run { words, timeout_ns } => {
@@ -91,7 +108,8 @@ impl Desk {
         self.tell(&events);
         let commands = self.helper.take().map(Listening::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
-        let report = ProbeReport { totals, commands, reloads_refused: self.refused, store };
+        let recordings = self.recorder.take().map(Recorder::finish);
+        let report = ProbeReport { totals, commands, recordings, reloads_refused: self.refused, store };
         (report, self.failure.take())
     }
 }
@@ -148,6 +166,9 @@ impl Reload {
         }
         if config.plugins != now.config().plugins {
             return Err("a [[plugin]] has changed, which takes another start".to_owned());
+        }
+        if config.recordings() != now.config().recordings() {
+            return Err("what is recorded by an action has changed, which takes another start".to_owned());
         }
         config.check_counters(&self.plugins)?;
         if config.place() != now.config().place()

@@ -24,6 +24,7 @@ mod desk;
 pub mod helper;
 mod keep;
 mod plugins;
+mod recorder;
 mod report;
 mod show;
 mod worker;
@@ -31,6 +32,7 @@ mod worker;
 use desk::{Desk, Reload};
 use helper::Helper;
 use keep::Keep;
+use recorder::Folders;
 pub use report::ProbeReport;
 use show::Show;
 use worker::Prober;
@@ -357,6 +359,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
     let endpoint = args.metrics.open(&mut args.source)?;
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
@@ -372,7 +375,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, true) => Show::Json { quiet },
         (quiet, false) => Show::Table { quiet },
     };
-    let desk = Desk::new(Reader::new(workers), show, keep, helper);
+    let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
+    let desk = Desk::new(Reader::new(workers), show, keep, helper, recorder);
     let in_kernel = args.source.kernel_flows.is_some();
     let reload =
         Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel, plugins: counted };
@@ -394,7 +398,7 @@ fn watch(
 ) -> Result<()> {
     let live = args.source.read.is_none();
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
-    let plugins = capture.plugins();
+    let (plugins, orders) = (capture.plugins(), desk.orders());
     let desk = Arc::new(Mutex::new(desk));
     let mut reporter = ProbeReporter {
         report: Report::new(args.source.json, capture.engine(), Stream::Stdout),
@@ -427,6 +431,7 @@ fn watch(
             };
             let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
             counting.plugins(plugins.clone());
+            orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);

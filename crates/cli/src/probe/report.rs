@@ -4,6 +4,7 @@ use serde::Serialize;
 use wirelane_probe::Totals;
 
 use super::helper::Commands;
+use super::recorder::Recordings;
 use crate::store::Stored;
 use crate::table::{amount, counted};
 
@@ -16,6 +17,9 @@ pub struct ProbeReport {
     /// What became of programs, where there is what runs them.
     #[serde(flatten)]
     pub commands: Option<Commands>,
+    /// What became of recordings, where there is what makes them.
+    #[serde(flatten)]
+    pub recordings: Option<Recordings>,
     /// Configurations that were refused.
     pub reloads_refused: u64,
     /// What is in the store, where there is one.
@@ -42,6 +46,7 @@ impl ProbeReport {
                 amount(commands.commands_refused),
             );
         }
+        text += &self.recordings.as_ref().map(Recordings::text).unwrap_or_default();
         for (what, number) in [
             ("packets came late, and are counted in the interval in which they came", self.totals.late),
             ("intervals without packets were left out", self.totals.skipped_intervals),

@@ -6,8 +6,8 @@ use wirelane::Error;
 use wirelane::rules::{RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
-use super::kernel;
 use super::raw::{self, Raw};
+use super::{kernel, recordings};
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
@@ -144,15 +144,24 @@ impl Check<'_> {
                 self.found.push((at, format!("there are {count} of these, and may be {MOST}")));
             }
         }
+        let ruled: Names = rules.rules.iter().filter_map(|rule| rule.name.clone()).collect();
         let actions: Vec<Action> =
-            raw.action.iter().map(|one| self.action(one, &measured, &alarmed)).collect();
+            raw.action.iter().map(|one| self.action(one, &measured, &alarmed, &ruled)).collect();
+        for (one, at) in measurements.iter().zip(&raw.measurement) {
+            let Some(asked) = &at.get_ref().analysis else { continue };
+            if one.analysis == Analysis::Kernel
+                && let Some(reason) = recordings::obstacle(&actions)
+            {
+                self.fault(asked, format!("this cannot be \"kernel\": {reason}"));
+            }
+        }
         let alarms = raw.alarm.iter().map(|one| self.alarm(one, &measurements, &acting)).collect();
         let schedules = raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed)).collect();
         Config { capture: raw.capture, interval_ns, rules, plugins, measurements, alarms, actions, schedules }
     }
 
     /// No two of a kind have one name, and none is empty or moves a cursor.
-    fn once<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n At<String>>) {
+    pub(super) fn once<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n At<String>>) {
         let mut known: Vec<&str> = Vec::new();
         for name in names {
             let text = name.get_ref().as_str();

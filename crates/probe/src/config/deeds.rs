@@ -122,25 +122,30 @@ impl Check<'_> {
         asked
     }
 
-    pub(super) fn action(&mut self, at: &At<raw::Action>, measured: &[String], alarmed: &[String]) -> Action {
+    pub(super) fn action(
+        &mut self,
+        at: &At<raw::Action>,
+        measured: &[String],
+        alarmed: &[String],
+        ruled: &[String],
+    ) -> Action {
         let raw = at.get_ref();
-        for (what, name) in [(&raw.record, "record"), (&raw.export, "export")] {
-            if let Some(what) = what {
-                self.fault(
-                    what,
-                    format!(
-                        "the action {name} is not built yet: 'wirelane {}' runs beside a probe",
-                        if name == "record" { "record" } else { "flows" }
-                    ),
-                );
-            }
+        if let Some(export) = &raw.export {
+            self.fault(export, "the action export is not built yet: 'wirelane flows' runs beside a probe");
         }
         let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
-        let kinds = [raw.log == Some(true), raw.run.is_some(), switches];
-        let unbuilt = raw.record.is_some() || raw.export.is_some();
-        if kinds.iter().filter(|one| **one).count() != 1 && !unbuilt {
-            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate";
+        let kinds = [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some()];
+        if kinds.iter().filter(|one| **one).count() != 1 && raw.export.is_none() {
+            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate, or \
+                          record = { folder = \"DIR\" }";
             self.found.push((at.start, reason.into()));
+        }
+        if let Some(digest) = &raw.digest {
+            if raw.record.is_none() {
+                self.fault(digest, "this is of record: a digest is of a recorded file");
+            } else if digest.get_ref() != "sha256" {
+                self.fault(digest, "there is \"sha256\"");
+            }
         }
         let timeout_ns = raw.timeout.as_ref().map_or(10 * SECOND, |time| time.get_ref().0);
         if let Some(at) = &raw.timeout {
@@ -150,17 +155,18 @@ impl Check<'_> {
                 self.fault(at, "give \"10ms\" to \"1h\"");
             }
         }
-        let deed = match &raw.run {
-            Some(run) => Deed::Run { words: self.words(run), timeout_ns },
-            None if switches => Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed)),
-            None => Deed::Log,
+        let deed = match (&raw.run, &raw.record) {
+            (Some(run), _) => Deed::Run { words: self.words(run), timeout_ns },
+            (None, Some(record)) => Deed::Record(self.recording(record, raw.digest.is_some(), ruled)),
+            (None, None) if switches => Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed)),
+            (None, None) => Deed::Log,
         };
         let on = raw.on.as_ref();
         if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {
             self.fault(on, "never: give \"raise\", \"clear\" or both");
         }
-        // What switches would be undone at once if it were done twice.
-        let by_default = |what: On| what == On::Raise || !switches;
+        // What switches would be undone at once if it were done twice; and an alarm that is over is no event to look into.
+        let by_default = |what: On| what == On::Raise || !(switches || raw.record.is_some());
         let does = |what: On| on.map_or(by_default(what), |on| on.get_ref().contains(&what));
         Action {
             name: raw.name.get_ref().clone(),

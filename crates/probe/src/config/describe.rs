@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Switch, Threshold, When};
+use super::{
+    Action, Alarm, Analysis, Config, Deed, Measurement, Place, Recording, Switch, Threshold, When,
+};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
@@ -139,6 +141,7 @@ fn done(config: &Config, action: &Action) -> String {
             format!("runs {}, for {} at most", words.join(" "), time((*timeout_ns).max(SECOND / 1000)))
         }
         Deed::Switch(switch) => switched(config, switch).join(", "),
+        Deed::Record(recording) => recorded(config, recording),
     };
     let on = match (action.on_raise, action.on_clear) {
         (true, true) => "raised or cleared",
@@ -146,6 +149,25 @@ fn done(config: &Config, action: &Action) -> String {
         _ => "cleared",
     };
     format!("{what}, when an alarm is {on}")
+}
+
+fn recorded(config: &Config, of: &Recording) -> String {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let rule = of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref());
+    let packets = rule.map_or_else(|| "the packets of its measurement".to_owned(), |rule| format!("packets of rule {rule}"));
+    format!(
+        "records {packets} from {} before to {} after it in {}{}, up to {} each, {} at once and {} in all, and none within {} \
+         of the one before (of the same alarm); of what was before as much as {} a worker hold",
+        time(of.before_ns),
+        time(of.after_ns),
+        of.folder.escape_debug(),
+        if of.digest { ", with a SHA-256 digest" } else { "" },
+        mib(of.most),
+        of.at_once,
+        of.files,
+        time(of.cool_down_ns),
+        mib(of.buffer as u64)
+    )
 }
 
 fn switched(config: &Config, switch: &Switch) -> Vec<String> {

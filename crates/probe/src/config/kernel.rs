@@ -5,7 +5,7 @@
 
 use wirelane::rules::{Kind, Rule, RuleSet, Test};
 
-use super::{Analysis, Config, Field, Measurement, Value};
+use super::{Analysis, Config, Field, Measurement, Value, recordings};
 
 /// Where all measurements of a configuration are made: packets come up, or they do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,9 @@ impl Config {
         if !any(Analysis::Auto) {
             return Place::Workers(None);
         }
-        let mut obstacles =
-            of_packets(&self.measurements).filter_map(|one| obstacle(&self.measurements, &self.rules, one));
+        let mut obstacles = recordings::obstacle(&self.actions).into_iter().chain(
+            of_packets(&self.measurements).filter_map(|one| obstacle(&self.measurements, &self.rules, one)),
+        );
         obstacles.next().map_or(Place::Kernel, |why| Place::Workers(Some(why)))
     }
 }

@@ -10,6 +10,7 @@ mod describe;
 mod kernel;
 mod plugins;
 mod raw;
+mod recordings;
 
 use std::fmt;
 use std::path::Path;
@@ -19,6 +20,7 @@ use wirelane::rules::{Mistake, RuleSet};
 
 pub use describe::describe;
 pub use kernel::Place;
+pub use recordings::Recording;
 
 /// The most measurements: a bit each says whether they are active.
 pub const MOST_MEASUREMENTS: usize = 64;
@@ -293,6 +295,8 @@ pub enum Deed {
     },
     /// Measurements and alarms are switched.
     Switch(Switch),
+    /// Packets around the event are written to a file.
+    Record(Recording),
 }
 
 /// One action.

@@ -94,8 +94,27 @@ pub(super) struct Action {
     pub activate: Vec<At<String>>,
     #[serde(default)]
     pub deactivate: Vec<At<String>>,
-    pub record: Option<At<IgnoredAny>>,
+    pub record: Option<At<Record>>,
+    pub digest: Option<At<String>>,
     pub export: Option<At<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, as in { folder = \"/var/lib/alarms\", before = \"2s\", after = \"5s\" }"
+)]
+pub(super) struct Record {
+    pub folder: At<String>,
+    pub before: Option<At<Time>>,
+    pub after: Option<At<Time>>,
+    pub buffer: Option<At<Size>>,
+    pub most: Option<At<Size>>,
+    pub rule: Option<At<String>>,
+    pub cool_down: Option<At<Time>>,
+    pub at_once: Option<At<usize>>,
+    pub files: Option<At<u64>>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -143,6 +162,31 @@ impl<'de> Deserialize<'de> for Time {
         let time = humantime::parse_duration(&text);
         let time = time.map_err(|_| D::Error::custom(format_args!("write {wanted}")))?;
         u64::try_from(time.as_nanos()).map(Time).map_err(|_| D::Error::custom("this is too long"))
+    }
+}
+
+/// A number of bytes: `"16MiB"`.
+#[derive(Clone, Copy)]
+pub(super) struct Size(pub u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        let wanted = "a size as text, as in \"16MiB\" (of 1024), \"500kB\" (of 1000) or \"1GiB\"";
+        let text = deserializer.deserialize_str(Text(wanted))?;
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let factor: u64 = match text[digits..].trim() {
+            "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "kB" => 1000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => 0,
+        };
+        let bytes = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        bytes.map(Size).ok_or_else(|| D::Error::custom(format_args!("write {wanted}")))
     }
 }
 

@@ -7,5 +7,6 @@ mod exact;
 mod kernel;
 mod mistakes;
 mod ready;
+mod recordings;
 mod reload;
 mod traffic;

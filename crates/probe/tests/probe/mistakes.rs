@@ -99,7 +99,35 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = 'f.pcapng'"),
-            "6:10: the action record is not built yet",
+            "6:10: invalid type: string \"f.pcapng\", expected a table, as in { folder = ",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = '' }}"),
+            "6:21: give a folder",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', before = '2h' }}"),
+            "6:35: give \"0s\" to \"1h\"",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', buffer = '16' }}"),
+            "6:35: write a size as text, as in \"16MiB\"",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', rule = 'r' }}"),
+            "6:33: there is no rule of this name",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\ndigest = 'sha256'\nlog = true"),
+            "6:10: this is of record: a digest is of a recorded file",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\ndigest = 'md5'\nrecord = {{ folder = 'a' }}"),
+            "6:10: there is \"sha256\"",
+        ),
+        (
+            format!("{one}analysis = 'kernel'\n[[action]]\nname = 'x'\nrecord = {{ folder = 'a' }}"),
+            "4:12: this cannot be \"kernel\": the action x records packets",
         ),
         (format!("{one}[[action]]\nname = 'x'\nrun = ['sh']"), "6:8: give the program's whole path"),
         (format!("{one}[[action]]\nname = 'x'\nrun = ['/x', '{{kay}}']"), "6:14: braces are for {alarm}"),
