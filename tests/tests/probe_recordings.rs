@@ -263,7 +263,7 @@ fn what_is_recorded_cannot_change_under_way() {
     let ready = child.next_json(LIMIT).unwrap().unwrap();
     assert_eq!(ready["ready"], true);
     configuration(here, 20, "before = \"3s\"", "");
-    child.signal(Signal::SIGHUP).unwrap();
+    child.signal(Signal::HangUp).unwrap();
     // It is read by a helper, beside the capture.
     std::thread::sleep(Duration::from_secs(2));
     drop(input);

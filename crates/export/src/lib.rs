@@ -8,6 +8,7 @@
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
 //! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV, pcapng.
 //! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
+//! * [`alarms`]: alarms of probes to files, collectors and syslog.
 //! * [`metrics`]: numbers for Prometheus.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
@@ -15,6 +16,7 @@
 //! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each:
 //! what they write to should be buffered, as [`Output`] is.
 
+pub mod alarms;
 mod calendar;
 pub mod error;
 pub mod events;

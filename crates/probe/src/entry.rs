@@ -34,7 +34,7 @@ impl Entry {
         match event {
             Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
             Event::Alarm(alarm) => Some(Entry::Alarm(alarm.clone())),
-            Event::Log(_) | Event::Run { .. } | Event::Record(_) => None,
+            Event::Log(_) | Event::Run { .. } | Event::Record(_) | Event::Export(..) => None,
         }
     }
 }

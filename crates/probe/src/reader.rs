@@ -29,6 +29,8 @@ pub enum Event {
     Alarm(AlarmEvent),
     /// A line for people.
     Log(String),
+    /// An event is to be sent to the target of this action, by its place.
+    Export(usize, AlarmEvent),
     /// Packets around an event are to be recorded.
     Record(Box<Recorded>),
     /// A program is to be run, with these arguments.
@@ -354,6 +356,7 @@ impl Course {
                     events.push(Event::Run { words, timeout_ns: *timeout_ns });
                 }
                 Deed::Switch(switch) => self.switch(switch, now_ns, events),
+                Deed::Export(_) => events.push(Event::Export(place, event.clone())),
                 Deed::Record(recording) => {
                     let measurement = &plan.config.measurements[alarm.measurement];
                     events.push(Event::Record(Box::new(Recorded {

@@ -9,6 +9,7 @@ use wirelane::PluginLine;
 use wirelane::ledger::Counters;
 use wirelane_probe::{Closed, Config, Event, Orders, Plan, Reader, Switches};
 
+use super::exporter::Exporter;
 use super::helper::Listening;
 use super::keep::Keep;
 use super::recorder::Recorder;
@@ -24,6 +25,7 @@ pub struct Desk {
     keep: Keep,
     helper: Option<Listening>,
     recorder: Option<Recorder>,
+    exporter: Option<Exporter>,
     failure: Option<anyhow::Error>,
     refused: u64,
 }
@@ -40,9 +42,9 @@ impl Desk {
         show: Show,
         keep: Keep,
         helper: Option<Listening>,
-        recorder: Option<Recorder>,
+        (recorder, exporter): (Option<Recorder>, Option<Exporter>),
     ) -> Desk {
-        Desk { reader, show, keep, helper, recorder, failure: None, refused: 0 }
+        Desk { reader, show, keep, helper, recorder, exporter, failure: None, refused: 0 }
     }
 
     /// Where workers find what is to be recorded; `None`: nothing ever is.
@@ -71,6 +73,10 @@ impl Desk {
                 Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
                 Event::Log(line) => {
                     tracing::warn!("{}", printable(line));
+                    Ok(String::new())
+                }
+                Event::Export(place, alarm) => {
+                    self.exporter.iter_mut().for_each(|exporter| exporter.export(*place, alarm));
                     Ok(String::new())
                 }
                 Event::Record(recorded) => {
@@ -109,7 +115,8 @@ impl Desk {
         let commands = self.helper.take().map(Listening::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
         let recordings = self.recorder.take().map(Recorder::finish);
-        let report = ProbeReport { totals, commands, recordings, reloads_refused: self.refused, store };
+        let exports = self.exporter.take().map(Exporter::finish);
+        let report = ProbeReport { totals, commands, recordings, exports, reloads_refused: self.refused, store };
         (report, self.failure.take())
     }
 }
@@ -167,8 +174,9 @@ impl Reload {
         if config.plugins != now.config().plugins {
             return Err("a [[plugin]] has changed, which takes another start".to_owned());
         }
-        if config.recordings() != now.config().recordings() {
-            return Err("what is recorded by an action has changed, which takes another start".to_owned());
+        let now_config = now.config();
+        if config.recordings() != now_config.recordings() || config.targets() != now_config.targets() {
+            return Err("what is recorded by an action has changed, or where it is exported, which takes another start".to_owned());
         }
         config.check_counters(&self.plugins)?;
         if config.place() != now.config().place()

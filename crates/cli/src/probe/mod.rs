@@ -21,6 +21,7 @@ use crate::source::{self, BalanceArg, EngineArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs, Stored};
 
 mod desk;
+mod exporter;
 pub mod helper;
 mod keep;
 mod plugins;
@@ -30,6 +31,7 @@ mod show;
 mod worker;
 
 use desk::{Desk, Reload};
+use exporter::Opened;
 use helper::Helper;
 use keep::Keep;
 use recorder::Folders;
@@ -360,6 +362,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
+    let targets = Opened::open(&config, owner, &mut args.source.rights.tcp_ports)?;
     let endpoint = args.metrics.open(&mut args.source)?;
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
@@ -376,7 +379,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, false) => Show::Table { quiet },
     };
     let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
-    let desk = Desk::new(Reader::new(workers), show, keep, helper, recorder);
+    let exporter = targets.map(Opened::start).transpose()?;
+    let desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
     let in_kernel = args.source.kernel_flows.is_some();
     let reload =
         Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel, plugins: counted };

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use wirelane_probe::Totals;
 
+use super::exporter::Exports;
 use super::helper::Commands;
 use super::recorder::Recordings;
 use crate::store::Stored;
@@ -20,6 +21,9 @@ pub struct ProbeReport {
     /// What became of recordings, where there is what makes them.
     #[serde(flatten)]
     pub recordings: Option<Recordings>,
+    /// What became of alarms that were to be exported, where there is somebody.
+    #[serde(flatten)]
+    pub exports: Option<Exports>,
     /// Configurations that were refused.
     pub reloads_refused: u64,
     /// What is in the store, where there is one.
@@ -46,6 +50,7 @@ impl ProbeReport {
                 amount(commands.commands_refused),
             );
         }
+        text += &self.exports.as_ref().map(Exports::text).unwrap_or_default();
         text += &self.recordings.as_ref().map(Recordings::text).unwrap_or_default();
         for (what, number) in [
             ("packets came late, and are counted in the interval in which they came", self.totals.late),

@@ -130,14 +130,11 @@ impl Check<'_> {
         ruled: &[String],
     ) -> Action {
         let raw = at.get_ref();
-        if let Some(export) = &raw.export {
-            self.fault(export, "the action export is not built yet: 'wirelane flows' runs beside a probe");
-        }
         let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
-        let kinds = [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some()];
-        if kinds.iter().filter(|one| **one).count() != 1 && raw.export.is_none() {
+        let kinds = [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some(), raw.export.is_some()];
+        if kinds.iter().filter(|one| **one).count() != 1 {
             let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate, or \
-                          record = { folder = \"DIR\" }";
+                          record = { folder = \"DIR\" }, or export = \"TARGET\"";
             self.found.push((at.start, reason.into()));
         }
         if let Some(digest) = &raw.digest {
@@ -155,11 +152,16 @@ impl Check<'_> {
                 self.fault(at, "give \"10ms\" to \"1h\"");
             }
         }
-        let deed = match (&raw.run, &raw.record) {
-            (Some(run), _) => Deed::Run { words: self.words(run), timeout_ns },
-            (None, Some(record)) => Deed::Record(self.recording(record, raw.digest.is_some(), ruled)),
-            (None, None) if switches => Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed)),
-            (None, None) => Deed::Log,
+        let deed = if let Some(run) = &raw.run {
+            Deed::Run { words: self.words(run), timeout_ns }
+        } else if let Some(record) = &raw.record {
+            Deed::Record(self.recording(record, raw.digest.is_some(), ruled))
+        } else if let Some(export) = &raw.export {
+            Deed::Export(self.target(export))
+        } else if switches {
+            Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed))
+        } else {
+            Deed::Log
         };
         let on = raw.on.as_ref();
         if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {

@@ -142,6 +142,7 @@ fn done(config: &Config, action: &Action) -> String {
         }
         Deed::Switch(switch) => switched(config, switch).join(", "),
         Deed::Record(recording) => recorded(config, recording),
+        Deed::Export(target) => format!("is exported to {}", target.name().escape_debug()),
     };
     let on = match (action.on_raise, action.on_clear) {
         (true, true) => "raised or cleared",

@@ -11,6 +11,7 @@ mod kernel;
 mod plugins;
 mod raw;
 mod recordings;
+mod targets;
 
 use std::fmt;
 use std::path::Path;
@@ -21,6 +22,7 @@ use wirelane::rules::{Mistake, RuleSet};
 pub use describe::describe;
 pub use kernel::Place;
 pub use recordings::Recording;
+pub use targets::Target;
 
 /// The most measurements: a bit each says whether they are active.
 pub const MOST_MEASUREMENTS: usize = 64;
@@ -297,6 +299,8 @@ pub enum Deed {
     Switch(Switch),
     /// Packets around the event are written to a file.
     Record(Recording),
+    /// The event is sent to somebody, or appended to a file.
+    Export(Target),
 }
 
 /// One action.

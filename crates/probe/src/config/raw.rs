@@ -45,8 +45,6 @@ pub(super) struct Plugin {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Measurement {
     pub name: At<String>,
-    pub plugin: Option<At<String>>,
-    pub counters: Option<At<Vec<At<String>>>>,
     pub rule: Option<At<String>>,
     #[serde(default)]
     pub key: Vec<At<Field>>,
@@ -58,6 +56,8 @@ pub(super) struct Measurement {
     pub precision: Option<At<u32>>,
     pub bin: Option<At<Time>>,
     pub analysis: Option<At<Analysis>>,
+    pub plugin: Option<At<String>>,
+    pub counters: Option<At<Vec<At<String>>>>,
     pub active: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Action {
     pub deactivate: Vec<At<String>>,
     pub record: Option<At<Record>>,
     pub digest: Option<At<String>>,
-    pub export: Option<At<IgnoredAny>>,
+    pub export: Option<At<String>>,
 }
 
 #[derive(Deserialize)]

@@ -118,6 +118,18 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "6:33: there is no rule of this name",
         ),
         (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'http://x'"),
+            "6:10: write file:PATH, udp://HOST:PORT or tcp://HOST:PORT (JSON), syslog://HOST:PORT",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'udp://'"),
+            "6:10: write file:PATH",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'file:a'\nlog = true"),
+            "4:1: an action does one thing",
+        ),
+        (
             format!("{one}[[action]]\nname = 'x'\ndigest = 'sha256'\nlog = true"),
             "6:10: this is of record: a digest is of a recorded file",
         ),

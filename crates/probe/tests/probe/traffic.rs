@@ -128,7 +128,7 @@ impl Said {
                 Event::Alarm(alarm) => self.alarms.push(alarm),
                 Event::Log(line) => self.logs.push(line),
                 Event::Run { words, .. } => self.runs.push(words),
-                Event::Record(_) => {}
+                Event::Record(_) | Event::Export(..) => {}
             }
         }
     }
