@@ -3,7 +3,7 @@
 use wirelane::ledger::Counters;
 
 use crate::alarm::AlarmEvent;
-use crate::reader::Event;
+use crate::event::Event;
 use crate::result::Shown;
 
 /// One thing to be kept.

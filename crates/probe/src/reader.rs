@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde::Serialize;
 use wirelane::PluginLine;
 
 use crate::alarm::{AlarmEvent, State, Watch};
 use crate::caught::Wanted;
-use crate::config::{Alarm, Deed, Recording, Switch};
+use crate::config::{Alarm, Deed, Switch};
+use crate::event::{Event, Recorded, Totals, filled, log_line};
 use crate::growing::{self, ASKED, Growing};
 use crate::key::{self, Key};
 use crate::plan::Plan;
@@ -19,66 +19,6 @@ use crate::worker::Closed;
 
 /// Intervals without packets that are looked at one by one, between two with some; more of them are left out.
 const MOST_EMPTY: u64 = 60;
-
-/// What is to be shown or done.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// What a measurement has come to.
-    Shown(Shown),
-    /// An alarm is raised or cleared.
-    Alarm(AlarmEvent),
-    /// A line for people.
-    Log(String),
-    /// An event is to be sent to the target of this action, by its place.
-    Export(usize, AlarmEvent),
-    /// Packets around an event are to be recorded.
-    Record(Box<Recorded>),
-    /// A program is to be run, with these arguments.
-    Run {
-        /// The program and its arguments.
-        words: Vec<String>,
-        /// When it is ended, nanoseconds.
-        timeout_ns: u64,
-    },
-}
-
-/// An event around which packets are to be recorded.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// The action, by its place.
-    pub action: usize,
-    /// What is to be done.
-    pub recording: Recording,
-    /// The event.
-    pub alarm: AlarmEvent,
-    /// The packets.
-    pub wanted: Wanted,
-}
-
-/// What everything has come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Packets that workers have counted.
-    #[serde(rename = "probed")]
-    pub packets: u64,
-    /// Their bytes on the wire.
-    #[serde(rename = "probed_bytes")]
-    pub bytes: u64,
-    /// Of the packets, those that were counted in a later interval than theirs, as they came late.
-    pub late: u64,
-    /// Intervals.
-    pub intervals: u64,
-    /// Intervals without packets that nobody has looked at, as there were too many of them.
-    pub skipped_intervals: u64,
-    /// Configurations that were taken up after the first.
-    pub reloads: u64,
-    /// Alarms that were raised.
-    pub alarms_raised: u64,
-    /// Alarms that were cleared.
-    pub alarms_cleared: u64,
-    /// Times that an alarm was not raised, as too many others were.
-    pub alarms_untracked: u64,
-}
 
 /// What is known of an interval so far.
 #[derive(Debug)]
@@ -478,31 +418,4 @@ fn values_of(plan: &Plan, alarm: &Alarm, table: &Table) -> (Vec<(Key, f64)>, boo
             (cells.map(|(key, cell)| (*key, number(of, value, cell, seconds))).collect(), false)
         }
     }
-}
-
-/// An event on a line: names are of letters, digits and a few signs, keys of addresses and numbers.
-fn log_line(event: &AlarmEvent) -> String {
-    let key = if event.key_text.is_empty() { String::new() } else { format!(" of {}", event.key_text) };
-    let AlarmEvent { alarm, state, value_name, value, time, .. } = event;
-    format!("alarm {alarm} {}{key}: {value_name} {value} at {time}", state.name())
-}
-
-/// An argument with what stands in braces filled in. It is one argument, whatever that is.
-fn filled(word: &str, event: &AlarmEvent) -> String {
-    let mut text = String::new();
-    let mut parts = word.split('{');
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let (name, rest) = part.split_once('}').unwrap_or((part, ""));
-        match name {
-            "alarm" => text.push_str(&event.alarm),
-            "measurement" => text.push_str(&event.measurement),
-            "state" => text.push_str(event.state.name()),
-            "key" => text.push_str(&event.key_text),
-            "value" => text.push_str(&event.value.to_string()),
-            _ => text.push_str(&event.time),
-        }
-        text.push_str(rest);
-    }
-    text
 }

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger, PluginCounts};
-use wirelane_analysis::flows::Timeouts;
+use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
-use wirelane_probe::config::{Engine, LONGEST, Place, Steering, describe};
+use wirelane_probe::config::{Engine, LONGEST, Steering, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
 use crate::metrics::{MetricsArgs, Numbers};
@@ -24,6 +23,7 @@ mod desk;
 mod exporter;
 pub mod helper;
 mod keep;
+mod kernel;
 mod plugins;
 mod recorder;
 mod report;
@@ -281,56 +281,6 @@ fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> {
     Ok((workers, steering))
 }
 
-/// What the kernel is to add up, where measurements are made there.
-///
-/// # Errors
-/// Where the configuration says so, and the options say otherwise.
-fn kernel_flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
-    let source = &args.source;
-    let wanted = config.place() == Place::Kernel;
-    if args.cache_entries.is_some() && !wanted {
-        return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
-    }
-    if !wanted {
-        return Ok(None);
-    }
-    let obstacle = if source.read.is_some() {
-        Some(("-r", "a file is read without the kernel's help"))
-    } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
-        Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
-    } else if source.packets.is_some() {
-        Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
-    } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
-        Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
-    } else {
-        None
-    };
-    if let Some((option, reason)) = obstacle {
-        // The results are the same, so that a configuration serves for recordings too.
-        if source.read.is_none() && config.asks_for_kernel() {
-            return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
-        }
-        tracing::info!("measured in the workers: {reason}");
-        return Ok(None);
-    }
-    let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
-    Ok(Some(KernelFlows {
-        entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
-        timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
-        sampling: 1,
-        intervals: Some(Intervals::new(config.interval_ns)),
-    }))
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
-/// What the kernel has added up is read so often, twice in an interval between these limits, so that results come soon
-/// after an interval's end, and lanes are not disturbed by it.
-const SHORTEST_TURN_NS: u64 = 50_000_000;
-const LONGEST_TURN_NS: u64 = 2_000_000_000;
-
 /// A seed that nobody can guess, where packets are anybody's; of a file results are the same at every run.
 fn seed(live: bool) -> Result<u64> {
     if !live {
@@ -356,7 +306,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
-    args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
+    args.source.kernel_flows = kernel::flows(&args, &config, steering)?;
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;

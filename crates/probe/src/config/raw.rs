@@ -100,11 +100,7 @@ pub(super) struct Action {
 }
 
 #[derive(Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table, as in { folder = \"/var/lib/alarms\", before = \"2s\", after = \"5s\" }"
-)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Record {
     pub folder: At<String>,
     pub before: Option<At<Time>>,

@@ -99,7 +99,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = 'f.pcapng'"),
-            "6:10: invalid type: string \"f.pcapng\", expected a table, as in { folder = ",
+            "6:10: this is no table",
         ),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = '' }}"),
