@@ -71,7 +71,9 @@ fn said(line: &str) -> (String, f64) {
 
 /// What comes of three seconds: it is raised, cleared and raised.
 fn expected() -> Vec<(String, f64)> {
-    [("raised", 10.0), ("cleared", 1.0), ("raised", 10.0)].map(|(state, value)| (state.to_owned(), value)).to_vec()
+    [("raised", 10.0), ("cleared", 1.0), ("raised", 10.0)]
+        .map(|(state, value)| (state.to_owned(), value))
+        .to_vec()
 }
 
 #[test]
@@ -98,7 +100,8 @@ fn alarms_reach_everybody_once() {
     assert_eq!(counts(&last(&output)), [15, 0, 0], "{}", text(&output.stderr));
     let of_file: Vec<_> = fs::read_to_string(&lines).unwrap().lines().map(said).collect();
     assert_eq!(of_file, expected());
-    let of_tcp: Vec<_> = BufReader::new(tcp.accept().unwrap().0).lines().map(|line| said(&line.unwrap())).collect();
+    let of_tcp: Vec<_> =
+        BufReader::new(tcp.accept().unwrap().0).lines().map(|line| said(&line.unwrap())).collect();
     assert_eq!(of_tcp, expected());
     let mut bytes = [0; 4096];
     for (state, value) in expected() {
@@ -113,7 +116,10 @@ fn alarms_reach_everybody_once() {
         let data = format!(
             "[wirelane@32473 alarm=\"many\" state=\"{state}\" measurement=\"all\" key=\"\" valueName=\"packets\" value=\"{value}\" "
         );
-        assert!(by_net.contains(&data) && by_net.ends_with(&format!("alarm many {state}: packets {value}")), "{by_net}");
+        assert!(
+            by_net.contains(&data) && by_net.ends_with(&format!("alarm many {state}: packets {value}")),
+            "{by_net}"
+        );
     }
 }
 
@@ -172,7 +178,11 @@ fn targets_that_are_not_there_are_told_at_the_start() {
     ] {
         let output = probe(&configuration(here, std::slice::from_ref(&target)), &file);
         assert_eq!(output.status.code(), Some(1), "{target}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(what) && text(&output.stderr).contains(&target), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(what) && text(&output.stderr).contains(&target),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }
 

@@ -40,7 +40,9 @@ fn counters(lines: &[Value], name: &str) -> [Vec<(String, u64)>; 2] {
         for line in lines.iter().filter(|line| line["measurement"] == name && line["total"] == total) {
             let counters = line["rows"][0]["counters"].as_object().unwrap();
             assert_eq!(line["rows"].as_array().unwrap().len(), 1);
-            counters.iter().for_each(|(name, number)| *sum.entry(name.clone()).or_default() += number.as_u64().unwrap());
+            counters
+                .iter()
+                .for_each(|(name, number)| *sum.entry(name.clone()).or_default() += number.as_u64().unwrap());
         }
         sum.into_iter().collect()
     };
@@ -94,8 +96,12 @@ fn what_a_plug_in_counts_is_measured_shown_and_alarmed_exactly() {
             .sum();
         assert_eq!(of_packets, 2 * PACKETS);
         let raised = lines.iter().filter(|line| line["alarm"] == "low" && line["state"] == "raised");
-        let values: Vec<_> = raised.map(|line| (line["value_name"].clone(), line["value"].as_f64().unwrap() > 0.0)).collect();
-        assert!(!values.is_empty() && values.iter().all(|value| *value == ("lower half".into(), true)), "{values:?}");
+        let values: Vec<_> =
+            raised.map(|line| (line["value_name"].clone(), line["value"].as_f64().unwrap() > 0.0)).collect();
+        assert!(
+            !values.is_empty() && values.iter().all(|value| *value == ("lower half".into(), true)),
+            "{values:?}"
+        );
         assert_eq!(column(lines.last().unwrap(), "probed"), 2 * PACKETS);
     }
 }
@@ -121,8 +127,18 @@ fn plug_ins_are_refused_where_they_do_not_run_or_do_not_count_that() {
     for (config, options, status, what) in [
         (config.as_str(), &["-r", file][..], 2, "-r: the configuration has the plug-in 'number'"),
         (&config, &[&device[..], &["--engine", "packet"]].concat(), 2, "only engine 'ring' asks them"),
-        (&config, &[&device[..], &["--rules", rules]].concat(), 2, "has no rule that asks the plug-in 'number'"),
-        (other, &device[..], 1, "asks for 'metched', and the plug-in number counts asked, bits, lower half, matched"),
+        (
+            &config,
+            &[&device[..], &["--rules", rules]].concat(),
+            2,
+            "has no rule that asks the plug-in 'number'",
+        ),
+        (
+            other,
+            &device[..],
+            1,
+            "asks for 'metched', and the plug-in number counts asked, bits, lower half, matched",
+        ),
     ] {
         let words = [&["probe", config, "--json"], options].concat();
         let finished = wirelane(&lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();

@@ -104,7 +104,8 @@ fn files_have_exactly_the_packets_of_their_time_and_digests_that_fit() {
         let comment = "alarm many raised: packets 50 of measurement all at 17723664";
         assert!(text(&told.stdout).contains(comment), "{}", text(&told.stdout));
         let digest = format!("{}.sha256", name(path));
-        let check = Command::new("sha256sum").args(["--check", "--strict", &digest]).current_dir(&kept).output();
+        let check =
+            Command::new("sha256sum").args(["--check", "--strict", &digest]).current_dir(&kept).output();
         assert!(check.unwrap().status.success());
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "other people's words");
@@ -118,7 +119,11 @@ fn recordings_are_bounded_in_number_and_size_and_what_is_not_recorded_is_told() 
     let file = here.join("in.pcap");
     make_file(&file, &[50, 1, 50, 1, 50, 1, 50, 1, 50, 1]);
     for (record, expected, what) in [
-        ("before = \"1s\", after = \"1s\", cool-down = \"5s\"", [2, 104, 0, 0, 3, 0], "3 not begun so soon after"),
+        (
+            "before = \"1s\", after = \"1s\", cool-down = \"5s\"",
+            [2, 104, 0, 0, 3, 0],
+            "3 not begun so soon after",
+        ),
         (
             "before = \"1s\", after = \"1s\", cool-down = \"0s\", files = 3",
             [3, 156, 0, 2, 0, 0],
@@ -225,11 +230,13 @@ fn a_killed_process_leaves_nothing_that_stays() {
         let first = [NOON_NS, NOON_NS + SECOND];
         let rest = (0..1000).map(|n| n * 1000).chain((2..u64::MAX).map(|n| n * 1_000_000));
         let rest = rest.map(|after| NOON_NS + SECOND + after);
-        let _ = write_header(&mut input)
-            .and_then(|()| first.into_iter().chain(rest).try_for_each(|at| write_packet(&mut input, at, &bytes)));
+        let _ = write_header(&mut input).and_then(|()| {
+            first.into_iter().chain(rest).try_for_each(|at| write_packet(&mut input, at, &bytes))
+        });
     });
     let kept = here.join("kept");
-    let part = |path: &PathBuf| name(path).ends_with(".part") && fs::metadata(path).is_ok_and(|one| one.len() > 0);
+    let part =
+        |path: &PathBuf| name(path).ends_with(".part") && fs::metadata(path).is_ok_and(|one| one.len() > 0);
     let begun = Instant::now();
     while !files(&kept).is_ok_and(|files| files.iter().any(part)) {
         assert!(begun.elapsed() < LIMIT && killed.try_wait().unwrap().is_none(), "no file is begun");
@@ -256,7 +263,8 @@ fn what_is_recorded_cannot_change_under_way() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let config = configuration(here, 20, "before = \"1s\"", "");
     let mut command = Command::new(wirelane_binary().unwrap());
-    let child = Child::spawn(command.args(["probe", &config, "-r", fifo.to_str().unwrap(), "--json"])).unwrap();
+    let child =
+        Child::spawn(command.args(["probe", &config, "-r", fifo.to_str().unwrap(), "--json"])).unwrap();
     let mut input = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     write_header(&mut input).unwrap();
     write_packet(&mut input, NOON_NS, &packet(0, SIZE)).unwrap();

@@ -105,7 +105,9 @@ impl RuleArgs {
         let asked = RuleSet::read_for(file, Some(&self.exits), Some(&names))?.plugins();
         let Some((name, _)) = plugins.iter().find(|(name, _)| !asked.contains(name)) else { return Ok(()) };
         let file = printable(&file.display().to_string()).into_owned();
-        let reason = format!("{file} has no rule that asks the plug-in '{name}', which the probe has: nothing would be counted");
+        let reason = format!(
+            "{file} has no rule that asks the plug-in '{name}', which the probe has: nothing would be counted"
+        );
         Err(Error::BadOption { option: "--rules", reason }.into())
     }
 

@@ -111,11 +111,12 @@ impl EventFiles {
     ) -> Result<EventFile> {
         let stem = format!("{}-{label}", compact(at_ns));
         let part = self.part();
-        let written = self.whole(&part, comment, interfaces, packets, digested).and_then(|(bytes, digest)| {
-            let failed = |source| Error::Open { path: part.clone(), source };
-            let name = parts::give_name(&part, &self.folder, &stem, "pcapng").map_err(failed)?;
-            Ok((bytes, digest, name))
-        });
+        let written =
+            self.whole(&part, comment, interfaces, packets, digested).and_then(|(bytes, digest)| {
+                let failed = |source| Error::Open { path: part.clone(), source };
+                let name = parts::give_name(&part, &self.folder, &stem, "pcapng").map_err(failed)?;
+                Ok((bytes, digest, name))
+            });
         let (bytes, digest, name) = written.inspect_err(|_| {
             let _ = fs::remove_file(&part);
         })?;
@@ -188,7 +189,13 @@ mod tests {
     const HELLO: &[u8] = b"hello";
 
     fn packets(number: u64) -> impl Iterator<Item = EventPacket<'static>> {
-        (0..number).map(|ts_ns| EventPacket { ts_ns, data: HELLO, wire_len: 60, direction: None, interface: 0 })
+        (0..number).map(|ts_ns| EventPacket {
+            ts_ns,
+            data: HELLO,
+            wire_len: 60,
+            direction: None,
+            interface: 0,
+        })
     }
 
     #[test]
@@ -198,10 +205,15 @@ mod tests {
         let mut files = EventFiles::open(&inside, None).unwrap();
         let interfaces = [Interface { name: "eth1@0", link_number: 1, ..Interface::default() }];
         let mut write = |digested| {
-            files.write(1_700_000_000_000_000_000, "flood", "alarm flood", &interfaces, packets(7), digested).unwrap()
+            files
+                .write(1_700_000_000_000_000_000, "flood", "alarm flood", &interfaces, packets(7), digested)
+                .unwrap()
         };
         let (one, other) = (write(true), write(false));
-        assert_eq!((one.name.as_str(), other.name.as_str()), ("20231114T221320Z-flood.pcapng", "20231114T221320Z-flood-2.pcapng"));
+        assert_eq!(
+            (one.name.as_str(), other.name.as_str()),
+            ("20231114T221320Z-flood.pcapng", "20231114T221320Z-flood-2.pcapng")
+        );
         let mut names: Vec<_> = fs::read_dir(&inside)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -229,7 +241,8 @@ mod tests {
         let none: [Interface<'_>; 0] = [];
         let error = files.write(0, "a", "", &none, packets(1), true).unwrap_err();
         assert!(matches!(error, Error::NoInterface { .. }), "{error}");
-        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 1, "the lock: {left:?}");
     }
 }

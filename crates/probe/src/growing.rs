@@ -24,7 +24,8 @@ fn numbers(line: &PluginLine) -> BTreeMap<String, u64> {
 
 /// Of two readings the later one, which has more: workers read what all lanes have counted, each when it ends its interval.
 pub(crate) fn later(counted: &mut Vec<PluginLine>, other: Vec<PluginLine>) {
-    let sum = |lines: &[PluginLine]| -> u64 { lines.iter().flat_map(|line| numbers(line).into_values()).sum() };
+    let sum =
+        |lines: &[PluginLine]| -> u64 { lines.iter().flat_map(|line| numbers(line).into_values()).sum() };
     if sum(&other) > sum(counted) {
         *counted = other;
     }
@@ -58,7 +59,8 @@ impl Config {
             let Some(line) = measurement.plugin.and_then(|plugin| plugins.get(plugin)) else { continue };
             let known = numbers(line);
             let of_alarms = self.alarms.iter().filter(|alarm| alarm.measurement == place);
-            let mut asked = measurement.counters.iter().chain(of_alarms.filter_map(|alarm| alarm.counter.as_ref()));
+            let mut asked =
+                measurement.counters.iter().chain(of_alarms.filter_map(|alarm| alarm.counter.as_ref()));
             if let Some(unknown) = asked.find(|name| !known.contains_key(*name)) {
                 let names: Vec<&str> = known.keys().map(String::as_str).collect();
                 return Err(format!(

@@ -1,6 +1,6 @@
 //! A configuration made ready: compiled once, and read by all workers and the reader.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wirelane::Error;
@@ -57,6 +57,8 @@ pub struct Plan {
     /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
     /// interval. Relaxed: nothing else is read by what it says.
     active: AtomicU64,
+    /// The same of rules that are not.
+    idle: AtomicU32,
 }
 
 impl Plan {
@@ -88,6 +90,7 @@ impl Plan {
             config,
             seed,
             active: AtomicU64::new(active),
+            idle: AtomicU32::new(0),
         })
     }
 
@@ -98,6 +101,18 @@ impl Plan {
 
     pub(crate) fn active(&self) -> u64 {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// Rules that no packet fits, a bit each.
+    pub(crate) fn idle_rules(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// For the reader alone.
+    pub(crate) fn set_rule_active(&self, place: usize, is_on: bool) {
+        let bits = self.idle.load(Ordering::Relaxed);
+        let bits = if is_on { bits & !(1 << place) } else { bits | 1 << place };
+        self.idle.store(bits, Ordering::Relaxed);
     }
 
     /// For the reader alone.

@@ -191,12 +191,19 @@ impl Course {
         let plan = &self.plan;
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         for ((place, (measurement, shape)), table) in of.zip(tables) {
-            let Some(plugin) = measurement.plugin.filter(|_| plan.active() & 1 << place != 0) else { continue };
+            let Some(plugin) = measurement.plugin.filter(|_| plan.active() & 1 << place != 0) else {
+                continue;
+            };
             let mut counted = Table::new(shape, 1);
             if let Some(growth) = growth.get(plugin) {
                 counted.rest.packets = growth.get(ASKED).copied().unwrap_or(0);
-                let shown = |name: &String| measurement.counters.is_empty() || measurement.counters.contains(name);
-                counted.counters = growth.iter().filter(|(name, _)| shown(name)).map(|(name, number)| (name.clone(), *number)).collect();
+                let shown =
+                    |name: &String| measurement.counters.is_empty() || measurement.counters.contains(name);
+                counted.counters = growth
+                    .iter()
+                    .filter(|(name, _)| shown(name))
+                    .map(|(name, number)| (name.clone(), *number))
+                    .collect();
             }
             *table = Some(counted);
         }
@@ -320,6 +327,8 @@ impl Course {
     fn switch(&mut self, switch: &Switch, now_ns: u64, events: &mut Vec<Event>) {
         switch.measurements_on.iter().for_each(|place| self.plan.set_active(*place, true));
         switch.measurements_off.iter().for_each(|place| self.plan.set_active(*place, false));
+        switch.rules_on.iter().for_each(|place| self.plan.set_rule_active(*place, true));
+        switch.rules_off.iter().for_each(|place| self.plan.set_rule_active(*place, false));
         switch.alarms_on.iter().for_each(|place| self.alarms_on[*place] = true);
         // Alarms of measurements that do not go on would stay as they are.
         let off = &switch.measurements_off;

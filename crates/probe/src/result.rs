@@ -233,13 +233,7 @@ impl Shown {
             rows,
             other: (keyed && table.rest.packets > 0).then(|| values(of, &table.rest, seconds_long)),
             other_sum: (table.rest.packets, table.rest.bytes),
-            columns: of
-                .values
-                .iter()
-                .copied()
-                .chain(of.plugin.map(|_| Value::Counters))
-                .map(name)
-                .collect(),
+            columns: of.values.iter().copied().chain(of.plugin.map(|_| Value::Counters)).map(name).collect(),
             first: asked.map(name),
             interval,
         }

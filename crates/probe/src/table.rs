@@ -24,7 +24,13 @@ pub(crate) struct Table {
 impl Table {
     /// Nothing counted yet.
     pub fn new(shape: &Shape, most: usize) -> Table {
-        Table { cells: HashMap::default(), rest: Cell::new(shape), without_key: (0, 0), counters: BTreeMap::new(), most }
+        Table {
+            cells: HashMap::default(),
+            rest: Cell::new(shape),
+            without_key: (0, 0),
+            counters: BTreeMap::new(),
+            most,
+        }
     }
 
     /// Counts a packet.

@@ -52,6 +52,8 @@ pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
 /// An interval that is being counted.
 struct Open {
     interval: u64,
+    /// Rules that no packet of it fits, a bit each.
+    idle: u32,
     tables: Vec<Option<Table>>,
     packets: u64,
     bytes: u64,
@@ -65,9 +67,10 @@ impl Open {
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         let tables = of.map(|(place, (measurement, shape))| {
             // What plug-ins count is read, and not made of packets.
-            (active & 1 << place != 0 && measurement.plugin.is_none()).then(|| Table::new(shape, measurement.keys))
+            (active & 1 << place != 0 && measurement.plugin.is_none())
+                .then(|| Table::new(shape, measurement.keys))
         });
-        Open { interval, tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
+        Open { interval, idle: plan.idle_rules(), tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
     }
 }
 
@@ -142,7 +145,9 @@ impl Worker {
             && (self.generation, first.interval) < reached
         {
             let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
-            let Some(Open { interval, tables, packets, bytes, late }) = self.open.pop_front() else { break };
+            let Some(Open { interval, tables, packets, bytes, late, .. }) = self.open.pop_front() else {
+                break;
+            };
             goes_on &= (self.outlet)(Closed {
                 worker: self.index,
                 plan: Arc::clone(&self.plan),
@@ -271,7 +276,7 @@ impl Worker {
         let egress = u32::from(key.flags & KEY_EGRESS != 0);
         let facts = Facts { now_ns: utc_ns, wire_len: 0, queue: flow.queue.into(), egress, seed: 0 };
         let seen = judge::Packet { parsed: &self.parsed, data: &[], inner: false };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        add(plan, open.idle, &mut open.tables, &self.hits, (seen, &facts), &packet);
     }
 
     fn count(&mut self, record: &Record<'_>, utc_ns: u64) {
@@ -318,7 +323,7 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        let fits = add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        let fits = add(plan, open.idle, &mut open.tables, &self.hits, (seen, &facts), &packet);
         if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
             let head = Head {
                 ts_ns: utc_ns,
@@ -335,17 +340,18 @@ impl Worker {
 }
 
 /// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit. Of these rules, and those of
-/// recordings, a bit each says whether they do.
+/// recordings, a bit each says whether they do. `idle`: rules that none does.
 #[inline]
 fn add(
     plan: &Plan,
+    idle: u32,
     tables: &mut [Option<Table>],
     hits: &[LiveCounts; 1],
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
 ) -> u32 {
     // Of each rule, whether it has been asked, and what it said.
-    let (mut asked, mut fits) = (0u32, 0u32);
+    let (mut asked, mut fits) = (idle, 0u32);
     let mut ask = |rule: usize, fits: &mut u32| {
         let bit = 1 << rule;
         if asked & bit == 0 {

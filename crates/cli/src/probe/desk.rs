@@ -116,7 +116,8 @@ impl Desk {
         let store = std::mem::take(&mut self.keep).finish(counters);
         let recordings = self.recorder.take().map(Recorder::finish);
         let exports = self.exporter.take().map(Exporter::finish);
-        let report = ProbeReport { totals, commands, recordings, exports, reloads_refused: self.refused, store };
+        let report =
+            ProbeReport { totals, commands, recordings, exports, reloads_refused: self.refused, store };
         (report, self.failure.take())
     }
 }

@@ -131,7 +131,17 @@ A configuration:
   [[action]]
   name = \"tell\"
   run = [\"/usr/local/bin/tell\", \"{alarm}\", \"{state}\", \"{key}\", \"{value}\"]
-  timeout = \"5s\"                    # or log = true, activate = [...]
+  timeout = \"5s\"                    # or log = true, activate = [...],
+                                    # or record, or export, as here:
+  [[action]]
+  name = \"keep\"                     # packets around the event, as pcapng
+  record = { folder = \"/var/lib/alarms\", before = \"2s\", after = \"5s\" }
+  digest = \"sha256\"                 # in record, too: rule, buffer, most,
+                                    # cool-down, at-once, files
+  [[action]]
+  name = \"say\"
+  export = \"syslog://192.0.2.9\"     # or unix:/dev/log; as JSON file:PATH,
+                                    # udp://HOST:PORT, tcp://HOST:PORT
 
   [[schedule]]
   name = \"night\"
@@ -173,7 +183,8 @@ With --store results, alarms and the ledger are kept in tables 'measurements',
 
 Programs are run without a shell, as the user that the command becomes (--user),
 four at a time and 64 waiting at most. One that fails, or that does not end in
-time and is ended, is told and counted, and holds nothing up.
+time and is ended, is told and counted, and holds nothing up. So are recordings
+and exports that fail, or that there are too many of.
 Exit status: 0 done (also after Ctrl-C), 1 failed or a mistake in the
 configuration, 2 wrong usage.";
 
@@ -332,8 +343,13 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let exporter = targets.map(Opened::start).transpose()?;
     let desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
     let in_kernel = args.source.kernel_flows.is_some();
-    let reload =
-        Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel, plugins: counted };
+    let reload = Reload {
+        switches: Arc::clone(&switches),
+        path: origin.path.clone(),
+        seed,
+        in_kernel,
+        plugins: counted,
+    };
     watch(&args, capture, desk, switches, reload, numbers.as_ref().map(|numbers| numbers.ledger.clone()))
 }
 

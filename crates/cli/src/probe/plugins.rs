@@ -15,7 +15,10 @@ use crate::source::{EngineArg, SourceArgs};
 pub fn prepare(source: &mut SourceArgs, config: &Config) -> Result<()> {
     let Some(first) = config.plugins.first() else { return Ok(()) };
     let cannot = |option: &'static str, why: &str| {
-        let reason = format!("the configuration has the plug-in '{}', and plug-ins run in the kernel: {why}", first.name);
+        let reason = format!(
+            "the configuration has the plug-in '{}', and plug-ins run in the kernel: {why}",
+            first.name
+        );
         Err(Error::BadOption { option, reason }.into())
     };
     if source.read.is_some() {

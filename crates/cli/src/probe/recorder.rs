@@ -106,7 +106,11 @@ impl Folders {
     ///
     /// # Errors
     /// Where there is no such folder, and none can be made, or nothing can be made in it.
-    pub fn open(config: &Config, owner: Option<(u32, u32)>, trees: &mut Vec<PathBuf>) -> Result<Option<Folders>> {
+    pub fn open(
+        config: &Config,
+        owner: Option<(u32, u32)>,
+        trees: &mut Vec<PathBuf>,
+    ) -> Result<Option<Folders>> {
         let mut files = HashMap::new();
         for (_, recording) in config.recordings() {
             let folder = place(&recording.folder)?;
@@ -220,7 +224,9 @@ impl Writer {
                 }
                 Message::End => break,
             };
-            let is_whole = |(job, caught): &(Option<Box<Job>>, Vec<Caught>)| job.is_some() && caught.len() == self.workers;
+            let is_whole = |(job, caught): &(Option<Box<Job>>, Vec<Caught>)| {
+                job.is_some() && caught.len() == self.workers
+            };
             if self.open.get(&number).is_some_and(is_whole) {
                 self.finish(number);
             }

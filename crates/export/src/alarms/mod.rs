@@ -230,9 +230,10 @@ mod tests {
         inbox.set_read_timeout(Some(PATIENCE)).unwrap();
         let place = inbox.local_addr().unwrap().to_string();
         let mut bytes = [0; 2048];
-        for (target, begin) in
-            [(Target::Udp(place.clone()), "{\"alarm\":\"flood\""), (Target::Syslog(place), "<28>1 2023-11-14T22:13:20.000000Z ")]
-        {
+        for (target, begin) in [
+            (Target::Udp(place.clone()), "{\"alarm\":\"flood\""),
+            (Target::Syslog(place), "<28>1 2023-11-14T22:13:20.000000Z "),
+        ] {
             AlarmOutput::open(&target, None).unwrap().send(&alarm(7), PATIENCE).unwrap();
             let length = inbox.recv(&mut bytes).unwrap();
             let text = std::str::from_utf8(&bytes[..length]).unwrap();

@@ -44,7 +44,8 @@ pub(super) fn message(alarm: &AlarmEvent, host: &str) -> String {
         // Writing to a String does not fail.
         let _ = write!(text, " {field}=\"{}\"", escaped(what));
     }
-    let key = if alarm.key_text.is_empty() { String::new() } else { format!(" of {}", plain(&alarm.key_text)) };
+    let key =
+        if alarm.key_text.is_empty() { String::new() } else { format!(" of {}", plain(&alarm.key_text)) };
     let _ = write!(
         text,
         "] alarm {} {}{key}: {} {value}",

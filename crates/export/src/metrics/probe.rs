@@ -75,6 +75,11 @@ impl ProbeMetrics {
                     self.value.get_or_create(&of(column)).set(number);
                 }
             }
+            // Of a plug-in, by names that it has for its counters.
+            let counters = row.and_then(|row| row.values.get("counters")?.as_object());
+            for (name, number) in counters.into_iter().flatten() {
+                self.value.get_or_create(&of(name)).set(number.as_f64().unwrap_or(0.0));
+            }
         } else if let Some(column) = shown.first.as_ref() {
             // Rows are in the order of this value. An interval without keys has none that is higher than nothing.
             let highest = shown.rows.first().and_then(|row| number(row, column)).unwrap_or(0.0);

@@ -15,9 +15,9 @@ use serde::Serialize;
 use wirelane::linktype;
 use wirelane_analysis::voip::{Call, Captured, Finished, Kept};
 
-use crate::parts::{self, Parts};
 use super::rebuilt::Rebuilt;
 use crate::calendar::compact;
+use crate::parts::{self, Parts};
 use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.

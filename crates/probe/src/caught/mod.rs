@@ -67,7 +67,8 @@ impl Order {
 
     fn add(&self, caught: &mut Caught, head: &Head, parts: [&[u8]; 2]) {
         let size = u64::from(head.captured) + ASIDE;
-        let taken = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(size));
+        let taken =
+            self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(size));
         if taken.is_err() {
             caught.left_out += 1;
             return;
@@ -230,7 +231,8 @@ impl Catching {
         let now_ns = self.now_ns;
         if self.open.iter().any(|(order, _)| now_ns > order.wanted.to_ns.saturating_add(LATE_NS)) {
             let is_over = |order: &Order| now_ns > order.wanted.to_ns.saturating_add(LATE_NS);
-            let (done, open) = std::mem::take(&mut self.open).into_iter().partition(|(order, _)| is_over(order));
+            let (done, open) =
+                std::mem::take(&mut self.open).into_iter().partition(|(order, _)| is_over(order));
             self.open = open;
             self.hand_over(done);
         }

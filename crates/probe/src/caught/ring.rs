@@ -97,7 +97,8 @@ mod tests {
         for number in 0..5000u64 {
             let bytes = data(number);
             ring.push(head(number, bytes.len()), number as u32, &bytes);
-            let kept: Vec<_> = ring.packets().map(|(head, fits, parts)| (head.ts_ns, fits, parts.concat())).collect();
+            let kept: Vec<_> =
+                ring.packets().map(|(head, fits, parts)| (head.ts_ns, fits, parts.concat())).collect();
             let first = kept[0].0;
             let expected: Vec<_> = (first..=number).map(|one| (one, one as u32, data(one))).collect();
             assert_eq!(kept, expected);

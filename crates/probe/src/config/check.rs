@@ -7,11 +7,11 @@ use wirelane::rules::{RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
 use super::raw::{self, Raw};
-use super::{kernel, recordings};
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
 };
+use super::{kernel, recordings};
 use crate::cell::Shape;
 use crate::placed::{At, mistakes, read};
 
@@ -156,7 +156,8 @@ impl Check<'_> {
             }
         }
         let alarms = raw.alarm.iter().map(|one| self.alarm(one, &measurements, &acting)).collect();
-        let schedules = raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed)).collect();
+        let schedules =
+            raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed, &ruled)).collect();
         Config { capture: raw.capture, interval_ns, rules, plugins, measurements, alarms, actions, schedules }
     }
 

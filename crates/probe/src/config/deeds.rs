@@ -115,8 +115,7 @@ impl Check<'_> {
         } else if let Some(of) = of.filter(|of| !of.values.contains(&asked)) {
             let known: Vec<&str> =
                 of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
-            let reason =
-                format!("the measurement has no \"{}\"; it has {}", asked.name(), known.join(", "));
+            let reason = format!("the measurement has no \"{}\"; it has {}", asked.name(), known.join(", "));
             self.fault(value, reason);
         }
         asked
@@ -131,7 +130,8 @@ impl Check<'_> {
     ) -> Action {
         let raw = at.get_ref();
         let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
-        let kinds = [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some(), raw.export.is_some()];
+        let kinds =
+            [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some(), raw.export.is_some()];
         if kinds.iter().filter(|one| **one).count() != 1 {
             let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate, or \
                           record = { folder = \"DIR\" }, or export = \"TARGET\"";
@@ -159,7 +159,7 @@ impl Check<'_> {
         } else if let Some(export) = &raw.export {
             Deed::Export(self.target(export))
         } else if switches {
-            Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed))
+            Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled))
         } else {
             Deed::Log
         };
@@ -210,14 +210,21 @@ impl Check<'_> {
         off: &[At<String>],
         measured: &[String],
         alarmed: &[String],
+        ruled: &[String],
     ) -> Switch {
         let mut switch = Switch::default();
         for (names, is_on) in [(on, true), (off, false)] {
             for name in names {
-                if let Some(place) = alarmed.iter().position(|one| one == name.get_ref()) {
+                let at = |known: &[String]| known.iter().position(|one| one == name.get_ref());
+                if let Some(place) = at(alarmed) {
                     if is_on { &mut switch.alarms_on } else { &mut switch.alarms_off }.push(place);
+                } else if let Some(place) = at(ruled) {
+                    if at(measured).is_some() {
+                        self.fault(name, "a measurement and a rule have this name: which of them?");
+                    }
+                    if is_on { &mut switch.rules_on } else { &mut switch.rules_off }.push(place);
                 } else {
-                    let place = self.named("measurement or alarm", name, measured);
+                    let place = self.named("measurement, alarm or rule", name, measured);
                     if is_on { &mut switch.measurements_on } else { &mut switch.measurements_off }
                         .push(place);
                 }
@@ -231,6 +238,7 @@ impl Check<'_> {
         at: &At<raw::Schedule>,
         measured: &[String],
         alarmed: &[String],
+        ruled: &[String],
     ) -> Schedule {
         let raw = at.get_ref();
         let days = raw.days.as_ref();
@@ -260,7 +268,7 @@ impl Check<'_> {
             self.found
                 .push((at.start, "nothing is done then: give activate, deactivate or flush = true".into()));
         }
-        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed);
+        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled);
         Schedule { name: raw.name.get_ref().clone(), when, switch, flush: raw.flush }
     }
 }

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{
-    Action, Alarm, Analysis, Config, Deed, Measurement, Place, Recording, Switch, Threshold, When,
-};
+use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Recording, Switch, Threshold, When};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
@@ -155,7 +153,10 @@ fn done(config: &Config, action: &Action) -> String {
 fn recorded(config: &Config, of: &Recording) -> String {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let rule = of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref());
-    let packets = rule.map_or_else(|| "the packets of its measurement".to_owned(), |rule| format!("packets of rule {rule}"));
+    let packets = rule.map_or_else(
+        || "the packets of its measurement".to_owned(),
+        |rule| format!("packets of rule {rule}"),
+    );
     format!(
         "records {packets} from {} before to {} after it in {}{}, up to {} each, {} at once and {} in all, and none within {} \
          of the one before (of the same alarm); of what was before as much as {} a worker hold",
@@ -174,10 +175,21 @@ fn recorded(config: &Config, of: &Recording) -> String {
 fn switched(config: &Config, switch: &Switch) -> Vec<String> {
     let measurement = |place: &usize| config.measurements[*place].name.as_str();
     let alarm = |place: &usize| config.alarms[*place].name.as_str();
-    let on: Vec<&str> =
-        switch.measurements_on.iter().map(measurement).chain(switch.alarms_on.iter().map(alarm)).collect();
-    let off: Vec<&str> =
-        switch.measurements_off.iter().map(measurement).chain(switch.alarms_off.iter().map(alarm)).collect();
+    let rule = |place: &usize| config.rules.rules[*place].name.as_deref().unwrap_or_default();
+    let on: Vec<&str> = switch
+        .measurements_on
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_on.iter().map(alarm))
+        .chain(switch.rules_on.iter().map(rule))
+        .collect();
+    let off: Vec<&str> = switch
+        .measurements_off
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_off.iter().map(alarm))
+        .chain(switch.rules_off.iter().map(rule))
+        .collect();
     let named =
         |verb: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{verb} {}", names.join(", ")));
     [named("activates", on), named("deactivates", off)].into_iter().flatten().collect()

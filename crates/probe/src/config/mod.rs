@@ -327,6 +327,10 @@ pub struct Switch {
     pub alarms_on: Vec<usize>,
     /// Alarms that do not stay active; those that are raised are cleared.
     pub alarms_off: Vec<usize>,
+    /// Rules that become active.
+    pub rules_on: Vec<usize>,
+    /// Rules that no packet fits from then on.
+    pub rules_off: Vec<usize>,
 }
 
 /// When a schedule's time comes, UTC.

@@ -21,16 +21,17 @@ pub enum Target {
 
 impl Target {
     fn parse(text: &str) -> Option<Target> {
-        let kinds: [(&str, fn(String) -> Target); 5] = [
-            ("file:", Target::File),
-            ("udp://", Target::Udp),
-            ("tcp://", Target::Tcp),
-            ("syslog://", Target::Syslog),
-            ("unix:", Target::Unix),
-        ];
-        let (prefix, kind) = kinds.into_iter().find(|(prefix, _)| text.starts_with(prefix))?;
-        let place = &text[prefix.len()..];
-        (!place.is_empty() && !place.contains('\0')).then(|| kind(place.to_owned()))
+        let (kind, place) = text.split_once(':')?;
+        let remote = || place.strip_prefix("//").filter(|place| !place.is_empty()).map(str::to_owned);
+        let local = || (!place.is_empty() && !place.contains('\0')).then(|| place.to_owned());
+        match kind {
+            "file" => local().map(Target::File),
+            "unix" => local().map(Target::Unix),
+            "udp" => remote().map(Target::Udp),
+            "tcp" => remote().map(Target::Tcp),
+            "syslog" => remote().map(Target::Syslog),
+            _ => None,
+        }
     }
 
     /// As it was written.

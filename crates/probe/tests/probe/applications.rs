@@ -62,10 +62,7 @@ fn packets_are_counted_by_what_speaks_in_their_conversation() {
         .collect();
     rows.sort_unstable();
     // Each from the packet on that says it; four handshakes, and one conversation that nobody knows.
-    assert_eq!(
-        rows,
-        [("DNS", 4, 2), ("HTTP", 4, 1), ("SSH", 3, 1), ("TLS", 6, 1), ("unknown", 8 + 5, 4)]
-    );
+    assert_eq!(rows, [("DNS", 4, 2), ("HTTP", 4, 1), ("SSH", 3, 1), ("TLS", 6, 1), ("unknown", 8 + 5, 4)]);
     assert_eq!((&interval["packets"], &interval["without_key"]), (&json!(31), &json!(1)), "ARP says nothing");
 }
 
@@ -79,7 +76,10 @@ fn names_are_remembered_over_intervals_and_tell_alarms_apart() {
     );
     let said = probe(&text, &frames);
     assert_eq!(said.alarms(), ["much raised TLS"]);
-    assert_eq!(said.of("m", false)[1]["rows"], json!([{"application": "TLS", "packets": 20, "bytes": 1280, "flows": 1}]));
+    assert_eq!(
+        said.of("m", false)[1]["rows"],
+        json!([{"application": "TLS", "packets": 20, "bytes": 1280, "flows": 1}])
+    );
 }
 
 #[test]
@@ -91,5 +91,9 @@ fn several_workers_know_what_one_knows() {
     let one = probe_files(config(&text), std::slice::from_ref(&path), 1, |_, _| {});
     let four = probe_files(config(&text), &[path], 4, |_, _| {});
     assert_eq!(one.shown, four.shown);
-    assert_eq!(one.of("m", true)[0]["keys"], json!(8), "four at their ports, of which three have a name, and DNS");
+    assert_eq!(
+        one.of("m", true)[0]["keys"],
+        json!(8),
+        "four at their ports, of which three have a name, and DNS"
+    );
 }

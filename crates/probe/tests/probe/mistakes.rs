@@ -148,6 +148,10 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "6:6: write a time of the day as text",
         ),
         (format!("{one}[[schedule]]\nname = 's'\nevery = '1h'"), "4:1: nothing is done then"),
+        (
+            format!("{one}[[rule]]\nname = 'm'\n[[action]]\nname = 'x'\nactivate = ['m']"),
+            "8:13: a measurement and a rule have this name: which of them?",
+        ),
         (format!("{one}[[rule]]\nport = 80"), "4:1: the rule has no name"),
         (format!("{one}[[rule]]\nname = 'r'\naction = 'drop'"), "6:1: 'action' says what becomes of packets"),
         (

@@ -20,7 +20,8 @@ impl Found {
     /// The times of an order's packets, from the start of the capture, in their order.
     fn times(&self, order: u64) -> Vec<u64> {
         let parts = &self.caught[&order];
-        let mut times: Vec<u64> = parts.iter().flat_map(|one| &one.heads).map(|head| head.ts_ns - START_NS).collect();
+        let mut times: Vec<u64> =
+            parts.iter().flat_map(|one| &one.heads).map(|head| head.ts_ns - START_NS).collect();
         for one in parts {
             let bytes: u32 = one.heads.iter().map(|head| head.captured).sum();
             assert_eq!(bytes as usize, one.bytes.len());
@@ -39,14 +40,16 @@ fn record(text: &str, frames: &[Timed], workers: usize, lag: Option<u64>) -> (Fo
     let switches = Arc::new(Switches::new(Plan::new(config(text), 5).unwrap()));
     let found = Arc::new(Mutex::new(Found::default()));
     let sink = Arc::clone(&found);
-    let sink = Box::new(move |one: Caught| sink.lock().unwrap().caught.entry(one.order).or_default().push(one));
+    let sink =
+        Box::new(move |one: Caught| sink.lock().unwrap().caught.entry(one.order).or_default().push(one));
     let orders = Arc::new(Orders::new(workers, sink));
     let waiting: Arc<Mutex<Vec<(u64, Recorded)>>> = Arc::default();
     let reader = Arc::new(Mutex::new(Reader::new(workers)));
     let packets = Arc::new(Mutex::new(0u64));
     let mut all: Vec<Worker> = (0..workers)
         .map(|index| {
-            let (reader, waiting, packets) = (Arc::clone(&reader), Arc::clone(&waiting), Arc::clone(&packets));
+            let (reader, waiting, packets) =
+                (Arc::clone(&reader), Arc::clone(&waiting), Arc::clone(&packets));
             let outlet = Box::new(move |closed| {
                 for event in reader.lock().unwrap().take(closed) {
                     if let Event::Record(recorded) = event {
@@ -63,7 +66,8 @@ fn record(text: &str, frames: &[Timed], workers: usize, lag: Option<u64>) -> (Fo
         .collect();
     let post = |now: u64| {
         let mut waiting = waiting.lock().unwrap();
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut *waiting).into_iter().partition(|one| one.0 <= now);
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *waiting).into_iter().partition(|one| one.0 <= now);
         *waiting = later;
         for (_, recorded) in due {
             let number = orders.post(recorded.wanted);
@@ -100,7 +104,8 @@ fn traffic() -> Vec<Timed> {
         let each = if second == 6 { 1 } else { 10 };
         for number in 0..1000 / each {
             let n = (second * 1000 + number) as u32;
-            frames.push((second * SECOND + number * each * MS, udp(host(n % 250), host(7), (n as u16, 9), 40)));
+            frames
+                .push((second * SECOND + number * each * MS, udp(host(n % 250), host(7), (n as u16, 9), 40)));
         }
     }
     frames
@@ -161,15 +166,20 @@ fn only_packets_of_the_rule_are_kept_and_caught() {
 fn what_finds_no_room_is_told() {
     let frames = traffic();
     // A buffer that holds less than a hundred packets of what was before.
-    let (found, _) = record(&text("", "before = \"5s\", after = \"1s\", buffer = \"8KiB\""), &frames, 2, Some(0));
+    let (found, _) =
+        record(&text("", "before = \"5s\", after = \"1s\", buffer = \"8KiB\""), &frames, 2, Some(0));
     let times = found.times(0);
     assert!(found.caught[&0].iter().all(|one| one.is_cut));
     let first = times[0];
     assert!(first > 6500 * MS && first < 7 * SECOND, "{first}");
     // All that is there has no holes: by worker the last of before, and everything behind.
-    assert_eq!(times.iter().filter(|at| **at >= 7 * SECOND).count(), between(&frames, 7 * SECOND, 8 * SECOND).len());
+    assert_eq!(
+        times.iter().filter(|at| **at >= 7 * SECOND).count(),
+        between(&frames, 7 * SECOND, 8 * SECOND).len()
+    );
     // And a file that has room for 40 packets of 82 bytes and what each takes beside.
-    let (found, _) = record(&text("", "before = \"1s\", after = \"1s\", most = \"5040B\""), &frames, 2, Some(0));
+    let (found, _) =
+        record(&text("", "before = \"1s\", after = \"1s\", most = \"5040B\""), &frames, 2, Some(0));
     let left_out: u64 = found.caught[&0].iter().map(|one| one.left_out).sum();
     let times = found.times(0);
     assert_eq!(times.len() as u64 + left_out, between(&frames, 6 * SECOND, 8 * SECOND).len() as u64);

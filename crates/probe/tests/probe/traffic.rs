@@ -67,14 +67,7 @@ pub fn tcp(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, length: u
     tcp_with(src, dst, ports, flags, seq, &vec![0x55; length])
 }
 
-pub fn tcp_with(
-    src: u32,
-    dst: u32,
-    ports: (u16, u16),
-    flags: u8,
-    seq: u32,
-    payload: &[u8],
-) -> Vec<u8> {
+pub fn tcp_with(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(ports.0.to_be_bytes());
     segment.extend(ports.1.to_be_bytes());
