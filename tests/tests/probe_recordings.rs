@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wirelane_tests::numbers::{LIMIT, capture, column, in_file, send};
+use wirelane::{FileOptions, FileSource};
+use wirelane_tests::numbers::{LIMIT, capture, column, in_file, number_of, send};
 use wirelane_tests::recordings::{
     Disk, NOON_NS, capinfos, files, name, numbers, packet, tshark, write_header, write_packet,
 };
@@ -278,4 +279,42 @@ fn what_is_recorded_cannot_change_under_way() {
     let finished = child.finish(LIMIT).unwrap();
     assert!(finished.stderr.contains("what is recorded by an action has changed"), "{}", finished.stderr);
     assert_eq!(column(&finished.last_json().unwrap(), "reloads_refused"), 1);
+}
+
+/// While packets go on before and behind it: those of its time, without a hole, and no others.
+#[test]
+fn live_recordings_begin_and_end_at_their_times() {
+    if !require_root("live_recordings_begin_and_end_at_their_times") {
+        return;
+    }
+    const MS: u64 = 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
+    let record = "before = \"300ms\", after = \"200ms\", cool-down = \"1h\"";
+    let config = configuration(folder.path(), 0, record, "");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("interval = \"500ms\"\n{text}")).unwrap();
+    let device = &lab.receiver().device;
+    let child = capture(&lab, &["probe", &config, "-i", device, "--workers", "3", "--json"]).unwrap();
+    send(&lab, 4000, &["--flows", "50", "--rate", "2000"]).unwrap();
+    let lines = child.terminate(LIMIT).unwrap().json().unwrap();
+    assert_eq!(counts(lines.last().unwrap())[0], 1);
+    let raised = lines.iter().find(|line| line["alarm"] == "many").unwrap();
+    let (seconds, fraction) = raised["time"].as_str().unwrap().split_once('.').unwrap();
+    let event_ns: u64 = format!("{seconds}{fraction}").parse().unwrap();
+    let found = recordings(&folder.path().join("kept"));
+    let mut source = FileSource::open(&found[0], FileOptions::default()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
+        packets.extend(batch.map(|record| (number_of(&record).unwrap(), record.header().ts_ns)));
+    }
+    let (first, last) = (packets[0], packets[packets.len() - 1]);
+    // One after the other, over all three workers.
+    let numbers: Vec<u64> = packets.iter().map(|packet| packet.0).collect();
+    assert_eq!(numbers, (first.0..=last.0).collect::<Vec<u64>>());
+    assert!(packets.is_sorted_by_key(|packet| packet.1));
+    assert!(first.1 >= event_ns - 300 * MS && last.1 <= event_ns + 200 * MS, "{first:?} {last:?} {event_ns}");
+    // There were packets behind it, and so it goes up to its end, as far as the generator keeps its pace.
+    assert!(last.0 < 3999 && last.1 > event_ns + 150 * MS, "{last:?} of {event_ns}");
+    assert!(first.0 == 0 || first.1 < event_ns - 250 * MS, "{first:?} of {event_ns}");
 }

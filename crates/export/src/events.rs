@@ -1,6 +1,6 @@
 //! Packets around events, a capture file each.
 //!
-//! A file has another name until it is whole and on the disk ([`crate::parts`]), and is there for its owner alone: packets are
+//! A file has another name until it is whole and on the disk (`parts.rs`), and is there for its owner alone: packets are
 //! other people's words. With its digest beside it, `NAME.sha256`, `sha256sum -c` says whether it is what was written.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -1,7 +1,7 @@
 //! Calls as capture files, one each: their messages, and their media where that was asked for.
 //!
 //! A call's packets are gathered in memory and appended to a file of its own, which has its name once the call is over; until
-//! then it is hidden ([`crate::parts`]). So no descriptor is held by a call, and there can be as many as there is memory.
+//! then it is hidden (`parts.rs`). So no descriptor is held by a call, and there can be as many as there is memory.
 //! Packets are as they were captured. What came in several, or in one with what is not the call's, has headers made anew
 //! ([`super::rebuilt`]).
 
