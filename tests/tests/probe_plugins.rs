@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use wirelane_tests::frames::{ethernet, replay, udp};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
-use wirelane_tests::{Child, Lab, LabOptions, program_file, require_root};
+use wirelane_tests::{Child, Lab, LabOptions, program_file, repository, require_root};
 
 /// A multiple of eight, as `plugin_number` goes by the lowest bits of a packet's number.
 const PACKETS: u64 = 640;
@@ -146,4 +147,61 @@ fn plug_ins_are_refused_where_they_do_not_run_or_do_not_count_that() {
         assert!(finished.stderr.contains(what), "{options:?}: {}", finished.stderr);
         assert!(last_of(&finished).is_err());
     }
+}
+
+/// The example and the configuration beside it, with traffic that it is made for: numbers, alarm, and rows of a store.
+#[test]
+fn the_example_is_measured_and_stored() {
+    if !require_root("the_example_is_measured_and_stored") {
+        return;
+    }
+    const TIMES: u64 = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let object = program_file(folder.path(), "dns").unwrap();
+    let text = fs::read_to_string(repository().join("examples/plugins/dns-probe.toml")).unwrap();
+    let config = folder.path().join("probe.toml");
+    let file = format!("file = \"{}\"", object.display());
+    fs::write(&config, text.replace("file = \"dns.bpf.o\"", &file)).unwrap();
+    let store = folder.path().join("store");
+    let [config, store] = [&config, &store].map(|path| path.to_str().unwrap());
+    let message = |flags: u16, kind: u16| {
+        let mut bytes: Vec<u8> = [7, flags, 1, 0, 0, 0].into_iter().flat_map(u16::to_be_bytes).collect();
+        bytes.extend(b"\x07example\x00");
+        bytes.extend([kind, 1].into_iter().flat_map(u16::to_be_bytes));
+        bytes
+    };
+    let (client, server) = ([192, 168, 0, 1], [192, 168, 0, 53]);
+    let frames = [
+        udp(client, server, (40_000, 53), &message(0x0100, 1)),
+        udp(client, server, (40_000, 53), &message(0x0100, 16)),
+        udp(server, client, (53, 40_000), &message(0x8180, 16)),
+        udp(client, server, (40_000, 54), &message(0x0100, 16)),
+    ]
+    .map(|packet| ethernet(0x0800, &packet));
+    let lab = Lab::new(1).unwrap();
+    let child = start(&lab, config, &["--store", store]);
+    replay(&lab, folder.path(), &frames, TIMES).unwrap();
+    let finished = child.terminate(LIMIT).unwrap();
+    let lines = finished.json().unwrap();
+    // A query for an address, one for text, which matches, and an answer.
+    let expected: Vec<(String, u64)> = [("answers", TIMES), ("matched", TIMES), ("queries", 2 * TIMES)]
+        .map(|(name, number)| (name.to_owned(), number))
+        .into();
+    assert_eq!(counters(&lines, "dns"), [expected.clone(), expected]);
+    assert!(lines.iter().any(|line| line["alarm"] == "dns-tunnels" && line["state"] == "raised"));
+    assert!(finished.stderr.contains("alarm dns-tunnels raised: matched"), "{}", finished.stderr);
+    let question = "SELECT item, sum(packets) AS sum FROM measurements WHERE list = 'counters' GROUP BY item ORDER BY item";
+    let words = ["query", "--store", store, "--json", question];
+    let asked = wirelane(&lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+    let rows: Vec<(String, u64)> = asked
+        .json()
+        .unwrap()
+        .iter()
+        .filter(|row| row.get("item").is_some())
+        .map(|row| (row["item"].as_str().unwrap().to_owned(), column(row, "sum")))
+        .collect();
+    assert_eq!(
+        rows,
+        [("answers".to_owned(), TIMES), ("matched".to_owned(), TIMES), ("queries".to_owned(), 2 * TIMES)]
+    );
 }

@@ -172,4 +172,22 @@ mod tests {
         }
         assert!(!text.contains("192.0.2.1") && !text.contains("lengths"), "{text}");
     }
+
+    #[test]
+    fn what_a_plug_in_counts_is_a_value_by_its_name() {
+        let mut registry = Registry::default();
+        let metrics = ProbeMetrics::new(&mut registry);
+        for queries in [3, 8] {
+            let counters = serde_json::json!([{ "counters": { "queries": queries, "lower half": 0 } }]);
+            metrics.take(&shown("dns", None, counters));
+        }
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "wirelane_probe_value{measurement=\"dns\",value=\"queries\"} 8.0",
+            "wirelane_probe_value{measurement=\"dns\",value=\"lower half\"} 0.0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in:\n{text}");
+        }
+    }
 }

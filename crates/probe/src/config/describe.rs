@@ -4,10 +4,14 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Recording, Switch, Threshold, When};
+use super::{
+    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Switch, Threshold, When,
+};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
+/// What two halves of 65,536 names and their conversations take.
+const NAMES_MIB: usize = 11;
 
 fn time(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
@@ -100,6 +104,9 @@ fn measured(config: &Config, of: &Measurement) -> String {
     }
     if of.values.iter().any(|value| value.top().is_some()) {
         let _ = write!(text, "; each of the top keys is shown with what may be too much");
+    }
+    if of.key.contains(&Field::Application) {
+        let _ = write!(text, "; the names of conversations take up to {NAMES_MIB} MiB more in each");
     }
     text + if of.active { "\n" } else { "; not active at first\n" }
 }

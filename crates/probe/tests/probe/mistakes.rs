@@ -191,6 +191,22 @@ fn what_will_be_done_is_said() {
          [[action]]\nname = 'x'\nrun = ['/bin/x', 'a b']\ntimeout = '2s'\n\
          [[schedule]]\nname = 's'\nat = '06:30'\ndays = ['mon', 'sun']\nflush = true\ndeactivate = ['m']\n",
     ));
+    let more = describe(&config(
+        "[[plugin]]\nname = 'p'\nfile = \"a\\u001bb\"\n[[measurement]]\nname = 'q'\nplugin = 'p'\ncounters = ['x', 'asked']\n\
+         [[measurement]]\nname = 'm'\nkey = ['application']\nvalues = ['packets']\n\
+         [[alarm]]\nname = 'a'\nmeasurement = 'q'\ncounter = 'x'\nabove = 1\n\
+         [[action]]\nname = 'r'\nrecord = { folder = '/k', before = '1s', buffer = '1MiB' }\ndigest = 'sha256'\n\
+         [[action]]\nname = 'e'\nexport = 'unix:/dev/log'\n",
+    ));
+    for part in [
+        "plug-in p: a\\u{1b}b\nmeasurement q: counters of plug-in p: x, asked\n",
+        "; the names of conversations take up to 11 MiB more in each",
+        "alarm a: x of q above 1,",
+        "action r: records the packets of its measurement from 1s before to 5s after it in /k, with a SHA-256 digest, up to",
+        "action e: is exported to unix:/dev/log, when an alarm is raised or cleared",
+    ] {
+        assert!(more.contains(part), "{more}");
+    }
     for part in [
         "by dst (up to 100 keys a worker, the rest in 'other')",
         "standard error of 3.25 %",
