@@ -88,6 +88,10 @@ impl Terminal {
 
     /// The program itself: who waits for it is setsid, unless it became it.
     pub fn pid(&self) -> u32 {
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", self.child.id())).unwrap_or_default();
+        if comm.trim() != "setsid" {
+            return self.child.id();
+        }
         let children = format!("/proc/{0}/task/{0}/children", self.child.id());
         let first = std::fs::read_to_string(children).unwrap_or_default();
         first.split_whitespace().next().map_or(self.child.id(), |pid| pid.parse().unwrap())

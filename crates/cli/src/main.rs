@@ -6,6 +6,7 @@ mod extcap;
 mod flows;
 mod groups;
 mod http;
+mod instance;
 mod man;
 mod metrics;
 mod out;
@@ -174,6 +175,7 @@ mod tests {
             http::HELP,
             packets::HELP,
             probe::HELP,
+            probe::set::SET_HELP,
             query::HELP,
             report_command::HELP,
             record::HELP,

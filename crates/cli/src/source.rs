@@ -140,6 +140,10 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub rights: RightsArgs,
 
+    /// Whether other processes ask the command something while it captures.
+    #[arg(skip)]
+    pub service: bool,
+
     /// Whether both directions of a conversation have to come in their order, over all RX queues.
     #[arg(skip)]
     pub in_order: bool,
@@ -449,7 +453,7 @@ impl SourceArgs {
             let precise = if room.precise == 0 { (2 * streams).max(1 << 16) } else { room.precise };
             builder = builder.kernel_streams(streams).rules_room(RulesRoom { precise, ..room });
         }
-        builder = builder.control(true);
+        builder = builder.control(true).service(self.service);
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,
             None => builder.open()?,

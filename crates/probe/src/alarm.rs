@@ -46,7 +46,7 @@ pub struct AlarmEvent {
     #[serde(skip)]
     pub key_text: String,
     /// What was looked at.
-    pub value_name: &'static str,
+    pub value_name: String,
     /// What it was.
     pub value: f64,
     /// The end of the interval, UTC seconds.
@@ -132,6 +132,14 @@ impl Watch {
         }
     }
 
+    /// The keys for which it is raised, in their order.
+    pub fn raised_keys(&self) -> Vec<Key> {
+        let raised = self.tracks.iter().filter(|(_, track)| track.raised);
+        let mut raised: Vec<Key> = raised.map(|(key, _)| *key).collect();
+        raised.sort_unstable();
+        raised
+    }
+
     /// It is switched off: what is raised is cleared, and what was before forgotten.
     pub fn off(&mut self) -> Vec<Key> {
         let mut raised: Vec<Key> =
@@ -171,6 +179,7 @@ mod tests {
             name: "a".into(),
             measurement: 0,
             value: Value::Pps,
+            counter: None,
             threshold,
             raise_after,
             clear_after,

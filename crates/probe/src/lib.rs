@@ -5,15 +5,21 @@
 //!
 //!  worker.rs, one per worker:  record -> rules -> key.rs -> table.rs: Cell (cell.rs)     nobody else writes there
 //!        at the end of an interval the tables are handed over, and new ones begun
-//!  reader.rs, one:  tables of all workers -> merged -> result.rs, alarm.rs, schedule.rs -> events for who shows them
+//!  reader.rs, one:  tables of all workers -> merged -> course.rs: result.rs, alarm.rs, schedule.rs -> events for who shows them
+//!
+//!  config/set.rs: what is set while it runs -> the same text with that in it -> a plan that follows the one in force
 //! ```
 //!
 //! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
 
 mod alarm;
+mod caught;
 mod cell;
 pub mod config;
+mod course;
 mod entry;
+mod event;
+mod growing;
 mod key;
 pub mod placed;
 mod plan;
@@ -21,15 +27,19 @@ mod reader;
 mod ready;
 mod result;
 mod schedule;
+mod state;
 mod table;
 mod worker;
 
 pub use alarm::{AlarmEvent, State};
-pub use config::{Config, Mistakes};
+pub use caught::{Caught, Head, Orders, Sink, Wanted};
+pub use config::{Changed, Changes, Config, Mistakes};
 pub use entry::{Entry, Growth, LedgerPart};
+pub use event::{Event, Recorded, Totals};
 pub use key::Key;
 pub use plan::{Plan, Switches};
-pub use reader::{Event, Reader, Totals};
+pub use reader::Reader;
 pub use ready::{READY, ready};
 pub use result::{Interval, Row, Shown};
+pub use state::{AlarmCondition, Conditions, MeasurementCondition, ScheduleCondition};
 pub use worker::{Closed, Worker};

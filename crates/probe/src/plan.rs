@@ -1,14 +1,42 @@
 //! A configuration made ready: compiled once, and read by all workers and the reader.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wirelane::Error;
 use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::Config;
+use crate::config::{Changed, Config, Field, Measurement};
+
+/// Packets that are kept for a while, for recordings of what was before an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Whether all are; else those of the rules that have a bit.
+    pub all: bool,
+    pub rules: u32,
+    /// Bytes that a worker has for them.
+    pub buffer: usize,
+}
+
+impl Kept {
+    /// What the alarms of a configuration may want recorded.
+    fn of(config: &Config) -> Option<Kept> {
+        let mut kept = None;
+        for alarm in &config.alarms {
+            for recording in alarm.actions.iter().filter_map(|place| config.actions[*place].recording()) {
+                let kept = kept.get_or_insert(Kept { all: false, rules: 0, buffer: 0 });
+                match recording.rule_of(&config.measurements[alarm.measurement]) {
+                    Some(rule) => kept.rules |= 1 << rule,
+                    None => kept.all = true,
+                }
+                kept.buffer = kept.buffer.max(recording.buffer);
+            }
+        }
+        kept
+    }
+}
 
 /// What workers do with packets.
 #[derive(Debug)]
@@ -20,11 +48,40 @@ pub struct Plan {
     /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
+    /// A bit for each measurement that can be made of packets that have been added up; and for each at all.
+    pub(crate) of_parts: u64,
+    pub(crate) all: u64,
+    /// Whether any is by what speaks.
+    pub(crate) speaking: bool,
+    /// What is kept of packets for recordings, where there are any.
+    pub(crate) kept: Option<Kept>,
     /// Of sketches.
     pub(crate) seed: u64,
     /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
     /// interval. Relaxed: nothing else is read by what it says.
     active: AtomicU64,
+    /// The same of rules that are not.
+    idle: AtomicU32,
+    /// By alarm, whether it is active. For the reader, and for who makes a plan that follows.
+    alarms: Mutex<Vec<bool>>,
+    /// The same of all plans that follow each other with the same intervals: what is counted by them is one sum.
+    line: Arc<()>,
+    /// The number of the first plan that had these rules and recordings.
+    origin: u64,
+    /// How often totals have been asked for in this line.
+    flushes: u64,
+    /// What was made of this plan by changing it, which takes over what is switched in this one.
+    next: OnceLock<Next>,
+}
+
+/// A plan behind another one.
+#[derive(Debug)]
+struct Next {
+    plan: Arc<Plan>,
+    /// A bit for each measurement that was set, and is not what it was.
+    measurements: u64,
+    /// Alarms that were.
+    alarms: Vec<usize>,
 }
 
 impl Plan {
@@ -44,17 +101,86 @@ impl Plan {
         let rules = rules.map(|set| set.compile("", &[], Room::UNLIMITED)).collect::<Result<_, _>>()?;
         let shapes: Vec<Shape> =
             config.measurements.iter().map(|one| Shape::new(one, config.interval_ns)).collect();
-        let active = config.measurements.iter().enumerate().filter(|(_, one)| one.active);
-        let active = active.fold(0, |bits, (place, _)| bits | 1 << place);
+        let bits = |wanted: &dyn Fn(&Measurement) -> bool| {
+            let of = config.measurements.iter().enumerate().filter(|(_, one)| wanted(one));
+            of.fold(0, |bits, (place, _)| bits | 1 << place)
+        };
+        let active = bits(&|one| one.active);
         Ok(Plan {
+            of_parts: bits(&|one| config.is_of_parts(one)),
+            all: bits(&|_| true),
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),
+            speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
+            kept: Kept::of(&config),
+            alarms: Mutex::new(config.alarms.iter().map(|alarm| alarm.active).collect()),
             config,
             seed,
             active: AtomicU64::new(active),
+            idle: AtomicU32::new(0),
+            line: Arc::default(),
+            origin: 0,
+            flushes: 0,
+            next: OnceLock::new(),
         })
+    }
+
+    /// The plan that is made of this one by changing it: what was switched meanwhile stays so, but for what was set.
+    fn changed(&self, changed: &Changed) -> Result<Plan, Error> {
+        let mut plan = Plan::new(changed.config.clone(), self.seed)?;
+        let set = changed.measurements;
+        let active = self.active() & !set | plan.active() & set;
+        plan.active = AtomicU64::new(active);
+        plan.idle = AtomicU32::new(self.idle_rules());
+        plan.origin = self.origin;
+        for (place, is_on) in self.alarms().iter().enumerate() {
+            if !changed.alarms.contains(&place) {
+                plan.set_alarm(place, *is_on);
+            }
+        }
+        if plan.config.interval_ns == self.config.interval_ns {
+            plan.line = Arc::clone(&self.line);
+            plan.flushes = self.flushes + u64::from(changed.flush);
+        }
+        Ok(plan)
+    }
+
+    /// Whether what is counted by the one and by the other is one sum.
+    pub(crate) fn is_of_line(&self, other: &Plan) -> bool {
+        Arc::ptr_eq(&self.line, &other.line)
+    }
+
+    /// Whether there is a plan that goes on with this one's intervals.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.next.get().is_some_and(|next| next.plan.is_of_line(self))
+    }
+
+    /// The same of plans whose rules and recordings are the same.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    fn alarms(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn alarm_is_on(&self, place: usize) -> bool {
+        self.alarms().get(place).is_some_and(|is_on| *is_on)
+    }
+
+    pub(crate) fn set_alarm(&self, place: usize, is_on: bool) {
+        if let Some(alarm) = self.alarms().get_mut(place) {
+            *alarm = is_on;
+        }
+        if let Some(next) = self.next.get().filter(|next| !next.alarms.contains(&place)) {
+            next.plan.set_alarm(place, is_on);
+        }
     }
 
     /// What it is made of.
@@ -66,11 +192,29 @@ impl Plan {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// For the reader alone.
+    /// Rules that no packet fits, a bit each.
+    pub(crate) fn idle_rules(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// For the reader, and for who makes a plan that follows while the reader does not work.
+    pub(crate) fn set_rule_active(&self, place: usize, is_on: bool) {
+        let bits = self.idle.load(Ordering::Relaxed);
+        let bits = if is_on { bits & !(1 << place) } else { bits | 1 << place };
+        self.idle.store(bits, Ordering::Relaxed);
+        if let Some(next) = self.next.get() {
+            next.plan.set_rule_active(place, is_on);
+        }
+    }
+
+    /// For the reader, and for who makes a plan that follows while the reader does not work.
     pub(crate) fn set_active(&self, place: usize, is_on: bool) {
         let bits = self.active.load(Ordering::Relaxed);
         let bits = if is_on { bits | 1 << place } else { bits & !(1 << place) };
         self.active.store(bits, Ordering::Relaxed);
+        if let Some(next) = self.next.get().filter(|next| next.measurements & 1 << place == 0) {
+            next.plan.set_active(place, is_on);
+        }
     }
 }
 
@@ -91,10 +235,33 @@ impl Switches {
 
     /// Puts a plan in the place of the one in force. Each worker takes it up between two packets; what it has counted
     /// by then is handed over as part of the old one.
-    pub fn replace(&self, plan: Plan) {
+    pub fn replace(&self, mut plan: Plan) {
         let mut now = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.origin = now.0 + 1;
         *now = (now.0 + 1, Arc::new(plan));
         self.generation.store(now.0, Ordering::Release);
+    }
+
+    /// Changes the plan in force: a plan that follows it takes its place, as [`Switches::replace`] does. Measurements,
+    /// alarms and schedules that stay as they are go on as if nothing had happened: sums, also of the interval in which
+    /// that is, what is raised, what was switched. With other intervals sums begin anew. The reader has to do nothing
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Where rules cannot be compiled; then nothing is changed.
+    pub fn change(&self, changed: &Changed) -> Result<(), Error> {
+        let mut now = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = Arc::new(now.1.changed(changed)?);
+        let next = Next {
+            plan: Arc::clone(&plan),
+            measurements: changed.measurements,
+            alarms: changed.alarms.clone(),
+        };
+        // The one in force has none behind it: each plan is in force once, and changed under this lock.
+        let _ = now.1.next.set(next);
+        *now = (now.0 + 1, plan);
+        self.generation.store(now.0, Ordering::Release);
+        Ok(())
     }
 
     /// The plan in force, with its number.

@@ -1,89 +1,50 @@
 //! The reader's part: what workers hand over is merged, looked at, and shown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Serialize;
+use wirelane::PluginLine;
 
-use crate::alarm::{AlarmEvent, State, Watch};
-use crate::config::{Alarm, Deed, Switch};
-use crate::key::{self, Key};
+use crate::course::Course;
+use crate::event::{Event, Totals};
+use crate::growing::{self, Growing};
 use crate::plan::Plan;
-use crate::result::{self, Interval, Shown, entropy, number};
-use crate::schedule::is_due;
+use crate::state::Conditions;
 use crate::table::Table;
 use crate::worker::Closed;
 
 /// Intervals without packets that are looked at one by one, between two with some; more of them are left out.
 const MOST_EMPTY: u64 = 60;
 
-/// What is to be shown or done.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// What a measurement has come to.
-    Shown(Shown),
-    /// An alarm is raised or cleared.
-    Alarm(AlarmEvent),
-    /// A line for people.
-    Log(String),
-    /// A program is to be run, with these arguments.
-    Run {
-        /// The program and its arguments.
-        words: Vec<String>,
-        /// When it is ended, nanoseconds.
-        timeout_ns: u64,
-    },
-}
-
-/// What everything has come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Packets that workers have counted.
-    #[serde(rename = "probed")]
-    pub packets: u64,
-    /// Their bytes on the wire.
-    #[serde(rename = "probed_bytes")]
-    pub bytes: u64,
-    /// Of the packets, those that were counted in a later interval than theirs, as they came late.
-    pub late: u64,
-    /// Intervals.
-    pub intervals: u64,
-    /// Intervals without packets that nobody has looked at, as there were too many of them.
-    pub skipped_intervals: u64,
-    /// Configurations that were taken up after the first.
-    pub reloads: u64,
-    /// Alarms that were raised.
-    pub alarms_raised: u64,
-    /// Alarms that were cleared.
-    pub alarms_cleared: u64,
-    /// Times that an alarm was not raised, as too many others were.
-    pub alarms_untracked: u64,
-}
-
 /// What is known of an interval so far.
 #[derive(Debug)]
 struct Pending {
     plan: Arc<Plan>,
-    tables: Vec<Option<Table>>,
+    part: Part,
+    /// A worker has taken another plan up in it, or before.
+    goes_on: bool,
 }
 
-/// What is known of the plan in force.
+/// What was counted of an interval: all of it, or by one of the plans that were in force.
 #[derive(Debug)]
-struct Course {
-    plan: Arc<Plan>,
-    generation: u64,
-    /// By alarm.
-    watches: Vec<Watch>,
-    alarms_on: Vec<bool>,
-    /// By measurement, since the last flush.
-    totals: Vec<Option<Table>>,
-    /// By measurements that look at ARP: the addresses that each key had when it was last seen.
-    macs: HashMap<String, HashMap<Key, Vec<[u8; 6]>>>,
-    since_ns: u64,
-    /// The end of the last interval that was looked at.
-    until_ns: u64,
-    /// Its number.
-    last: u64,
+struct Part {
+    tables: Vec<Option<Table>>,
+    /// What plug-ins had counted by then, where there are any.
+    counted: Vec<PluginLine>,
+}
+
+impl Part {
+    /// Adds what another worker, or another part of the interval, has counted.
+    fn merge(&mut self, other: Part) {
+        for (ours, theirs) in self.tables.iter_mut().zip(other.tables) {
+            match (ours.as_mut(), theirs) {
+                (Some(ours), Some(theirs)) => ours.merge(theirs),
+                (None, Some(theirs)) => *ours = Some(theirs),
+                _ => {}
+            }
+        }
+        growing::later(&mut self.counted, other.counted);
+    }
 }
 
 /// Merges what workers hand over.
@@ -93,7 +54,12 @@ pub struct Reader {
     reached: Vec<(u64, u64)>,
     pending: BTreeMap<(u64, u64), Pending>,
     course: Option<Course>,
+    /// By intervals: what was counted of each by a plan, where the plan that follows it counts the rest.
+    parts: BTreeMap<u64, Part>,
+    /// The number of the plan of which all parts are kept from now on, as another goes on with their intervals.
+    awaited: Option<u64>,
     totals: Totals,
+    growth: Growing,
 }
 
 impl Reader {
@@ -103,7 +69,10 @@ impl Reader {
             reached: vec![(0, 0); workers],
             pending: BTreeMap::new(),
             course: None,
+            parts: BTreeMap::new(),
+            awaited: None,
             totals: Totals::default(),
+            growth: Growing::default(),
         }
     }
 
@@ -119,19 +88,15 @@ impl Reader {
             None => {
                 // A worker that has had nothing to do says so, and that is all.
                 if closed.packets > 0 || closed.reached.0 == closed.at.0 {
-                    let Closed { plan, tables, .. } = closed;
-                    self.pending.insert(closed.at, Pending { plan, tables });
+                    let Closed { plan, tables, counted, goes_on, .. } = closed;
+                    let part = Part { tables, counted };
+                    self.pending.insert(closed.at, Pending { plan, part, goes_on });
                 }
             }
             Some(pending) => {
-                for (ours, theirs) in pending.tables.iter_mut().zip(closed.tables) {
-                    match (ours.as_mut(), theirs) {
-                        (Some(ours), Some(theirs)) => ours.merge(theirs),
-                        // One has begun the interval after it was switched on, or off.
-                        (None, Some(theirs)) => *ours = Some(theirs),
-                        _ => {}
-                    }
-                }
+                pending.goes_on |= closed.goes_on;
+                // One may have begun the interval after a measurement was switched on, or off.
+                pending.part.merge(Part { tables: closed.tables, counted: closed.counted });
             }
         }
         let done = self.reached.iter().min().copied().unwrap_or((u64::MAX, u64::MAX));
@@ -147,282 +112,97 @@ impl Reader {
     }
 
     /// The numbers of all that was handed over, and what measurements have come to since they began or were flushed. To be
-    /// called when all workers have ended.
-    pub fn finish(&mut self) -> (Vec<Event>, Totals) {
+    /// called when all workers have ended. `counted`: what plug-ins have counted in all.
+    pub fn finish(&mut self, counted: &[PluginLine]) -> (Vec<Event>, Totals) {
         let mut events = Vec::new();
         while let Some((at, pending)) = self.pending.pop_first() {
             self.interval(at, pending, &mut events);
         }
-        if let Some(course) = &mut self.course {
+        self.look_until(u64::MAX, &mut events);
+        if let Some(mut course) = self.course.take() {
+            // What came behind the last packet that was analysed.
+            let growth = self.growth.of(counted);
+            if growth.iter().any(|one| one.values().any(|number| *number > 0)) {
+                course.behind(&growth, &mut events);
+            }
             course.flush(&mut events);
             course.add(&mut self.totals);
         }
-        self.course = None;
         (events, self.totals)
     }
 
     /// An interval that all workers are done with.
     fn interval(&mut self, at: (u64, u64), pending: Pending, events: &mut Vec<Event>) {
         let (generation, number) = at;
-        let length = pending.plan.config.interval_ns;
-        let start_ns = number.saturating_mul(length);
-        if let Some(course) = self.course.as_mut().filter(|course| course.generation != generation) {
+        let Pending { plan, part, goes_on } = pending;
+        let start_ns = number.saturating_mul(plan.config.interval_ns);
+        if let Some(course) = self.course.as_ref().filter(|course| course.generation != generation)
+            && !plan.is_of_line(&course.plan)
+        {
             // What was measured by another configuration is another sum.
-            course.flush(events);
-            course.all_off(events);
-            course.add(&mut self.totals);
-            self.totals.reloads += 1;
-            self.course = None;
+            self.look_until(u64::MAX, events);
+            if let Some(mut course) = self.course.take() {
+                course.flush(events);
+                course.all_off(events);
+                course.add(&mut self.totals);
+                self.totals.reloads += 1;
+            }
         }
         let course =
-            self.course.get_or_insert_with(|| Course::new(pending.plan, generation, start_ns, number));
-        let gap = number.saturating_sub(course.last).saturating_sub(1);
-        self.totals.skipped_intervals += gap - gap.min(MOST_EMPTY);
-        for empty in (course.last + 1..).take(gap.min(MOST_EMPTY) as usize) {
+            self.course.get_or_insert_with(|| Course::new(Arc::clone(&plan), generation, start_ns, number));
+        if course.generation != generation {
+            course.follow(plan, generation, events);
+        }
+        match self.parts.get_mut(&number) {
+            Some(known) => known.merge(part),
+            None => drop(self.parts.insert(number, part)),
+        }
+        // What is left of this interval, and of those behind it, is counted by the plan that follows.
+        if course.plan.is_followed() && (goes_on || self.awaited == Some(generation)) {
+            self.awaited = Some(generation);
+            return;
+        }
+        self.look_until(number.saturating_add(1), events);
+    }
+
+    /// Looks at what there is of intervals before this one, and at those between in which there was nothing.
+    fn look_until(&mut self, end: u64, events: &mut Vec<Event>) {
+        let Some(course) = &mut self.course else { return };
+        let later = self.parts.split_off(&end);
+        let mut parts = std::mem::replace(&mut self.parts, later);
+        let Some(highest) = parts.last_key_value().map(|(number, _)| *number) else { return };
+        let between = course.last.saturating_add(1)..highest;
+        let gap = between.end.saturating_sub(between.start);
+        let mut numbers: BTreeSet<u64> = between.clone().take(MOST_EMPTY as usize).collect();
+        numbers.extend(parts.keys());
+        let looked_at = numbers.range(between.start.min(highest)..highest).count() as u64;
+        self.totals.skipped_intervals += gap - looked_at;
+        for number in numbers {
+            let nothing = || {
+                let active = course.plan.active();
+                let of = course.plan.config.measurements.iter().zip(&course.plan.shapes).enumerate();
+                let tables = of.map(|(place, (measurement, shape))| {
+                    (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
+                });
+                tables.collect()
+            };
+            let tables = match parts.remove(&number) {
+                Some(Part { mut tables, counted }) => {
+                    course.put_growth(&self.growth.of(&counted), &mut tables);
+                    tables
+                }
+                None => nothing(),
+            };
             self.totals.intervals += 1;
-            let active = course.plan.active();
-            let shapes = course.plan.shapes.iter().enumerate();
-            let tables =
-                shapes.map(|(place, shape)| (active & 1 << place != 0).then(|| Table::new(shape, 1)));
-            let tables = tables.collect();
-            course.look(empty, tables, events);
-        }
-        self.totals.intervals += 1;
-        course.look(number, pending.tables, events);
-    }
-}
-
-impl Course {
-    fn new(plan: Arc<Plan>, generation: u64, start_ns: u64, number: u64) -> Course {
-        let config = &plan.config;
-        Course {
-            watches: config.alarms.iter().map(|_| Watch::default()).collect(),
-            alarms_on: config.alarms.iter().map(|alarm| alarm.active).collect(),
-            totals: config.measurements.iter().map(|_| None).collect(),
-            macs: config
-                .measurements
-                .iter()
-                .zip(&plan.shapes)
-                .filter(|(_, shape)| shape.macs)
-                .map(|(measurement, _)| (measurement.name.clone(), HashMap::new()))
-                .collect(),
-            generation,
-            since_ns: start_ns,
-            until_ns: start_ns,
-            last: number,
-            plan,
+            course.look(number, tables, events);
         }
     }
 
-    /// An interval is over.
-    fn look(&mut self, number: u64, mut tables: Vec<Option<Table>>, events: &mut Vec<Event>) {
-        let plan = Arc::clone(&self.plan);
-        let config = &plan.config;
-        let start_ns = number.saturating_mul(config.interval_ns);
-        let interval = Interval { start_ns, end_ns: start_ns.saturating_add(config.interval_ns) };
-        for (measurement, table) in config.measurements.iter().zip(&mut tables) {
-            if let Some(table) = table {
-                table.end();
-                if let Some(last) = self.macs.get_mut(&measurement.name) {
-                    remember(last, table, measurement.keys);
-                }
-                events.push(Event::Shown(Shown::new(measurement, table, interval, false)));
-            }
-        }
-        for place in 0..config.alarms.len() {
-            let alarm = &config.alarms[place];
-            let Some(table) = tables[alarm.measurement].as_ref().filter(|_| self.alarms_on[place]) else {
-                continue;
-            };
-            let (values, alone) = values_of(&plan, alarm, table);
-            for (key, state, value) in self.watches[place].look(alarm, &values, alone) {
-                self.tell(place, key, state, value, interval.end_ns, events);
-            }
-        }
-        for (place, table) in tables.into_iter().enumerate() {
-            match (&mut self.totals[place], table) {
-                (Some(total), Some(table)) => total.merge(table),
-                (total @ None, Some(table)) => *total = Some(table),
-                _ => {}
-            }
-        }
-        let before_ns = std::mem::replace(&mut self.until_ns, interval.end_ns);
-        self.last = number;
-        for schedule in &config.schedules {
-            if is_due(schedule.when, before_ns, interval.end_ns) {
-                if schedule.flush {
-                    self.flush(events);
-                }
-                self.switch(&schedule.switch, interval.end_ns, events);
-            }
-        }
+    /// What is active, and what is raised, where this plan is in force; `now_ns`: UTC, for schedules before the first
+    /// interval has ended.
+    pub fn state(&self, plan: &Plan, now_ns: u64) -> Conditions {
+        let course = self.course.as_ref().filter(|course| plan.is_of_line(&course.plan));
+        let watches = course.map_or(&[][..], |course| &course.watches);
+        Conditions::new(plan, watches, course.map_or(now_ns, |course| course.until_ns))
     }
-
-    /// An alarm has changed: it is told, and what is to be done is done.
-    fn tell(
-        &mut self,
-        place: usize,
-        key: Key,
-        state: State,
-        value: f64,
-        now_ns: u64,
-        events: &mut Vec<Event>,
-    ) {
-        let plan = Arc::clone(&self.plan);
-        let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        // Where there is one value for all keys, there is no key.
-        let keyed = !alarm.value.is_of_all();
-        let event = AlarmEvent {
-            alarm: alarm.name.clone(),
-            measurement: measurement.name.clone(),
-            state,
-            key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-            key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-            value_name: alarm.value.name(),
-            value,
-            time: result::seconds(now_ns),
-            end_ns: now_ns,
-        };
-        events.push(Event::Alarm(event.clone()));
-        for action in alarm.actions.iter().map(|place| &plan.config.actions[*place]) {
-            let wanted = match state {
-                State::Raised => action.on_raise,
-                State::Cleared => action.on_clear,
-            };
-            if !wanted {
-                continue;
-            }
-            match &action.deed {
-                Deed::Log => events.push(Event::Log(log_line(&event))),
-                Deed::Run { words, timeout_ns } => {
-                    let words = words.iter().map(|word| filled(word, &event)).collect();
-                    events.push(Event::Run { words, timeout_ns: *timeout_ns });
-                }
-                Deed::Switch(switch) => self.switch(switch, now_ns, events),
-            }
-        }
-    }
-
-    /// Switches, from the next interval on.
-    fn switch(&mut self, switch: &Switch, now_ns: u64, events: &mut Vec<Event>) {
-        switch.measurements_on.iter().for_each(|place| self.plan.set_active(*place, true));
-        switch.measurements_off.iter().for_each(|place| self.plan.set_active(*place, false));
-        switch.alarms_on.iter().for_each(|place| self.alarms_on[*place] = true);
-        // Alarms of measurements that do not go on would stay as they are.
-        let off = &switch.measurements_off;
-        let of_these = |alarm: &Alarm| off.contains(&alarm.measurement);
-        let alarms = self.plan.config.alarms.iter().enumerate();
-        let silenced: Vec<usize> =
-            alarms.filter(|(_, alarm)| of_these(alarm)).map(|(place, _)| place).collect();
-        for place in switch.alarms_off.iter().copied() {
-            self.alarms_on[place] = false;
-            self.clear(place, now_ns, events);
-        }
-        silenced.into_iter().for_each(|place| self.clear(place, now_ns, events));
-    }
-
-    /// Clears what is raised of an alarm. Nothing else is done about it: switches could go round in circles.
-    fn clear(&mut self, place: usize, now_ns: u64, events: &mut Vec<Event>) {
-        let plan = Arc::clone(&self.plan);
-        let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        let keyed = !alarm.value.is_of_all();
-        for key in self.watches[place].off() {
-            events.push(Event::Alarm(AlarmEvent {
-                alarm: alarm.name.clone(),
-                measurement: measurement.name.clone(),
-                state: State::Cleared,
-                key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-                key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-                value_name: alarm.value.name(),
-                value: 0.0,
-                time: result::seconds(now_ns),
-                end_ns: now_ns,
-            }));
-        }
-    }
-
-    fn all_off(&mut self, events: &mut Vec<Event>) {
-        (0..self.watches.len()).for_each(|place| self.clear(place, self.until_ns, events));
-    }
-
-    /// Shows what measurements have come to, and begins anew.
-    fn flush(&mut self, events: &mut Vec<Event>) {
-        let interval = Interval { start_ns: self.since_ns, end_ns: self.until_ns };
-        for (measurement, total) in self.plan.config.measurements.iter().zip(&mut self.totals) {
-            if let Some(table) = total.take() {
-                events.push(Event::Shown(Shown::new(measurement, &table, interval, true)));
-            }
-        }
-        self.since_ns = self.until_ns;
-    }
-
-    fn add(&self, totals: &mut Totals) {
-        for watch in &self.watches {
-            totals.alarms_raised += watch.raised;
-            totals.alarms_cleared += watch.cleared;
-            totals.alarms_untracked += watch.untracked;
-        }
-    }
-}
-
-/// Adds to each key the Ethernet addresses that it had when it was last seen, and remembers those that it has now.
-fn remember(last: &mut HashMap<Key, Vec<[u8; 6]>>, table: &mut Table, most: usize) {
-    for (key, cell) in &mut table.cells {
-        let Some(more) = &mut cell.more else { continue };
-        if more.macs.is_empty() {
-            continue;
-        }
-        let now = more.macs.clone();
-        if let Some(before) = last.get(key) {
-            before.iter().for_each(|mac| more.mac(*mac));
-        }
-        if last.len() < most || last.contains_key(key) {
-            last.insert(*key, now);
-        }
-    }
-}
-
-/// What an alarm looks at, and whether that is one value without a key.
-fn values_of(plan: &Plan, alarm: &Alarm, table: &Table) -> (Vec<(Key, f64)>, bool) {
-    let of = &plan.config.measurements[alarm.measurement];
-    let seconds = plan.config.interval_ns as f64 / 1e9;
-    let alone = |value: f64| (vec![(Key::default(), value)], true);
-    match alarm.value {
-        crate::config::Value::Keys => alone(table.cells.len() as f64),
-        crate::config::Value::Entropy => alone(entropy(table)),
-        value if of.key.is_empty() => alone(number(of, value, &table.rest, seconds)),
-        value => {
-            let cells = table.cells.iter();
-            (cells.map(|(key, cell)| (*key, number(of, value, cell, seconds))).collect(), false)
-        }
-    }
-}
-
-/// An event on a line: names are of letters, digits and a few signs, keys of addresses and numbers.
-fn log_line(event: &AlarmEvent) -> String {
-    let key = if event.key_text.is_empty() { String::new() } else { format!(" of {}", event.key_text) };
-    let AlarmEvent { alarm, state, value_name, value, time, .. } = event;
-    format!("alarm {alarm} {}{key}: {value_name} {value} at {time}", state.name())
-}
-
-/// An argument with what stands in braces filled in. It is one argument, whatever that is.
-fn filled(word: &str, event: &AlarmEvent) -> String {
-    let mut text = String::new();
-    let mut parts = word.split('{');
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let (name, rest) = part.split_once('}').unwrap_or((part, ""));
-        match name {
-            "alarm" => text.push_str(&event.alarm),
-            "measurement" => text.push_str(&event.measurement),
-            "state" => text.push_str(event.state.name()),
-            "key" => text.push_str(&event.key_text),
-            "value" => text.push_str(&event.value.to_string()),
-            _ => text.push_str(&event.time),
-        }
-        text.push_str(rest);
-    }
-    text
 }

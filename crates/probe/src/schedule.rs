@@ -25,6 +25,20 @@ pub(crate) fn is_due(when: When, after_ns: u64, now_ns: u64) -> bool {
     }
 }
 
+/// The first moment after this one at which the time comes, UTC in nanoseconds.
+pub(crate) fn next(when: When, after_ns: u64) -> u64 {
+    match when {
+        When::Every(every_ns) => (after_ns / every_ns).saturating_add(1).saturating_mul(every_ns),
+        When::At { second, days } => {
+            let first = after_ns / SECOND_NS / DAY;
+            let moments = (first..=first + 7).filter(|day| days & 1 << ((day + 3) % 7) != 0);
+            let moments = moments.map(|day| (day * DAY + u64::from(second)).saturating_mul(SECOND_NS));
+            // A configuration names at least one day of the week.
+            moments.into_iter().find(|moment| *moment > after_ns).unwrap_or(u64::MAX)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +62,16 @@ mod tests {
         assert!(is_due(at(0x40), s(monday), s(monday + 30 * DAY)), "a month has a Sunday");
         assert!(!is_due(at(0x7e), s(ten - 10), s(ten + 10)));
         assert!(is_due(at(0x7f), 0, u64::MAX));
+        for (when, after, then) in [
+            (every, s(599), s(600)),
+            (every, s(600), s(1200)),
+            (at(0x7f), s(ten - 1), s(ten)),
+            (at(0x7f), s(ten), s(ten + DAY)),
+            (at(1), s(ten), s(ten + 7 * DAY)),
+            (at(2), s(ten), s(ten + DAY)),
+        ] {
+            assert_eq!(next(when, after), then, "{when:?}");
+            assert!(is_due(when, after, then) && !is_due(when, after, then - 1));
+        }
     }
 }

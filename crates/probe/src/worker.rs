@@ -2,26 +2,32 @@
 //!
 //! Packets come in their order, or near it: what is of an interval that is over is counted in the one that is not. Parts of
 //! flows, to which the kernel has added packets up, come seconds later and from several intervals at a time; no part is of
-//! two intervals. Intervals stay open until it is known that all of their parts have come.
+//! two intervals. Intervals stay open until it is known that all of their parts have come. What measurements of packets
+//! could be made of in the kernel, the worker adds up as well (`parts`), and counts at the end of the interval.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wirelane::{Ip, Record, flags, ip_flags, l3};
+use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
 use wirelane_datapath::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_datapath::judge::{self, NoPrecise};
 use wirelane_datapath::layout::{NO_OFFSET, Parsed};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, LiveCounts};
 
+use crate::caught::{Catching, Head, Orders};
 use crate::cell::Counted;
 use crate::key::Seen;
 use crate::plan::{Plan, Switches};
 use crate::table::Table;
 
+mod parts;
 mod segments;
+mod speaking;
 
+use parts::{Common, Part, Parts};
 use segments::Followed;
+use speaking::Speaking;
 
 /// What one worker has counted in one interval.
 #[derive(Debug)]
@@ -39,6 +45,10 @@ pub struct Closed {
     pub(crate) late: u64,
     /// By measurement; none of those that were not active.
     pub(crate) tables: Vec<Option<Table>>,
+    /// The worker counts the rest of this interval, and of those behind it, by another plan.
+    pub(crate) goes_on: bool,
+    /// What plug-ins had counted by then, where there are any.
+    pub(crate) counted: Vec<PluginLine>,
 }
 
 /// What takes tables that are handed over; false: nobody does any more.
@@ -47,6 +57,8 @@ pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
 /// An interval that is being counted.
 struct Open {
     interval: u64,
+    /// Rules that no packet of it fits, a bit each.
+    idle: u32,
     tables: Vec<Option<Table>>,
     packets: u64,
     bytes: u64,
@@ -59,9 +71,11 @@ impl Open {
         let active = plan.active();
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         let tables = of.map(|(place, (measurement, shape))| {
-            (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
+            // What plug-ins count is read, and not made of packets.
+            (active & 1 << place != 0 && measurement.plugin.is_none())
+                .then(|| Table::new(shape, measurement.keys))
         });
-        Open { interval, tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
+        Open { interval, idle: plan.idle_rules(), tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
     }
 }
 
@@ -81,6 +95,11 @@ pub struct Worker {
     hits: [LiveCounts; 1],
     parsed: Parsed,
     followed: Followed,
+    /// Packets of the last open interval that its tables do not have yet.
+    parts: Parts,
+    speaking: Speaking,
+    plugins: Option<PluginCounts>,
+    catching: Option<Catching>,
 }
 
 impl Worker {
@@ -99,7 +118,22 @@ impl Worker {
             hits: [LiveCounts::default()],
             parsed: Parsed::default(),
             followed: Followed::default(),
+            parts: Parts::new(),
+            speaking: Speaking::default(),
+            plugins: None,
+            catching: None,
         }
+    }
+
+    /// Keeps the last packets for these orders, and catches what they ask for.
+    pub fn catch(&mut self, orders: Arc<Orders>) {
+        let most = self.plan.kept.map_or(0, |kept| kept.buffer);
+        self.catching = Some(Catching::new(orders, self.index, self.plan.origin(), most));
+    }
+
+    /// Says at the end of each interval what these have counted, too.
+    pub fn plugins(&mut self, plugins: Option<PluginCounts>) {
+        self.plugins = plugins;
     }
 
     fn interval_of(&self, utc_ns: u64) -> u64 {
@@ -114,13 +148,19 @@ impl Worker {
     /// Hands over what was counted of all intervals before this one of this plan, which nothing more comes of. False:
     /// nobody takes it.
     fn close(&mut self, reached: (u64, u64)) -> bool {
-        let mut goes_on = true;
+        let mut is_taken = true;
+        let goes_on = self.generation < reached.0 && reached.0 < u64::MAX;
+        if self.open.back().is_some_and(|last| (self.generation, last.interval) < reached) {
+            self.settle();
+        }
         while let Some(first) = self.open.front()
             && (self.generation, first.interval) < reached
         {
             let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
-            let Some(Open { interval, tables, packets, bytes, late }) = self.open.pop_front() else { break };
-            goes_on &= (self.outlet)(Closed {
+            let Some(Open { interval, tables, packets, bytes, late, .. }) = self.open.pop_front() else {
+                break;
+            };
+            is_taken &= (self.outlet)(Closed {
                 worker: self.index,
                 plan: Arc::clone(&self.plan),
                 at: (self.generation, interval),
@@ -129,12 +169,14 @@ impl Worker {
                 bytes,
                 late,
                 tables,
+                goes_on,
+                counted: self.plugins.as_ref().map(PluginCounts::read).unwrap_or_default(),
             });
         }
         if reached.0 == self.generation {
             self.floor = self.floor.max(reached.1);
         }
-        goes_on
+        is_taken
     }
 
     /// It is this late, UTC in nanoseconds: intervals that are over end, also where no packets come. False: nobody
@@ -144,6 +186,10 @@ impl Worker {
         let goes_on = self.close((self.generation, now));
         if self.open.is_empty() {
             self.begin(now);
+        }
+        if let Some(catching) = &mut self.catching {
+            catching.look();
+            catching.tick(utc_ns);
         }
         goes_on
     }
@@ -159,6 +205,9 @@ impl Worker {
             self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
         let length_ns = plan.config.interval_ns;
         let goes_on = start_ns.is_none_or(|start_ns| self.close((generation, start_ns / length_ns)));
+        if let Some(catching) = self.catching.as_mut().filter(|_| plan.origin() != self.plan.origin()) {
+            catching.replace(plan.origin(), plan.kept.map_or(0, |kept| kept.buffer));
+        }
         (self.generation, self.plan) = (generation, plan);
         self.floor = start_ns.map_or(0, |start_ns| start_ns / length_ns);
         if start_ns.is_some() {
@@ -172,7 +221,11 @@ impl Worker {
         if self.open.is_empty() {
             self.begin(0);
         }
-        self.close((u64::MAX, u64::MAX))
+        let goes_on = self.close((u64::MAX, u64::MAX));
+        if let Some(catching) = &mut self.catching {
+            catching.finish();
+        }
+        goes_on
     }
 
     /// Counts a packet, whose time is this, UTC in nanoseconds. False: nobody takes results any more.
@@ -211,30 +264,18 @@ impl Worker {
         open.late += if late { flow.packets } else { 0 };
         open.packets += flow.packets;
         open.bytes += flow.wire_bytes;
-        self.parsed = Parsed { outer: headers(key), ..Parsed::default() };
-        if key.vlan != NO_VLAN {
-            self.parsed.flags |= flags::VLAN;
-            (self.parsed.vlan_tci[0], self.parsed.vlan_count) = (key.vlan, 1);
-        }
-        let packet = Counted {
-            seen: Seen {
-                ip: &self.parsed.outer,
-                vlan: (key.vlan != NO_VLAN).then_some(key.vlan),
-                queue: flow.queue,
-                device,
-            },
-            packets: flow.packets,
-            bytes: flow.wire_bytes,
-            ts_ns: utc_ns,
-            start_ns: at.saturating_mul(plan.config.interval_ns),
-            mac: None,
-            segment: None,
-            seed: plan.seed,
-        };
-        let egress = u32::from(key.flags & KEY_EGRESS != 0);
-        let facts = Facts { now_ns: utc_ns, wire_len: 0, queue: flow.queue.into(), egress, seed: 0 };
-        let seen = judge::Packet { parsed: &self.parsed, data: &[], inner: false };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        let vlan = (key.vlan != NO_VLAN).then_some(key.vlan);
+        let is_egress = key.flags & KEY_EGRESS != 0;
+        let common = Common::new(&headers(key), vlan, is_egress, (flow.queue, device));
+        let part = Part { common, packets: flow.packets, bytes: flow.wire_bytes };
+        add_part(plan, open, &self.hits, &part, u64::MAX);
+    }
+
+    /// Counts what has been added up of the last open interval.
+    fn settle(&mut self) {
+        let Some(open) = self.open.back_mut() else { return };
+        let (plan, hits) = (&*self.plan, &self.hits);
+        self.parts.drain(|part| add_part(plan, open, hits, part, plan.of_parts));
     }
 
     fn count(&mut self, record: &Record<'_>, utc_ns: u64) {
@@ -242,6 +283,18 @@ impl Worker {
         let Some(open) = self.open.back_mut() else { return };
         open.packets += 1;
         open.bytes += u64::from(header.wire_len);
+        let plan = &*self.plan;
+        let is_kept = self.catching.is_some() && plan.kept.is_some();
+        let is_added_up = plan.of_parts == plan.all && !is_kept;
+        if is_added_up
+            && !self.inner
+            && let Some(common) = Common::of_record(record)
+        {
+            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            return;
+        }
         match record.digest() {
             Some(digest) => {
                 self.parsed =
@@ -252,13 +305,28 @@ impl Worker {
         }
         let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
-        let plan = &*self.plan;
+        let vlan = (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff);
+        let device = record.device() as u16;
+        if plan.of_parts != 0 {
+            let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
+            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            if is_added_up {
+                return;
+            }
+        }
         let packet = Counted {
             seen: Seen {
                 ip,
-                vlan: (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff),
+                vlan,
                 queue: header.queue,
-                device: record.device() as u16,
+                device,
+                application: if plan.speaking {
+                    self.speaking.of(record.data(), header.wire_len, ip)
+                } else {
+                    None
+                },
             },
             packets: 1,
             bytes: header.wire_len.into(),
@@ -276,49 +344,101 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        let fits = add(plan, open, &self.hits, (seen, &facts), &packet, !plan.of_parts);
+        if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
+            let head = Head {
+                ts_ns: utc_ns,
+                captured: record.data().len() as u32,
+                wire_len: header.wire_len,
+                device,
+                queue: header.queue,
+                egress: record.is_egress(),
+            };
+            let is_kept = kept.all || fits & kept.rules != 0;
+            catching.packet(head, is_kept.then_some(fits), record.data());
+        }
     }
 }
 
-/// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit.
+/// Adds a part of this interval to the tables of these measurements.
+fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, of: u64) {
+    let parsed = part.common.parsed();
+    let start_ns = open.interval.saturating_mul(plan.config.interval_ns);
+    let packet = Counted {
+        seen: Seen {
+            ip: &parsed.outer,
+            vlan: part.common.vlan(),
+            queue: part.common.queue,
+            device: part.common.device,
+            // A configuration that asks for it is not measured of parts.
+            application: None,
+        },
+        packets: part.packets,
+        bytes: part.bytes,
+        ts_ns: start_ns,
+        start_ns,
+        mac: None,
+        segment: None,
+        seed: plan.seed,
+    };
+    let egress = u32::from(part.common.is_egress);
+    let facts = Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, seed: 0 };
+    let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
+    add(plan, open, hits, (seen, &facts), &packet, of);
+}
+
+/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit. Of the rules of
+/// these, and of recordings, a bit each says whether they do.
 #[inline]
 fn add(
     plan: &Plan,
-    tables: &mut [Option<Table>],
+    open: &mut Open,
     hits: &[LiveCounts; 1],
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
-) {
-    // Of each rule, whether it has been asked, and what it said.
-    let (mut asked, mut fits) = (0u32, 0u32);
-    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(tables);
-    for ((measurement, shape), table) in of {
-        let Some(table) = table else { continue };
-        if let Some(rule) = measurement.rule {
-            let bit = 1 << rule;
-            if asked & bit == 0 {
-                asked |= bit;
-                let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
-                fits |= if judged.hits > 0 { bit } else { 0 };
-            }
-            if fits & bit == 0 {
-                continue;
-            }
+    wanted: u64,
+) -> u32 {
+    // Of each rule, whether it has been asked, and what it said; no packet fits those that are idle.
+    let (mut asked, mut fits) = (open.idle, 0u32);
+    let mut ask = |rule: usize, fits: &mut u32| {
+        let bit = 1 << rule;
+        if asked & bit == 0 {
+            asked |= bit;
+            let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
+            *fits |= if judged.hits > 0 { bit } else { 0 };
         }
-        table.add(measurement, shape, packet);
+        *fits & bit != 0
+    };
+    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(&mut open.tables);
+    for (place, ((measurement, shape), table)) in of.enumerate() {
+        let Some(table) = table.as_mut().filter(|_| wanted & 1 << place != 0) else { continue };
+        if measurement.rule.is_none_or(|rule| ask(rule, &mut fits)) {
+            table.add(measurement, shape, packet);
+        }
     }
+    let recorded = plan.kept.map_or(0, |kept| kept.rules);
+    for rule in (0..plan.rules.len()).filter(|rule| recorded & 1 << rule != 0) {
+        ask(rule, &mut fits);
+    }
+    fits
 }
 
 /// What is known of the headers of the packets of a part.
 fn headers(key: &FlowKey) -> Ip {
+    let ports = (key.flags & KEY_PORTS != 0).then_some((key.src_port, key.dst_port));
+    headers_of((key.src, key.dst), ports, (key.l3, key.proto))
+}
+
+fn headers_of((src, dst): ([u8; 16], [u8; 16]), ports: Option<(u16, u16)>, (l3, proto): (u8, u8)) -> Ip {
+    let (src_port, dst_port) = ports.unwrap_or_default();
     Ip {
-        src: key.src,
-        dst: key.dst,
-        src_port: key.src_port,
-        dst_port: key.dst_port,
-        l3: key.l3,
-        proto: key.proto,
-        flags: if key.flags & KEY_PORTS != 0 { ip_flags::PORTS } else { 0 },
+        src,
+        dst,
+        src_port,
+        dst_port,
+        l3,
+        proto,
+        flags: if ports.is_some() { ip_flags::PORTS } else { 0 },
         l3_off: NO_OFFSET,
         l4_off: NO_OFFSET,
         payload_off: NO_OFFSET,

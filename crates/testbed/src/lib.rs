@@ -10,7 +10,7 @@
 //!                     trial     what they are told to do, and the account of every packet
 //!                     search    trials at chosen rates: the highest with so much loss
 //!                  -> results   trials.csv, a line as each trial ends
-//!        summary -> text, chart, page; columns, for Parquet
+//!        summary -> text, chart, compare (what curves say), page; columns, for Parquet
 //! ```
 //!
 //! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent,
@@ -23,6 +23,7 @@ pub mod bed;
 pub mod chart;
 pub mod child;
 pub mod columns;
+pub mod compare;
 pub mod holder;
 pub mod machine;
 pub mod page;

@@ -87,6 +87,13 @@ impl Report {
             }
             html += "</ul>\n";
         }
+        for (conditions, said) in &self.summary.said {
+            let _ = write!(html, "<p>{}, analysed:</p>\n<ul>\n", escaped(conditions));
+            for sentence in said {
+                let _ = writeln!(html, "<li>{}</li>", escaped(sentence));
+            }
+            html += "</ul>\n";
+        }
         for (name, why) in &self.summary.skipped {
             let _ = writeln!(html, "<p class=\"aside\">Skipped: {} ({})</p>", escaped(name), escaped(why));
         }

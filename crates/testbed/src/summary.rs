@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use crate::battery::{Axis, Battery, Quantity, Rate};
+use crate::compare;
 use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
@@ -102,6 +103,8 @@ pub struct Summary {
     pub faults: Vec<String>,
     /// Trials and searches that a whole run has and this one has not yet.
     pub missing: usize,
+    /// What curves over the offered rate say, by conditions.
+    pub said: Vec<(String, Vec<String>)>,
 }
 
 /// Adds up what is there.
@@ -134,7 +137,9 @@ pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Res
     let lines = lines.collect();
     let fault = |row: &Row| format!("{} #{}: {}", row.case, row.repetition, row.measured.fault);
     let faults = results.rows.iter().filter(|row| !row.measured.fault.is_empty()).map(fault).collect();
-    Ok(Summary { lines, skipped, faults, missing })
+    let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new() };
+    summary.said = compare::sentences(battery, sensors, &summary);
+    Ok(summary)
 }
 
 fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::battery::{Battery, Rate};
+use crate::battery::{Battery, Method, Rate};
 use crate::place::Place;
 use crate::roles::{Load, Replay, SendOrder, SensorOrder, Wrong};
 use crate::schedule::Case;
@@ -153,7 +153,13 @@ pub fn run(
         napi_cpu_s: taken.napi_cpu_s,
         generator_cpu_s: sent.cpu_s,
         cores: cores(&sent.load, &taken.load, away),
-        others: sent.load.others.max(taken.load.others),
+        others: if case.shares_cores(battery) {
+            // Cores that both have: what the generator used there is no other program's.
+            let generator = sent.cpu_s / sent.duration_s.max(1e-9) / case.cores.len() as f64;
+            (taken.load.others - generator).max(0.0)
+        } else {
+            sent.load.others.max(taken.load.others)
+        },
         steal: sent.load.steal.max(taken.load.steal),
         ..Measured::default()
     };
@@ -197,13 +203,16 @@ fn send_order(battery: &Battery, case: &Case, rate: &Rate, duration: Duration) -
         }
         _ => None,
     };
+    // Frames of the method "kernel" all come in on the RX queue of the core that sends them.
+    let one_queue = battery.per_core && case.queues > 1;
     SendOrder {
         cores: battery.injector.clone(),
+        shares_cores: case.shares_cores(battery),
         size: case.size,
         flows: traffic.flows,
         pattern: traffic.pattern,
         proto: traffic.proto,
-        method: traffic.method,
+        method: if one_queue { Method::Socket } else { traffic.method },
         pps: if let Rate::Pps(pps) = rate { Some(*pps) } else { None },
         duration_s: duration.as_secs_f64(),
         replay,

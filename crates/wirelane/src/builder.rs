@@ -279,6 +279,14 @@ impl Builder {
         self
     }
 
+    /// Makes a socket at which other processes ask the program itself, once it answers ([`crate::Capture::service`]); only
+    /// root and the user who starts the capture can connect to it ([`crate::control`]). Default: no.
+    #[must_use]
+    pub fn service(mut self, service: bool) -> Builder {
+        self.0.service = service;
+        self
+    }
+
     /// How packets reach user space. Default: [`Engine::Auto`].
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Builder {

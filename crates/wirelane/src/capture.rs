@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::confine::Confinement;
+use crate::control::Service;
 use crate::device::Selected;
 use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
 use crate::filter::{FileFilter, Filter};
-use crate::in_force::{Changed, InForce, RuleStats};
+use crate::in_force::{Changed, InForce, PluginLine, RuleStats};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
@@ -25,7 +26,19 @@ use crate::{Error, Result};
 ///
 /// There is an example at the [front page](crate#example).
 #[derive(Debug)]
-pub struct Capture(Kind);
+pub struct Capture(Kind, Option<Service>);
+
+/// The counts of a capture's plug-ins, for another thread than the capture's. They are those of this capture until it is
+/// closed: then ask [`Capture::rule_stats`] before, and this no more.
+#[derive(Clone, Debug)]
+pub struct PluginCounts(Arc<InForce>);
+
+impl PluginCounts {
+    /// What each plug-in has done so far, on all devices. While packets flow, counts are read one after the other.
+    pub fn read(&self) -> Vec<PluginLine> {
+        self.0.plugin_lines()
+    }
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -42,10 +55,20 @@ impl Capture {
         selected: Vec<Selected>,
         confinement: Option<&Confinement>,
     ) -> Result<Capture> {
-        Ok(Capture(match choose::start(settings, selected, confinement)? {
+        let (started, service) = choose::start(settings, selected, confinement)?;
+        let kind = match started {
             Started::Ring(live) => Kind::Live(Box::new(live)),
             Started::Sockets(sockets, reason) => Kind::Sockets(Box::new(sockets), reason),
-        }))
+        };
+        let mut capture = Capture(kind, None);
+        capture.1 = service.map(|service| service.of(capture.engine(), &capture.devices()));
+        Ok(capture)
+    }
+
+    /// The socket at which other processes ask this program, the first time, where [`crate::Builder::service`] has made
+    /// one; none after that.
+    pub fn service(&mut self) -> Option<Service> {
+        self.1.take()
     }
 
     /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
@@ -61,7 +84,7 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open_file`].
     pub fn read_file(input: FileInput, filter: FileFilter) -> Result<Capture> {
-        FileCapture::read(input, filter, None).map(|file| Capture(Kind::File(Box::new(file))))
+        FileCapture::read(input, filter, None).map(|file| Capture(Kind::File(Box::new(file)), None))
     }
 
     /// The same by rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A rule's
@@ -76,7 +99,8 @@ impl Capture {
         rules: &RuleSet,
         inner: bool,
     ) -> Result<Capture> {
-        FileCapture::read(input, filter, Some((rules, inner))).map(|file| Capture(Kind::File(Box::new(file))))
+        FileCapture::read(input, filter, Some((rules, inner)))
+            .map(|file| Capture(Kind::File(Box::new(file)), None))
     }
 
     /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is
@@ -153,6 +177,12 @@ impl Capture {
     pub fn meter(&self) -> Option<Meter> {
         let Kind::Live(live) = &self.0 else { return None };
         Some(Meter::new(Arc::clone(live.streams()?), Arc::clone(live.rules()?)))
+    }
+
+    /// What reads the counts of the capture's plug-ins while it runs ([`crate::Builder::plugin`]); `None` where it has none.
+    pub fn plugins(&self) -> Option<PluginCounts> {
+        let counts = PluginCounts(Arc::clone(self.rules()?));
+        (!counts.read().is_empty()).then_some(counts)
     }
 
     fn rules(&self) -> Option<&Arc<InForce>> {

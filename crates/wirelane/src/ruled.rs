@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use crate::confine::Confinement;
-use crate::control::{About, Listener, Server};
-use crate::device::sys;
+use crate::control::{self, About, Listener, Purpose, Server};
 use crate::guardian::Guardian;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::settings::Settings;
@@ -43,18 +42,15 @@ pub(crate) fn start(
     devices.dedup();
     let exits = settings.exits.clone();
     let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
-    let namespace = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
-        .and_then(|socket| sys::namespace_cookie(&socket))
-        .map_err(|source| Error::kernel("asking for the network namespace", source))?;
+    let (command, namespace) = control::whereabouts()?;
     let in_force = Arc::new(InForce::new(targets, times, rules)?);
-    let listener = match settings.is_managed().then(|| Listener::open(guardian)) {
+    let listener = match settings.is_managed().then(|| Listener::open(guardian, Purpose::Rules)) {
         Some(Err(e @ Error::Unsupported { .. })) => {
             tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
             None
         }
         listener => listener.transpose()?,
     };
-    let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
     Ok(Some(Ready {
         in_force,
         listener,

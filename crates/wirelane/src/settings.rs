@@ -82,6 +82,8 @@ pub(crate) struct Settings {
     pub(crate) plugin_budget: u32,
     /// Whether `wirelane rules` can change them.
     pub(crate) control: bool,
+    /// Whether there is a socket at which the program itself answers.
+    pub(crate) service: bool,
     pub(crate) engine: Engine,
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
@@ -128,6 +130,7 @@ impl Settings {
             plugins: Vec::new(),
             plugin_budget: PLUGIN_BUDGET,
             control: false,
+            service: false,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
             busy_poll: None,

@@ -1,17 +1,20 @@
 //! Where results come together: shown, and acted upon.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
-use signal_hook::consts::SIGHUP;
+use serde::Serialize;
+use wirelane::PluginLine;
 use wirelane::ledger::Counters;
-use wirelane_probe::{Closed, Config, Event, Plan, Reader, Switches};
+use wirelane_probe::{Closed, Conditions, Event, Orders, Plan, Reader};
 
-use super::helper::Listening;
+use super::exporter::Exporter;
+use super::helper::{Asked, Listening};
 use super::keep::Keep;
+use super::recorder::Recorder;
 use super::report::ProbeReport;
 use super::show::Show;
+use super::top::Board;
+use super::worker::now_ns;
 use crate::out;
 use crate::table::printable;
 
@@ -21,8 +24,23 @@ pub struct Desk {
     show: Show,
     keep: Keep,
     helper: Option<Listening>,
+    /// Where there is a screen everything goes there, and nothing is printed.
+    board: Option<Arc<Board>>,
+    recorder: Option<Recorder>,
+    exporter: Option<Exporter>,
     failure: Option<anyhow::Error>,
-    refused: u64,
+    changes: Changes,
+}
+
+/// What was changed while it ran.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Changes {
+    /// Configurations that were refused.
+    pub reloads_refused: u64,
+    /// Times that something was set.
+    pub changes: u64,
+    /// Times that this was refused.
+    pub changes_refused: u64,
 }
 
 /// The desk, whoever panicked at it.
@@ -32,8 +50,40 @@ pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
 
 impl Desk {
     /// Nothing has come yet.
-    pub fn new(reader: Reader, show: Show, keep: Keep, helper: Option<Listening>) -> Desk {
-        Desk { reader, show, keep, helper, failure: None, refused: 0 }
+    pub fn new(
+        reader: Reader,
+        show: Show,
+        keep: Keep,
+        helper: Option<Listening>,
+        (recorder, exporter): (Option<Recorder>, Option<Exporter>),
+    ) -> Desk {
+        let changes = Changes::default();
+        Desk { reader, show, keep, helper, board: None, recorder, exporter, failure: None, changes }
+    }
+
+    /// Where workers find what is to be recorded; `None`: nothing ever is.
+    pub fn orders(&self) -> Option<Arc<Orders>> {
+        self.recorder.as_ref().map(Recorder::orders)
+    }
+
+    /// The screen on which everything is shown; `None`: what comes is printed again.
+    pub fn screen(&mut self, board: Option<Arc<Board>>) {
+        self.board = board;
+    }
+
+    /// Asks for the configuration; `None` where it is not a file that could be read again.
+    pub fn ask(&mut self) -> Option<Asked> {
+        self.helper.as_mut().map(Listening::ask)
+    }
+
+    /// Counts changes, and refusals.
+    pub fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
+    /// How things stand by the plan in force.
+    pub fn conditions(&self, plan: &Plan) -> Conditions {
+        self.reader.state(plan, now_ns())
     }
 
     /// The ledger says so now.
@@ -50,13 +100,25 @@ impl Desk {
 
     fn tell(&mut self, events: &[Event]) {
         self.keep.take(events);
+        if let Some(board) = &self.board {
+            board.take(events);
+        }
         let mut text = String::new();
         for event in events {
             let shown = match event {
+                Event::Shown(_) | Event::Alarm(_) if self.board.is_some() => Ok(String::new()),
                 Event::Shown(shown) => self.show.shown(shown),
                 Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
                 Event::Log(line) => {
                     tracing::warn!("{}", printable(line));
+                    Ok(String::new())
+                }
+                Event::Export(place, alarm) => {
+                    self.exporter.iter_mut().for_each(|exporter| exporter.export(*place, alarm));
+                    Ok(String::new())
+                }
+                Event::Record(recorded) => {
+                    self.recorder.iter_mut().for_each(|recorder| recorder.record(recorded));
                     Ok(String::new())
                 }
                 Event::Run { words, timeout_ns } => {
@@ -80,73 +142,20 @@ impl Desk {
     }
 
     /// All workers have ended, with this ledger: the totals, and what has failed.
-    pub fn finish(&mut self, counters: Option<&Counters>) -> (ProbeReport, Option<anyhow::Error>) {
-        let (events, totals) = self.reader.finish();
+    /// `counted`: what plug-ins have counted in all.
+    pub fn finish(
+        &mut self,
+        counters: Option<&Counters>,
+        counted: &[PluginLine],
+    ) -> (ProbeReport, Option<anyhow::Error>) {
+        let (events, totals) = self.reader.finish(counted);
         self.tell(&events);
         let commands = self.helper.take().map(Listening::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
-        let report = ProbeReport { totals, commands, reloads_refused: self.refused, store };
+        let recordings = self.recorder.take().map(Recorder::finish);
+        let exports = self.exporter.take().map(Exporter::finish);
+        let changes = self.changes;
+        let report = ProbeReport { totals, commands, changes, recordings, exports, store };
         (report, self.failure.take())
-    }
-}
-
-/// What reading the configuration again takes.
-pub struct Reload {
-    /// Where workers find the plan in force.
-    pub switches: Arc<Switches>,
-    /// For messages.
-    pub path: PathBuf,
-    /// Of sketches.
-    pub seed: u64,
-    /// The kernel adds packets up, by intervals.
-    pub in_kernel: bool,
-}
-
-impl Reload {
-    /// Starts the thread that reads the configuration again at each SIGHUP.
-    pub fn watch(self, desk: &Arc<Mutex<Desk>>) -> Result<()> {
-        let mut signals =
-            signal_hook::iterator::Signals::new([SIGHUP]).context("installing a signal handler")?;
-        let desk = Arc::downgrade(desk);
-        let watch = move || {
-            for _ in &mut signals {
-                let Some(desk) = desk.upgrade() else { break };
-                // The desk is not held while it is waited for: results go on.
-                let asked = locked(&desk).helper.as_mut().map(Listening::ask);
-                let text = match asked {
-                    Some(answer) => answer.wait(),
-                    None => Err("it is not a file that could be read again".to_owned()),
-                };
-                let told = text.and_then(|text| self.replace(&text));
-                let path = printable(&self.path.display().to_string()).into_owned();
-                match told {
-                    Ok(()) => tracing::warn!("{path} was read again, and is in force"),
-                    Err(reason) => {
-                        locked(&desk).refused += 1;
-                        tracing::warn!("the configuration stays as it was: {reason}");
-                    }
-                }
-            }
-        };
-        std::thread::Builder::new().name("wl-reload".into()).spawn(watch).context("watching for SIGHUP")?;
-        Ok(())
-    }
-
-    fn replace(&self, text: &str) -> std::result::Result<(), String> {
-        let config = Config::parse(text, &self.path).map_err(|mistakes| mistakes.to_string())?;
-        let (_, now) = self.switches.now();
-        if config.capture != now.config().capture {
-            return Err("[capture] has changed, which takes another start".to_owned());
-        }
-        if config.place() != now.config().place()
-            || config.interval_ns != now.config().interval_ns && self.in_kernel
-        {
-            return Err("where it measures has changed, or the interval of what the kernel adds up, which takes another \
-                        start"
-                .to_owned());
-        }
-        let plan = Plan::new(config, self.seed).map_err(|error| error.to_string())?;
-        self.switches.replace(plan);
-        Ok(())
     }
 }

@@ -6,42 +6,60 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use wirelane::{Capture, Error, Intervals, KernelFlows, Ledger};
-use wirelane_analysis::flows::Timeouts;
+use anyhow::{Context, Result, anyhow, bail};
+use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
-use wirelane_probe::config::{Engine, LONGEST, Place, Steering, describe};
+use wirelane_probe::config::{LONGEST, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
 use crate::metrics::{MetricsArgs, Numbers};
 use crate::out::{self, ReaderGone};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
-use crate::source::{self, BalanceArg, EngineArg, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs, Stored};
 
+mod change;
 mod desk;
+mod exporter;
+mod help;
 pub mod helper;
 mod keep;
+mod kernel;
+mod plugins;
+mod recorder;
 mod report;
+pub mod set;
+mod settle;
 mod show;
+mod top;
 mod worker;
 
-use desk::{Desk, Reload};
+use change::Changer;
+use desk::Desk;
+use exporter::Opened;
+pub use help::HELP;
 use helper::Helper;
 use keep::Keep;
+use recorder::Folders;
 pub use report::ProbeReport;
+use settle::settle;
 use show::Show;
+use top::{Board, Top};
 use worker::Prober;
 
 /// Measure what a configuration says, and raise alarms about it
 ///
 /// A configuration in TOML says which packets are counted by what, in intervals, and what is done where a value is
 /// beyond a threshold. On SIGHUP it is read again: a new one takes over between two packets, with none lost or counted
-/// twice, and one with mistakes is refused while the old one stays in force.
+/// twice, and one with mistakes is refused while the old one stays in force. 'wirelane probe set' changes what it does in the
+/// same way, and 'wirelane probe show' says how things stand.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    running: Option<set::Running>,
+
     /// The configuration, a file; '-' is standard input
     #[arg(value_name = "CONFIG", required_unless_present = "ready")]
     config: Option<PathBuf>,
@@ -81,87 +99,16 @@ pub struct Args {
     #[arg(short, long, help_heading = source::OUTPUT)]
     quiet: bool,
 
+    /// Show what happens now on the terminal's screen, once an interval of --interval; 'q' ends it
+    #[arg(long, conflicts_with_all = ["json", "quiet", "read", "check", "print_config"], help_heading = source::OUTPUT)]
+    top: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 
     #[command(flatten)]
     metrics: MetricsArgs,
 }
-
-/// What follows the options in the long help.
-pub const HELP: &str = "\
-A configuration:
-  interval = \"1s\"                   # of results; packets' time, UTC
-  [capture]                         # options of the command line come first
-  devices = [\"eth1\"]                # or read = \"FILE\"; engine, workers,
-                                    # steering, filter
-  [[rule]]                          # which packets: conditions of rule files
-  name = \"syn\"
-  tcp-flags = \"S/SA\"
-
-  [[measurement]]
-  name = \"syns\"
-  rule = \"syn\"                      # else all packets
-  key = [\"dst\"]                     # else all together
-  values = [\"pps\", \"distinct-src\"]
-  keys = 10000                      # room; the rest is counted in 'other'
-  analysis = \"user\"                 # or \"kernel\", \"auto\": see below
-
-  [[alarm]]
-  name = \"flood\"
-  measurement = \"syns\"
-  value = \"pps\"
-  above = 1000                      # or below, rises, falls (percent)
-  clear = 500
-  actions = [\"tell\"]
-
-  [[action]]
-  name = \"tell\"
-  run = [\"/usr/local/bin/tell\", \"{alarm}\", \"{state}\", \"{key}\", \"{value}\"]
-  timeout = \"5s\"                    # or log = true, activate = [...]
-
-  [[schedule]]
-  name = \"night\"
-  at = \"22:00\"                      # UTC; or every = \"10m\"; days = [\"mon\"]
-  deactivate = [\"flood\"]            # or activate = [...], flush = true
-
-Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
-  (the lower), protocol, vlan, queue, device, pair, flow (both directions)
-Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
-  distinct-src-port, distinct-dst-port (estimates; precision); top-src, top-dst,
-  top-port, top-flow (with what may be too much in error); lengths, gaps (ns);
-  peak-packets, peak-bytes (bin); one-way; macs; segments, retransmissions,
-  retransmitted-percent; keys, entropy
-
-analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
-  device and direction, and only these sums come up: the packets are 'absorbed'
-  in the ledger, and many measurements cost what one costs. Results are the
-  same, and come up to 2 s later. It takes engine 'ring', values and rules that
-  are not about each packet (lengths, gaps, peaks, segments, TCP flags), and all
-  measurements in one place; \"auto\" is \"kernel\" where that is so, and --check
-  says why where it is not.
-
-With --json: an object for each measurement and interval, with 'measurement';
-for each alarm that is raised or cleared, with 'alarm'; at the end the totals,
-with \"total\": true, and the ledger, with \"final\": true.
-
-Examples:
-  wirelane probe --ready syn-flood -r capture.pcapng
-  wirelane probe --ready bandwidth --print-config > my.toml
-  wirelane probe my.toml --check
-  sudo wirelane probe my.toml -i eth1 --workers 2 --json
-  sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464
-  sudo kill -HUP $(pgrep -x wirelane)          # read the configuration again
-
-With --store results, alarms and the ledger are kept in tables 'measurements',
-'alarms' and 'ledgers', for 'wirelane query' and 'wirelane report'; with
---metrics Prometheus may ask for them.
-
-Programs are run without a shell, as the user that the command becomes (--user),
-four at a time and 64 waiting at most. One that fails, or that does not end in
-time and is ended, is told and counted, and holds nothing up.
-Exit status: 0 done (also after Ctrl-C), 1 failed or a mistake in the
-configuration, 2 wrong usage.";
 
 /// Tables on their way from the workers to who shows them. Where that is slow the workers wait, and their rings fill: what
 /// is lost then is in the ledger.
@@ -203,6 +150,9 @@ impl Origin {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
+    if let Some(running) = &args.running {
+        return set::run(running);
+    }
     if args.ready.is_some()
         && let Some(word) = args.config.take()
     {
@@ -222,101 +172,6 @@ pub fn run(mut args: Args) -> Result<()> {
     probe(args, &origin, config)
 }
 
-/// What the configuration says of the capture, where the command line does not.
-fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> {
-    let capture = &config.capture;
-    let source = &mut args.source;
-    ensure!(
-        capture.devices.is_empty() || capture.read.is_none(),
-        "[capture] has devices and read: give one of them"
-    );
-    if source.interface.is_empty() && source.read.is_none() {
-        source.interface.clone_from(&capture.devices);
-        source.read = capture.read.as_ref().map(PathBuf::from);
-    }
-    if let (EngineArg::Auto, Some(engine)) = (source.engine, capture.engine) {
-        source.engine = match engine {
-            Engine::Auto => EngineArg::Auto,
-            // Another source on the command line has another engine.
-            Engine::File if source.read.is_none() => EngineArg::Auto,
-            Engine::File => EngineArg::File,
-            _ if source.read.is_some() => EngineArg::Auto,
-            Engine::Ring => EngineArg::Ring,
-            Engine::Xsk => EngineArg::Xsk,
-            Engine::Packet => EngineArg::Packet,
-        };
-    }
-    if source.filter.is_empty()
-        && source.filter_file.is_none()
-        && let Some(filter) = &capture.filter
-    {
-        source.filter = vec![filter.clone()];
-    }
-    let steering = match (args.steering, capture.steering) {
-        (Some(SteeringArg::Copy | SteeringArg::RoundRobin), _) => {
-            let reason =
-                "each packet is counted by one worker, and those of a connection by the same: give 'flow'";
-            return Err(Error::BadOption { option: "--steering", reason: reason.into() }.into());
-        }
-        (Some(steering), _) => steering,
-        (None, None | Some(Steering::Flow)) => SteeringArg::Flow,
-        (None, Some(Steering::Queue)) => SteeringArg::Queue,
-    };
-    let from_file = source.read.is_some();
-    let workers = args.workers.or(if from_file { None } else { capture.workers }).unwrap_or(1);
-    Ok((workers, steering))
-}
-
-/// What the kernel is to add up, where measurements are made there.
-///
-/// # Errors
-/// Where the configuration says so, and the options say otherwise.
-fn kernel_flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
-    let source = &args.source;
-    let wanted = config.place() == Place::Kernel;
-    if args.cache_entries.is_some() && !wanted {
-        return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
-    }
-    if !wanted {
-        return Ok(None);
-    }
-    let obstacle = if source.read.is_some() {
-        Some(("-r", "a file is read without the kernel's help"))
-    } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
-        Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
-    } else if source.packets.is_some() {
-        Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
-    } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
-        Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
-    } else {
-        None
-    };
-    if let Some((option, reason)) = obstacle {
-        // The results are the same, so that a configuration serves for recordings too.
-        if source.read.is_none() && config.asks_for_kernel() {
-            return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
-        }
-        tracing::info!("measured in the workers: {reason}");
-        return Ok(None);
-    }
-    let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
-    Ok(Some(KernelFlows {
-        entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
-        timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
-        sampling: 1,
-        intervals: Some(Intervals::new(config.interval_ns)),
-    }))
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
-/// What the kernel has added up is read so often, twice in an interval between these limits, so that results come soon
-/// after an interval's end, and lanes are not disturbed by it.
-const SHORTEST_TURN_NS: u64 = 50_000_000;
-const LONGEST_TURN_NS: u64 = 2_000_000_000;
-
 /// A seed that nobody can guess, where packets are anybody's; of a file results are the same at every run.
 fn seed(live: bool) -> Result<u64> {
     if !live {
@@ -332,6 +187,16 @@ fn seed(live: bool) -> Result<u64> {
 fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let (workers, steering) = settle(&mut args, &config)?;
     let live = args.source.read.is_none();
+    if args.top {
+        let wrong = |reason: &str| Error::BadOption { option: "--top", reason: reason.into() };
+        if !live {
+            return Err(wrong("a file is read as fast as it can be: there is no present to show").into());
+        }
+        if !crate::terminal::is_terminal() {
+            return Err(wrong("standard output is no terminal; leave the option out, or use --json").into());
+        }
+        args.source.rights.terminal = true;
+    }
     let expression = args.source.expression()?;
     let seed = seed(live)?;
     // Before rights are given up, which leave no way to open files or start programs. It may be asked for both later, by
@@ -342,13 +207,22 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
-    args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
+    args.source.kernel_flows = kernel::flows(&args, &config, steering)?;
+    plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
+    let targets = Opened::open(&config, owner, &mut args.source.rights.tcp_ports)?;
     let endpoint = args.metrics.open(&mut args.source)?;
+    if live {
+        (args.source.service, args.source.rights.serves) = (true, true);
+    }
+    let board = args.top.then(|| Arc::new(Board::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
+    let counted = capture.plugins().as_ref().map(PluginCounts::read).unwrap_or_default();
+    switches.now().1.config().check_counters(&counted).map_err(anyhow::Error::msg)?;
     let helper = helper.map(Helper::listen).transpose()?;
     if let Some(store) = &mut store {
         store.start(())?;
@@ -359,10 +233,21 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, true) => Show::Json { quiet },
         (quiet, false) => Show::Table { quiet },
     };
-    let desk = Desk::new(Reader::new(workers), show, keep, helper);
+    let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
+    let exporter = targets.map(Opened::start).transpose()?;
+    let mut desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
+    desk.screen(board.clone());
     let in_kernel = args.source.kernel_flows.is_some();
-    let reload = Reload { switches: Arc::clone(&switches), path: origin.path.clone(), seed, in_kernel };
-    watch(&args, capture, desk, switches, reload, numbers.as_ref().map(|numbers| numbers.ledger.clone()))
+    let changer =
+        Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, in_kernel, counted);
+    watch(
+        &args,
+        capture,
+        desk,
+        switches,
+        changer,
+        (numbers.as_ref().map(|numbers| numbers.ledger.clone()), board),
+    )
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -372,13 +257,14 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 /// The capture, from its start to the last line.
 fn watch(
     args: &Args,
-    capture: Capture,
+    mut capture: Capture,
     desk: Desk,
     switches: Arc<Switches>,
-    reload: Reload,
-    numbers: Option<LedgerMetrics>,
+    changer: Changer,
+    (numbers, board): (Option<LedgerMetrics>, Option<Arc<Board>>),
 ) -> Result<()> {
     let live = args.source.read.is_none();
+    let (plugins, orders) = (capture.plugins(), desk.orders());
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
     let desk = Arc::new(Mutex::new(desk));
     let mut reporter = ProbeReporter {
@@ -386,8 +272,13 @@ fn watch(
         json: args.source.json && !args.quiet,
         numbers,
         desk: Arc::clone(&desk),
+        board,
+        top: None,
     };
-    reload.watch(&desk)?;
+    let changer = Arc::new(changer);
+    changer.watch(&desk)?;
+    // Until the last packet is counted.
+    let serving = capture.service().map(|service| changer.serve(service, &desk)).transpose()?;
     let (sender, inbox) = mpsc::sync_channel::<Closed>(UNDER_WAY);
     let (outcome, joined) = std::thread::scope(|scope| {
         let at_desk = Arc::clone(&desk);
@@ -410,7 +301,9 @@ fn watch(
                 let desk = Arc::clone(&desk);
                 Box::new(move |closed| desk::locked(&desk).take(closed))
             };
-            let counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            counting.plugins(plugins.clone());
+            orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
@@ -419,8 +312,14 @@ fn watch(
         anyhow::Ok((outcome, thread.join()))
     })?;
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
+    drop(serving);
+    // What comes now is printed, on the terminal as it was.
+    drop(reporter.top.take());
+    desk::locked(&desk).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
-    let (report, failed) = desk::locked(&desk).finish(counters);
+    let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
+    let counted = rules.map_or(&[][..], |rules| &rules.plugins);
+    let (report, failed) = desk::locked(&desk).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),
@@ -457,10 +356,17 @@ struct ProbeReporter {
     json: bool,
     numbers: Option<LedgerMetrics>,
     desk: Arc<Mutex<Desk>>,
+    /// What a screen shows, where one was asked for.
+    board: Option<Arc<Board>>,
+    top: Option<Top>,
 }
 
 impl Reporter for ProbeReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
+        if let Some(board) = &self.board {
+            self.top = Some(Top::begin(capture, board)?);
+            return Ok(());
+        }
         self.report.ready(capture)
     }
 
@@ -469,6 +375,9 @@ impl Reporter for ProbeReporter {
             numbers.set(&ledger.total);
         }
         desk::locked(&self.desk).ledger(&ledger.total);
+        if let Some(top) = &mut self.top {
+            return top.interval(ledger, elapsed);
+        }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

@@ -56,7 +56,7 @@ fn number(value: f64) -> String {
 }
 
 /// A value in a column; `None` of those that take more.
-fn cell(value: &Value) -> Option<String> {
+pub fn cell(value: &Value) -> Option<String> {
     match value {
         Value::Number(n) => Some(n.as_u64().map_or_else(|| rate(n.as_f64().unwrap_or(0.0)), amount)),
         _ => None,
@@ -64,7 +64,7 @@ fn cell(value: &Value) -> Option<String> {
 }
 
 /// A value of several: `64-127 12, 128-255 3`, or keys with what they have.
-fn list(value: &Value) -> String {
+pub fn list(value: &Value) -> String {
     let pair = |(name, value): (&String, &Value)| format!("{name} {}", cell(value).unwrap_or_default());
     match value {
         Value::Object(classes) => {

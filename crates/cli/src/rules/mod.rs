@@ -13,8 +13,8 @@ use wirelane::Changed;
 use wirelane::control::Status;
 use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
-use self::running::Which;
 pub use self::show::most_hit;
+use crate::instance::Which;
 use crate::table::{counted, printable};
 use crate::{out, values};
 
@@ -126,14 +126,14 @@ pub fn run(args: &Args) -> Result<()> {
         What::Explain(args) => explain::run(args),
         What::Instances { json } => show::instances(*json),
         What::Load { file, which } => {
-            let mut client = which.connect()?;
+            let mut client = running::connect(which)?;
             let rules = read_for(file, &client.status()?)?;
             changed(client.load(rules)?, which.json)
         }
         What::Add(args) => running::add(args),
         What::Del(args) => running::del(args),
         What::List(args) => show::list(args),
-        What::Flush { all, which } => changed(which.connect()?.flush(*all)?, which.json),
+        What::Flush { all, which } => changed(running::connect(which)?.flush(*all)?, which.json),
         What::Stats { which } => show::stats(which),
     }
 }

@@ -4,79 +4,21 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use wirelane::Changed;
-use wirelane::control::{Client, Instance, instances};
+use wirelane::control::{Client, Purpose};
 use wirelane::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 
 use super::changed;
-use crate::table::printable;
+use crate::instance::Which;
 
 /// Precise rules that are sent in one go.
 const AT_ONCE: usize = 4096;
 
-/// Which capture.
-#[derive(clap::Args, Debug)]
-pub struct Which {
-    /// The capture on this device. Needed where there are several
-    #[arg(short, long = "interface", value_name = "DEV")]
-    interface: Option<String>,
-
-    /// The capture of this process
-    #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
-
-    /// Print JSON: one object, or of a list one a line and a last one with "final": true
-    #[arg(long)]
-    pub json: bool,
-}
-
-impl Which {
-    /// Connects to it.
-    ///
-    /// # Errors
-    /// Where there is none, or several.
-    pub fn connect(&self) -> Result<Client> {
-        let all = instances()?;
-        let fits = |instance: &&Instance| {
-            self.pid.is_none_or(|pid| instance.status.pid == pid)
-                && self.interface.as_ref().is_none_or(|device| instance.status.devices.contains(device))
-        };
-        let mut found: Vec<&Instance> = all.iter().filter(fits).collect();
-        // A device's name is one of this network namespace; a process is what it is everywhere.
-        if self.pid.is_none() {
-            found.retain(|instance| instance.here);
-        }
-        match found[..] {
-            [one] => Ok(Client::connect(&one.path)?),
-            [] => bail!("{}", none(self, &all)),
-            _ => {
-                let shown: Vec<String> = found.iter().map(|one| shown(one)).collect();
-                bail!("several captures could be meant; say which by -i or --pid: {}", shown.join("; "))
-            }
-        }
-    }
-}
-
-fn shown(instance: &Instance) -> String {
-    let status = &instance.status;
-    format!("{} {} on {}", printable(&status.command), status.pid, printable(&status.devices.join(",")))
-}
-
-/// That there is no such capture, and what to do.
-fn none(which: &Which, all: &[Instance]) -> String {
-    let asked = match (&which.interface, which.pid) {
-        (_, Some(pid)) => format!(" of process {pid}"),
-        (Some(device), None) => format!(" on {}", printable(device)),
-        (None, None) => String::new(),
-    };
-    let root = rustix::process::geteuid().is_root();
-    let sudo = if root { "" } else { " (those that root has started are found by root only: use sudo)" };
-    let others = match all {
-        [] => String::new(),
-        _ => format!("; there are: {}", all.iter().map(shown).collect::<Vec<_>>().join("; ")),
-    };
-    format!(
-        "no capture{asked} whose rules can be changed{sudo}; start one with --rules FILE, or with --rules-room{others}"
-    )
+/// Connects to the capture whose rules are meant.
+///
+/// # Errors
+/// Where there is none, or several.
+pub fn connect(which: &Which) -> Result<Client> {
+    Ok(which.connect(Purpose::Rules)?.1)
 }
 
 /// Add rules to those in force
@@ -110,7 +52,7 @@ pub fn add(args: &Add) -> Result<()> {
     let mut client = None;
     let set = match &args.file {
         Some(file) => {
-            let client = client.insert(args.which.connect()?);
+            let client = client.insert(connect(&args.which)?);
             let set = super::read_for(file, &client.status()?)?;
             if !set.sets.is_empty() {
                 bail!(
@@ -135,7 +77,7 @@ pub fn add(args: &Add) -> Result<()> {
             set
         }
     };
-    let mut client = client.map_or_else(|| args.which.connect(), Ok)?;
+    let mut client = client.map_or_else(|| connect(&args.which), Ok)?;
     let mut sum: Option<Changed> = None;
     let mut rules = Some(set.rules);
     let mut precise = set.precise.into_iter().peekable();
@@ -167,7 +109,7 @@ pub struct Del {
 /// # Errors
 /// Where what is given are no ids or fields, where there are no such rules, or what the capture says.
 pub fn del(args: &Del) -> Result<()> {
-    let mut client = args.which.connect()?;
+    let mut client = connect(&args.which)?;
     let change = if args.precise {
         client.remove(Vec::new(), vec![fields(&args.ids.join(" "))?])?
     } else {

@@ -4,11 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde::Serialize;
-use wirelane::control::{self, Client, Position};
+use wirelane::control::{self, Client, Position, Purpose};
 use wirelane::rules::{PatternLine, Policy, SetLine};
 use wirelane::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
 
-use super::running::Which;
+use super::running::connect;
+use crate::instance::Which;
 use crate::out;
 use crate::table::{Table, amount, counted, printable};
 
@@ -36,7 +37,7 @@ pub struct List {
 /// # Errors
 /// What the capture says.
 pub fn list(args: &List) -> Result<()> {
-    let mut client = args.which.connect()?;
+    let mut client = connect(&args.which)?;
     loop {
         let stats = client.stats()?;
         let precise = if args.precise { all_precise(&mut client)? } else { Vec::new() };
@@ -313,7 +314,7 @@ fn shortened(text: &str) -> String {
 /// # Errors
 /// What the capture says.
 pub fn stats(which: &Which) -> Result<()> {
-    let stats = which.connect()?.stats()?;
+    let stats = connect(which)?.stats()?;
     if which.json {
         return out::print(serde_json::to_string(&stats)? + "\n");
     }
@@ -345,7 +346,7 @@ pub fn instances(json: bool) -> Result<()> {
         r#final: bool,
         instances: usize,
     }
-    let all = control::instances()?;
+    let all = control::instances(Purpose::Rules)?;
     if json {
         let last = Last { r#final: true, instances: all.len() };
         let mut text = String::new();

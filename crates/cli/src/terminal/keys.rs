@@ -34,6 +34,13 @@ impl Keys {
     }
 }
 
+/// What was typed, with the arrows up and down as `k` and `j`: what terminals make of them, in both modes of their keypads.
+pub fn arrows_as_letters(typed: &[u8]) -> String {
+    let arrows = [("\x1b[B", "j"), ("\x1bOB", "j"), ("\x1b[A", "k"), ("\x1bOA", "k")];
+    let typed = String::from_utf8_lossy(typed).into_owned();
+    arrows.iter().fold(typed, |typed, (arrow, letter)| typed.replace(arrow, letter))
+}
+
 impl Drop for Keys {
     fn drop(&mut self) {
         self.enough.store(true, Ordering::Relaxed);

@@ -4,10 +4,15 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Switch, Threshold, When};
+use super::{
+    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
+    When,
+};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
+/// What two halves of 65,536 names and their conversations take.
+const NAMES_MIB: usize = 11;
 
 fn time(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
@@ -33,6 +38,9 @@ pub fn describe(config: &Config) -> String {
         let all = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(" and ") };
         let _ = writeln!(text, "rule {}: {all}", rule.name.as_deref().unwrap_or_default());
     }
+    for plugin in &config.plugins {
+        let _ = writeln!(text, "plug-in {}: {}", plugin.name, plugin.file.escape_debug());
+    }
     for measurement in &config.measurements {
         text += &measured(config, measurement);
     }
@@ -43,26 +51,20 @@ pub fn describe(config: &Config) -> String {
         let _ = writeln!(text, "action {}: {}", action.name, done(config, action));
     }
     for schedule in &config.schedules {
-        let when = match schedule.when {
-            When::Every(ns) => format!("every {}", time(ns)),
-            When::At { second, days } => {
-                let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter().enumerate();
-                let names: Vec<&str> =
-                    names.filter(|(bit, _)| days & 1 << bit != 0).map(|(_, name)| name).collect();
-                let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-                format!("at {hour:02}:{minute:02}:{second:02} UTC on {}", names.join(", "))
-            }
-        };
-        let mut what = switched(config, &schedule.switch);
-        if schedule.flush {
-            what.insert(0, "shows totals and begins them anew".into());
-        }
-        let _ = writeln!(text, "schedule {}: {when} {}", schedule.name, what.join(", "));
+        let when = when(schedule);
+        let what = deed(config, schedule);
+        let _ = writeln!(text, "schedule {}: {when} {what}", schedule.name);
     }
     text
 }
 
 fn measured(config: &Config, of: &Measurement) -> String {
+    if let Some(plugin) = of.plugin {
+        let counters = if of.counters.is_empty() { "all of them".into() } else { of.counters.join(", ") };
+        let name = &config.plugins[plugin].name;
+        let off = if of.active { "" } else { "; not active at first" };
+        return format!("measurement {}: counters of plug-in {name}: {counters}{off}\n", of.name);
+    }
     let packets = match of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref()) {
         Some(rule) => format!("packets of rule {rule}"),
         None => "all packets".to_owned(),
@@ -92,11 +94,38 @@ fn measured(config: &Config, of: &Measurement) -> String {
     if of.values.iter().any(|value| value.top().is_some()) {
         let _ = write!(text, "; each of the top keys is shown with what may be too much");
     }
+    if of.key.contains(&Field::Application) {
+        let _ = write!(text, "; the names of conversations take up to {NAMES_MIB} MiB more in each");
+    }
     text + if of.active { "\n" } else { "; not active at first\n" }
 }
 
-fn alarmed(config: &Config, alarm: &Alarm) -> String {
-    let when = match alarm.threshold {
+/// When a schedule's time comes.
+pub(crate) fn when(schedule: &Schedule) -> String {
+    match schedule.when {
+        When::Every(ns) => format!("every {}", time(ns)),
+        When::At { second, days } => {
+            let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter().enumerate();
+            let names: Vec<&str> =
+                names.filter(|(bit, _)| days & 1 << bit != 0).map(|(_, name)| name).collect();
+            let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+            format!("at {hour:02}:{minute:02}:{second:02} UTC on {}", names.join(", "))
+        }
+    }
+}
+
+/// What is done then.
+pub(crate) fn deed(config: &Config, schedule: &Schedule) -> String {
+    let mut what = switched(config, &schedule.switch);
+    if schedule.flush {
+        what.insert(0, "shows totals and begins them anew".into());
+    }
+    what.join(", ")
+}
+
+/// When an alarm is raised, and when it is cleared.
+pub(crate) fn threshold(alarm: &Alarm) -> String {
+    match alarm.threshold {
         Threshold::Above(above, clear) => format!("above {above}, cleared at {clear} or below"),
         Threshold::Below(below, clear) => format!("below {below}, cleared at {clear} or above"),
         Threshold::Rises(percent, least) => {
@@ -108,14 +137,18 @@ fn alarmed(config: &Config, alarm: &Alarm) -> String {
                 alarm.over
             )
         }
-    };
+    }
+}
+
+fn alarmed(config: &Config, alarm: &Alarm) -> String {
+    let when = threshold(alarm);
     let actions: Vec<&str> = alarm.actions.iter().map(|place| config.actions[*place].name.as_str()).collect();
     let actions = if actions.is_empty() { "nothing else is done".to_owned() } else { actions.join(", ") };
     let measurement = &config.measurements[alarm.measurement].name;
     format!(
         "alarm {}: {} of {measurement} {when}; raised after {}, cleared after {} intervals in a row; {actions}{}\n",
         alarm.name,
-        alarm.value.name(),
+        alarm.value_name(),
         alarm.raise_after,
         alarm.clear_after,
         if alarm.active { "" } else { "; not active at first" }
@@ -130,6 +163,8 @@ fn done(config: &Config, action: &Action) -> String {
             format!("runs {}, for {} at most", words.join(" "), time((*timeout_ns).max(SECOND / 1000)))
         }
         Deed::Switch(switch) => switched(config, switch).join(", "),
+        Deed::Record(recording) => recorded(config, recording),
+        Deed::Export(target) => format!("is exported to {}", target.name().escape_debug()),
     };
     let on = match (action.on_raise, action.on_clear) {
         (true, true) => "raised or cleared",
@@ -139,13 +174,46 @@ fn done(config: &Config, action: &Action) -> String {
     format!("{what}, when an alarm is {on}")
 }
 
+fn recorded(config: &Config, of: &Recording) -> String {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let rule = of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref());
+    let packets = rule.map_or_else(
+        || "the packets of its measurement".to_owned(),
+        |rule| format!("packets of rule {rule}"),
+    );
+    format!(
+        "records {packets} from {} before to {} after it in {}{}, up to {} each, {} at once and {} in all, and none within {} \
+         of the one before (of the same alarm); of what was before as much as {} a worker hold",
+        time(of.before_ns),
+        time(of.after_ns),
+        of.folder.escape_debug(),
+        if of.digest { ", with a SHA-256 digest" } else { "" },
+        mib(of.most),
+        of.at_once,
+        of.files,
+        time(of.cool_down_ns),
+        mib(of.buffer as u64)
+    )
+}
+
 fn switched(config: &Config, switch: &Switch) -> Vec<String> {
     let measurement = |place: &usize| config.measurements[*place].name.as_str();
     let alarm = |place: &usize| config.alarms[*place].name.as_str();
-    let on: Vec<&str> =
-        switch.measurements_on.iter().map(measurement).chain(switch.alarms_on.iter().map(alarm)).collect();
-    let off: Vec<&str> =
-        switch.measurements_off.iter().map(measurement).chain(switch.alarms_off.iter().map(alarm)).collect();
+    let rule = |place: &usize| config.rules.rules[*place].name.as_deref().unwrap_or_default();
+    let on: Vec<&str> = switch
+        .measurements_on
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_on.iter().map(alarm))
+        .chain(switch.rules_on.iter().map(rule))
+        .collect();
+    let off: Vec<&str> = switch
+        .measurements_off
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_off.iter().map(alarm))
+        .chain(switch.rules_off.iter().map(rule))
+        .collect();
     let named =
         |verb: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{verb} {}", names.join(", ")));
     [named("activates", on), named("deactivates", off)].into_iter().flatten().collect()

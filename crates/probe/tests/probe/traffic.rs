@@ -47,11 +47,15 @@ pub fn shown(address: u32) -> String {
 }
 
 pub fn udp(src: u32, dst: u32, ports: (u16, u16), length: usize) -> Vec<u8> {
+    udp_with(src, dst, ports, &vec![0x55; length])
+}
+
+pub fn udp_with(src: u32, dst: u32, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::new();
-    for number in [ports.0, ports.1, 8 + length as u16, 0] {
+    for number in [ports.0, ports.1, 8 + payload.len() as u16, 0] {
         datagram.extend(number.to_be_bytes());
     }
-    datagram.resize(8 + length, 0x55);
+    datagram.extend(payload);
     ipv4(src, dst, 17, &datagram)
 }
 
@@ -60,12 +64,16 @@ pub const SYN_ACK: u8 = 0x12;
 pub const ACK: u8 = 0x10;
 
 pub fn tcp(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, length: usize) -> Vec<u8> {
+    tcp_with(src, dst, ports, flags, seq, &vec![0x55; length])
+}
+
+pub fn tcp_with(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(ports.0.to_be_bytes());
     segment.extend(ports.1.to_be_bytes());
     segment.extend(seq.to_be_bytes());
     segment.extend([0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
-    segment.resize(20 + length, 0x55);
+    segment.extend(payload);
     ipv4(src, dst, 6, &segment)
 }
 
@@ -113,6 +121,7 @@ impl Said {
                 Event::Alarm(alarm) => self.alarms.push(alarm),
                 Event::Log(line) => self.logs.push(line),
                 Event::Run { words, .. } => self.runs.push(words),
+                Event::Record(_) | Event::Export(..) => {}
             }
         }
     }
@@ -135,12 +144,23 @@ pub fn config(text: &str) -> Config {
 }
 
 /// A probe over files, with as many workers as asked for: the packets go to them by their flow hash. `pause` is called
-/// before each batch.
+/// before each batch, and all workers look then whether there is another plan.
 pub fn probe_files(
     config: Config,
     files: &[std::path::PathBuf],
     workers: usize,
+    pause: impl FnMut(&Switches, u64),
+) -> Said {
+    probe_files_in_turn(config, files, workers, pause, |_, _| true)
+}
+
+/// The same; a worker looks before such batches only.
+pub fn probe_files_in_turn(
+    config: Config,
+    files: &[std::path::PathBuf],
+    workers: usize,
     mut pause: impl FnMut(&Switches, u64),
+    looks: impl Fn(usize, u64) -> bool,
 ) -> Said {
     let switches = Arc::new(Switches::new(Plan::new(config, 5).unwrap()));
     let said = Arc::new(Mutex::new((Reader::new(workers), Said::default())));
@@ -155,12 +175,15 @@ pub fn probe_files(
     };
     let mut all: Vec<Worker> =
         (0..workers).map(|index| Worker::new(index, Arc::clone(&switches), false, outlet())).collect();
-    let mut packets = 0;
+    let (mut packets, mut batches) = (0, 0);
     for file in files {
         let Ok(mut source) = FileSource::open(file, FileOptions::default()) else { continue };
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             pause(&switches, packets);
-            all.iter_mut().for_each(|worker| assert!(worker.pause()));
+            for (index, worker) in all.iter_mut().enumerate().filter(|(index, _)| looks(*index, batches)) {
+                assert!(worker.pause(), "worker {index}");
+            }
+            batches += 1;
             for record in batch {
                 packets += 1;
                 let worker = record.header().hash as usize % workers;
@@ -171,7 +194,7 @@ pub fn probe_files(
     all.iter_mut().for_each(|worker| assert!(worker.finish()));
     drop(all);
     let (mut reader, mut said) = Arc::into_inner(said).unwrap().into_inner().unwrap();
-    let (events, totals) = reader.finish();
+    let (events, totals) = reader.finish(&[]);
     said.hear(events);
     said.totals = totals;
     assert_eq!(said.totals.packets, packets, "every packet is counted once");

@@ -204,6 +204,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         let send = SendOrder {
+            shares_cores: false,
             cores: vec![1],
             size: Some(60),
             flows: 1,

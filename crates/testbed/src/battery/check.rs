@@ -142,6 +142,11 @@ impl Check {
         if replays && injector.len() > 1 {
             self.found.push((raw.name.start, "a capture is replayed from one core".into()));
         }
+        let per_core = raw.per_core.as_ref().is_some_and(|one| *one.get_ref());
+        let asked = [raw.queues.as_ref().map(|at| at.start), raw.workers.as_ref().map(|at| at.start)];
+        for start in asked.into_iter().flatten().filter(|_| per_core) {
+            self.found.push((start, "'per-core' says how many: leave one of them out".into()));
+        }
         let engines = raw.engines;
         let devices = self.devices(raw.devices, &named, sensors);
         let (injector_seat, sensor_seat) = (raw.injector.take(), raw.sensor.take());
@@ -159,6 +164,7 @@ impl Check {
             injector,
             workers: self.list(raw.workers, &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n)),
             queues: self.list(raw.queues, &[1], "numbers of RX queues, 1 to 64", |n| (1..=64).contains(n)),
+            per_core,
             engines: self.list(engines, &["auto".to_owned()], &ENGINES.join(", "), |name| {
                 ENGINES.contains(&name.as_str())
             }),
@@ -439,6 +445,11 @@ mod tests {
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\ncores = [[1, 1]]", "4:10", "once"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nworkers = [65]", "4:12", "1 to 64"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nengines = [\"dna\"]", "4:12", "ring"),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nqueues = [2]\nper-core = true",
+                "4:10",
+                "per-core",
+            ),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nduration = \"1y\"", "4:12", "1h"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nspeeds = [\"max\"]", "4:10", "replay"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nnapi = \"poll\"", "4:8", "threads-first"),

@@ -290,6 +290,8 @@ pub struct Battery {
     pub workers: Vec<usize>,
     /// RX queues of the device.
     pub queues: Vec<u32>,
+    /// Whether each core of a set is one more RX queue and worker, in place of `workers` and `queues`.
+    pub per_core: bool,
     /// Engines, by the names of `--engine`.
     pub engines: Vec<String>,
     /// Devices of the sensor, each with a generator of its own.
@@ -319,6 +321,23 @@ impl Battery {
     /// Every mistake that was found, each with line and column; or the one that keeps the text from being read.
     pub fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery, Mistakes> {
         check::parse(text, path, sensors)
+    }
+
+    /// Numbers of RX queues, a bed for each.
+    pub fn beds(&self) -> Vec<u32> {
+        if !self.per_core {
+            return self.queues.clone();
+        }
+        let mut counts: Vec<u32> = self.cores.iter().map(|set| set.len() as u32).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    /// Sets of cores that sensors are measured on with so many RX queues, each with the numbers of workers.
+    pub fn sets(&self, queues: u32) -> impl Iterator<Item = (&Vec<usize>, Vec<usize>)> {
+        let sets = self.cores.iter().filter(move |set| !self.per_core || set.len() == queues as usize);
+        sets.map(|set| (set, if self.per_core { vec![set.len()] } else { self.workers.clone() }))
     }
 
     /// Bytes of its largest frame behind the Ethernet header, or what devices have anyway.

@@ -72,7 +72,9 @@ impl Battery {
     fn served(&self, sensors: &Sensors) -> Result<()> {
         for sensor in &self.sensors {
             let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
-            adapter.serves(&self.loops, &self.workers)?;
+            for (_, workers) in self.beds().iter().flat_map(|queues| self.sets(*queues)) {
+                adapter.serves(&self.loops, &workers)?;
+            }
         }
         Ok(())
     }
@@ -93,9 +95,10 @@ impl Battery {
             }
         }
         for set in &self.cores {
+            // A set of all cores there are has no other place for the generator, and says by itself what it shares.
             if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
                 ensure!(
-                    means.cores.len() == 1,
+                    set.len() == means.cores.len(),
                     "battery {name} has the generator and the sensor both on core {core}: each slows the other, and neither is \
                      measured; take different ones in 'cores' and 'injector-cores'"
                 );

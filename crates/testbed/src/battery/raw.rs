@@ -26,6 +26,7 @@ pub(super) struct Raw {
     pub injector_cores: Option<At<Vec<usize>>>,
     pub workers: Option<At<Vec<At<usize>>>>,
     pub queues: Option<At<Vec<At<u32>>>>,
+    pub per_core: Option<At<bool>>,
     pub engines: Option<At<Vec<At<String>>>>,
     pub devices: Option<At<u32>>,
     #[serde(default)]

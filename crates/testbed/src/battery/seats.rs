@@ -63,7 +63,7 @@ impl Battery {
             )
         } else if self.traffic.replay.is_some() {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
-        } else if self.queues != [1] {
+        } else if self.queues != [1] || self.per_core {
             Some(
                 "agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L",
             )
@@ -109,6 +109,7 @@ mod tests {
             ("rates = [1]\n", AGENTS.replace("192.0.2.2:4433", "192.0.2.2"), "8:9", "address and port"),
             ("rates = [1]\n", AGENTS.replace("eth2", "eth 2"), "9:10", "name of a device"),
             ("rates = [1]\nqueues = [2]\n", AGENTS.to_owned(), "5:1", "ethtool -L"),
+            ("rates = [1]\nper-core = true\n", AGENTS.to_owned(), "5:1", "'per-core'"),
             ("rates = [1]\ndevices = 2\n", AGENTS.to_owned(), "4:11", "one device"),
             ("rates = [1]\nnapi = \"threads\"\n", AGENTS.to_owned(), "5:1", "napi"),
             ("", format!("{AGENTS}[traffic]\nreplay = \"a.pcap\"\n"), "3:1", "no captures"),

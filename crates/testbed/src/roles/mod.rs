@@ -81,6 +81,9 @@ pub struct SensorOrder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendOrder {
+    /// Whether the sensor has cores of the generator's, which then has them first: only ever so on one machine.
+    #[serde(skip)]
+    pub shares_cores: bool,
     /// Its cores.
     pub cores: Vec<usize>,
     /// Bytes of a frame; none with a capture.

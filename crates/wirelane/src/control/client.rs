@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt;
 
-use super::place::{files, folders};
+use super::place::{Purpose, files, folders};
 use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Request, Status, VERSION, line};
 use crate::device::sys;
 use crate::in_force::{Changed, PreciseLine, RuleStats};
 use crate::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 use crate::{Error, Result};
 
-/// A capture whose rules can be changed.
+/// A capture that can be asked something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// Its control socket.
@@ -24,19 +24,19 @@ pub struct Instance {
     pub here: bool,
 }
 
-/// The captures that this user may manage, of all network namespaces.
+/// The captures that this user may manage, of all network namespaces, and that have a socket for this.
 ///
 /// # Errors
 /// [`Error::Io`] where their folder cannot be read.
-pub fn instances() -> Result<Vec<Instance>> {
+pub fn instances(purpose: Purpose) -> Result<Vec<Instance>> {
     let here = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
         .and_then(|socket| sys::namespace_cookie(&socket))
         .map_err(|source| Error::kernel("asking for the network namespace", source))?;
     let mut instances = Vec::new();
     for folder in folders() {
-        let paths = files(&folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
+        let paths = files(&folder, purpose).map_err(|source| Error::Io { path: folder.clone(), source })?;
         for path in paths {
-            match Client::connect(&path).and_then(|mut client| client.status()) {
+            match Client::connect(&path, purpose).and_then(|mut client| client.status()) {
                 Ok(status) => instances.push(Instance { path, here: status.namespace == here, status }),
                 // It ended between the two looks, or is of another version: it says so to whoever names it.
                 Err(e) => tracing::info!("{e}"),
@@ -54,21 +54,24 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the capture that listens there.
+    /// Connects to the capture that listens there, for this.
     ///
     /// # Errors
     /// [`Error::Control`] where there is none, or this user may not.
-    pub fn connect(path: &Path) -> Result<Client> {
+    pub fn connect(path: &Path, purpose: Purpose) -> Result<Client> {
         let failed = |reason: String| Error::Control { path: path.to_owned(), reason };
         let stream = UnixStream::connect(path).map_err(|e| {
             failed(match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "only root and the user who started this capture may change its rules: use sudo".into()
+                    "only root and the user who started this capture may ask it or change it: use sudo".into()
                 }
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                    "there is no capture any more ('wirelane rules instances' lists those that there are)"
-                        .into()
-                }
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => match purpose {
+                    Purpose::Rules => {
+                        "there is no capture any more ('wirelane rules instances' lists those that there are)"
+                            .into()
+                    }
+                    Purpose::Probe => "there is no probe any more".into(),
+                },
                 _ => format!("connecting to the capture: {e}"),
             })
         })?;
@@ -145,6 +148,17 @@ impl Client {
     pub fn precise(&mut self, from: Position) -> Result<(Vec<PreciseLine>, Option<Position>)> {
         match self.ask(Ask::Precise { from })? {
             Answer::Precise { rules, next } => Ok((rules, next)),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    /// Asks what the capturing program itself answers ([`crate::control::Service`]).
+    ///
+    /// # Errors
+    /// [`Error::Control`], also with what the program refuses this for.
+    pub fn program(&mut self, question: serde_json::Value) -> Result<serde_json::Value> {
+        match self.ask(Ask::Program(question))? {
+            Answer::Program(answer) => Ok(answer),
             other => Err(self.odd(&other)),
         }
     }

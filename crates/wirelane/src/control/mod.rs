@@ -1,4 +1,4 @@
-//! Changing the rules of a running capture from another process: what `wirelane rules` does.
+//! Asking a running capture, and changing it, from another process: what `wirelane rules` and `wirelane probe set` do.
 //!
 //! ```text
 //!   wirelane rules          the capturing process
@@ -10,21 +10,29 @@
 //! is at the other end. The process has given its other rights up by the time that it serves: it can change its rules,
 //! and nothing else. The guardian removes the file, however the process ends (`place.rs`).
 //!
+//! A program that is started with [`crate::Builder::service`] has a socket of the same kind beside that, at which it
+//! answers by itself ([`Service`]): a probe is changed there.
+//!
 //! ```no_run
-//! # use wirelane::control::{Client, instances};
-//! for instance in instances()? {
-//!     let mut client = Client::connect(&instance.path)?;
+//! # use wirelane::control::{Client, Purpose, instances};
+//! for instance in instances(Purpose::Rules)? {
+//!     let mut client = Client::connect(&instance.path, Purpose::Rules)?;
 //!     println!("{}: {} wildcard rules", client.status()?.devices.join(", "), client.stats()?.rules.len());
 //! }
 //! # Ok::<(), wirelane::Error>(())
 //! ```
 
 mod client;
+mod connections;
 mod place;
 mod protocol;
 mod server;
+mod service;
 
 pub use self::client::{Client, Instance, instances};
+pub use self::place::Purpose;
 pub(crate) use self::place::{Listener, SocketFile, folder};
 pub use self::protocol::{Position, Status};
 pub(crate) use self::server::{About, Server};
+pub(crate) use self::service::whereabouts;
+pub use self::service::{Service, Serving};

@@ -1,4 +1,4 @@
-//! Where control sockets are: one file per capture, in a folder that belongs to the user who started it.
+//! Where control sockets are: a file per capture and purpose, in a folder that belongs to the user who started it.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -17,8 +17,34 @@ use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::tune::{self, Owner};
 use crate::{Error, Result};
 
-/// What ends the name of every such file.
-const ENDING: &str = ".control";
+/// What is asked at a control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A capture's rules: `wirelane rules`.
+    Rules,
+    /// What a probe measures: `wirelane probe set` and `wirelane probe show`.
+    Probe,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 2] = [Purpose::Rules, Purpose::Probe];
+
+    /// What ends the names of its files.
+    fn ending(self) -> &'static str {
+        match self {
+            Purpose::Rules => ".control",
+            Purpose::Probe => ".probe",
+        }
+    }
+
+    /// The command that talks to it.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Purpose::Rules => "wirelane rules",
+            Purpose::Probe => "wirelane probe set",
+        }
+    }
+}
 
 /// The file of a control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,20 +53,24 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// A name that no other capture has or has had since the start of the system: `PID.START.NUMBER.control`.
-    fn new(folder: &Path) -> SocketFile {
+    /// A name that no other capture has or has had since the start of the system: `PID.START.NUMBER.control`, or with
+    /// the ending of another purpose.
+    fn new(folder: &Path, purpose: Purpose) -> SocketFile {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let this = Owner::this("");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        SocketFile { path: folder.join(format!("{}.{}.{number}{ENDING}", this.pid, this.start)) }
+        let ending = purpose.ending();
+        SocketFile { path: folder.join(format!("{}.{}.{number}{ending}", this.pid, this.start)) }
     }
 
-    /// The process whose name this is; `None` where it is not the name of such a file.
-    pub(super) fn owner(path: &Path) -> Option<Owner> {
-        let name = path.file_name()?.to_str()?.strip_suffix(ENDING)?;
+    /// The process whose name this is, and the purpose; `None` where it is not the name of such a file.
+    fn owner(path: &Path) -> Option<(Owner, Purpose)> {
+        let name = path.file_name()?.to_str()?;
+        let of = |purpose: &Purpose| Some((name.strip_suffix(purpose.ending())?, *purpose));
+        let (name, purpose) = Purpose::ALL.iter().find_map(of)?;
         let mut numbers = name.split('.').map(str::parse::<u64>);
         let (pid, start) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        Some(Owner { pid: pid.try_into().ok()?, start, polling: String::new() })
+        Some((Owner { pid: pid.try_into().ok()?, start, polling: String::new() }, purpose))
     }
 
     /// Removes it. That it is not there any more is as good, and what is not a socket is left alone.
@@ -72,7 +102,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
         return tune::polling::journals();
     }
     let path = folder_of_user().ok_or_else(|| Error::Unsupported {
-        what: "a control socket ('wirelane rules' talks to it)".into(),
+        what: "a control socket ('wirelane rules' and 'wirelane probe set' talk to one)".into(),
         needs: "a folder of this user's for sockets: the environment has no XDG_RUNTIME_DIR".into(),
         instead: "set it to a folder that only this user can enter, or start the capture by sudo".into(),
     })?;
@@ -93,11 +123,12 @@ pub(super) fn folders() -> Vec<PathBuf> {
     root.into_iter().chain(folder_of_user()).collect()
 }
 
-/// The files of sockets in a folder. Those of processes that have ended are removed.
+/// The files of sockets of this purpose in a folder. Those of processes that have ended are removed, whatever they were
+/// for.
 ///
 /// # Errors
 /// Where the folder is there, and cannot be read.
-pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -106,7 +137,7 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry?.path();
         match SocketFile::owner(&path) {
-            Some(owner) if owner.lives() => files.push(path),
+            Some((owner, its)) if owner.lives() => files.extend((its == purpose).then_some(path)),
             // Its guardian was killed too.
             Some(_) => SocketFile { path }.remove()?,
             None => {}
@@ -131,18 +162,18 @@ impl Listener {
     ///
     /// # Errors
     /// As [`folder`]; [`Error::Kernel`] where the socket cannot be had.
-    pub(crate) fn open(guardian: &Arc<Guardian>) -> Result<Listener> {
+    pub(crate) fn open(guardian: &Arc<Guardian>, purpose: Purpose) -> Result<Listener> {
         let folder = folder()?;
-        if let Err(e) = files(&folder) {
+        if let Err(e) = files(&folder, purpose) {
             tracing::warn!("{}: looking for sockets that killed captures have left: {e}", folder.display());
         }
-        let file = SocketFile::new(&folder);
+        let file = SocketFile::new(&folder, purpose);
         let charge = guardian.charge(&Duty::Socket(file.clone()), &[])?;
         let socket = listen(&file.path).map_err(|source| {
             Error::kernel(format!("making the control socket {}", file.path.display()), source)
         })?;
         let user = rustix::process::geteuid().as_raw();
-        tracing::info!("'wirelane rules' reaches this capture at {}", file.path.display());
+        tracing::info!("'{}' reaches this capture at {}", purpose.command(), file.path.display());
         Ok(Listener { socket, file, charge, user })
     }
 }
@@ -185,33 +216,36 @@ mod tests {
     #[test]
     fn a_file_says_whose_it_is_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
-        let file = SocketFile::new(folder.path());
-        let owner = SocketFile::owner(&file.path).unwrap();
-        assert_eq!(owner.pid, std::process::id());
+        let file = SocketFile::new(folder.path(), Purpose::Rules);
+        let (owner, purpose) = SocketFile::owner(&file.path).unwrap();
+        assert_eq!((owner.pid, purpose), (std::process::id(), Purpose::Rules));
         assert!(owner.lives());
         let listener = listen(&file.path).unwrap();
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
         // One of a process that is gone, and files that are none of ours.
-        let dead = folder.path().join(format!("{}.1.0{ENDING}", i32::MAX));
+        let dead = folder.path().join(format!("{}.1.0.probe", i32::MAX));
         let _dead_listener = listen(&dead).unwrap();
-        let not_ours = [format!("x.1.0{ENDING}"), format!("1{ENDING}"), "tune-1-2.journal".to_owned()];
+        let probe = SocketFile::new(folder.path(), Purpose::Probe);
+        let _probe_listener = listen(&probe.path).unwrap();
+        let not_ours = ["x.1.0.control".to_owned(), "1.probe".to_owned(), "tune-1-2.journal".to_owned()];
         for name in &not_ours {
             fs::write(folder.path().join(name), b"").unwrap();
         }
-        assert_eq!(files(folder.path()).unwrap(), std::slice::from_ref(&file.path));
+        assert_eq!(files(folder.path(), Purpose::Rules).unwrap(), std::slice::from_ref(&file.path));
+        assert_eq!(files(folder.path(), Purpose::Probe).unwrap(), std::slice::from_ref(&probe.path));
         assert!(!dead.exists(), "it is removed by whoever looks");
         assert!(not_ours.iter().all(|name| folder.path().join(name).exists()));
         drop(listener);
         file.remove().unwrap();
         file.remove().unwrap();
         assert!(!file.path.exists());
-        assert_eq!(files(&folder.path().join("none")).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(files(&folder.path().join("none"), Purpose::Rules).unwrap(), Vec::<PathBuf>::new());
     }
 
     #[test]
     fn what_is_no_socket_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let file = SocketFile::new(folder.path());
+        let file = SocketFile::new(folder.path(), Purpose::Rules);
         fs::write(&file.path, b"somebody's").unwrap();
         file.remove().unwrap();
         assert!(file.path.exists());

@@ -46,6 +46,8 @@ pub(super) enum Ask {
     Stats,
     /// What precise rules are there, from here on?
     Precise { from: Position },
+    /// What the program that captures answers by itself.
+    Program(serde_json::Value),
 }
 
 /// A place among the precise rules of a capture, which is shown a part at a time. The default is the beginning.
@@ -73,7 +75,9 @@ pub(super) enum Answer {
         rules: Vec<PreciseLine>,
         next: Option<Position>,
     },
-    /// It was not done; the rules in force stay in force.
+    /// What the program says.
+    Program(serde_json::Value),
+    /// It was not done; what was in force stays in force.
     Refused(String),
 }
 
@@ -142,6 +146,7 @@ mod tests {
             Ask::Flush { all: true },
             Ask::Stats,
             Ask::Precise { from: Position { device: 3, at: Some(9) } },
+            Ask::Program(serde_json::json!({"set": ["interval=5s"]})),
         ];
         for ask in asks {
             let shown = format!("{ask:?}");

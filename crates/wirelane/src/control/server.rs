@@ -1,31 +1,20 @@
-//! The capturing process's side: a thread that serves whoever is connected, and sweeps precise rules that have expired.
+//! The capturing process's side of changing rules: a thread that serves whoever is connected, and sweeps precise rules
+//! that have expired.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
-
+use super::connections::{Connections, Thread};
 use super::place::Listener;
-use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Status, VERSION, line, question};
+use super::protocol::{Answer, Ask, LONGEST, Position, Status};
+use crate::Result;
 use crate::in_force::InForce;
-use crate::{Error, Result};
 
 /// How long after a page of precise rules the next one is swept.
 const BETWEEN_PAGES: Duration = Duration::from_millis(100);
 /// How long after the last page it begins anew.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
-/// Connections at a time; others wait.
-const MOST: usize = 16;
-/// A connection that says nothing for so long is closed: somebody else may be waiting.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Bytes that are read from one connection before others get their turn.
-const TURN: usize = 1 << 20;
 
 /// What a capture says of itself, but for what the thread knows.
 #[derive(Clone, Debug)]
@@ -39,143 +28,58 @@ pub(crate) struct About {
     pub(crate) namespace: u64,
 }
 
+impl About {
+    /// As it is told.
+    pub(super) fn status(self) -> Status {
+        Status {
+            pid: std::process::id(),
+            command: self.command,
+            engine: self.engine.to_owned(),
+            devices: self.devices,
+            exits: self.exits,
+            plugins: self.plugins,
+            namespace: self.namespace,
+        }
+    }
+}
+
 /// The thread `wl-rules`; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 impl Server {
     /// Starts it; without a `listener` it sweeps only.
     ///
     /// # Errors
-    /// [`Error::Kernel`].
+    /// [`crate::Error::Kernel`].
     pub(crate) fn start(listener: Option<Listener>, in_force: Arc<InForce>, about: About) -> Result<Server> {
-        let failed = |source| Error::kernel("starting the thread that serves changes of rules", source);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let stop = Arc::new(eventfd(0, flags).map_err(|e| failed(e.into()))?);
-        let status = Status {
-            pid: std::process::id(),
-            command: about.command,
-            engine: about.engine.to_owned(),
-            devices: about.devices,
-            exits: about.exits,
-            plugins: about.plugins,
-            namespace: about.namespace,
-        };
-        let signal = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("wl-rules".into())
-            .spawn(move || {
-                Serving { listener, in_force, status, connections: Vec::new(), full_until: None }.run(&signal)
-            })
-            .map_err(failed)?;
-        Ok(Server { stop, thread: Some(thread) })
+        let (status, connections) = (about.status(), Connections::new(listener, LONGEST));
+        let thread = Thread::start("wl-rules", move |stop| serve(connections, &in_force, &status, stop))?;
+        Ok(Server { _thread: thread })
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Err(e) = told {
-            tracing::error!("telling the thread that serves changes of rules to end: {e}");
-            return;
-        }
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that serves changes of rules panicked");
-        }
-    }
-}
-
-/// What the thread has.
-struct Serving {
-    listener: Option<Listener>,
-    in_force: Arc<InForce>,
-    status: Status,
-    connections: Vec<Connection>,
-    /// Nobody can be accepted until then: there are too many open files.
-    full_until: Option<Instant>,
-}
-
-impl Serving {
-    fn run(mut self, stop: &OwnedFd) {
-        let mut next_sweep = Instant::now() + BETWEEN_SWEEPS;
-        loop {
-            match self.wait(stop, next_sweep.saturating_duration_since(Instant::now())) {
-                Ok(false) => {}
-                Ok(true) => return,
-                Err(e) => {
-                    tracing::error!("waiting for changes of rules: {e}; none can be made any more");
-                    return;
-                }
-            }
-            if Instant::now() >= next_sweep {
-                let more = self.in_force.sweep().unwrap_or_else(|e| {
-                    tracing::warn!("removing precise rules that have expired: {e}");
-                    false
-                });
-                next_sweep = Instant::now() + if more { BETWEEN_PAGES } else { BETWEEN_SWEEPS };
-            }
-            self.accept();
-            let Serving { connections, in_force, status, .. } = &mut self;
-            connections.retain_mut(|connection| connection.serve(|ask| answer(ask, in_force, status)));
-        }
-    }
-
-    /// Waits until somebody wants something, or so long. True: the thread is to end.
-    fn wait(&self, stop: &OwnedFd, at_most: Duration) -> rustix::io::Result<bool> {
-        let mut polls = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-        polls.extend(self.connections.iter().map(|connection| {
-            let wanted = if connection.unsent() { PollFlags::OUT } else { PollFlags::IN };
-            PollFd::from_borrowed_fd(connection.stream.as_fd(), wanted)
-        }));
-        let socket: Option<BorrowedFd<'_>> = self.listener.as_ref().map(|listener| listener.socket.as_fd());
-        if self.accepts() {
-            polls.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
-        }
-        let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
-        match poll(&mut polls, Some(&time)) {
-            Ok(_) | Err(Errno::INTR) => Ok(!polls[0].revents().is_empty()),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Whether there is room for another connection.
-    fn accepts(&self) -> bool {
-        self.connections.len() < MOST && self.full_until.is_none_or(|until| Instant::now() >= until)
-    }
-
-    /// Accepts who waits, as far as they may talk to us and there is room.
-    fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        while self.accepts() {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let stream = match rustix::net::accept_with(&listener.socket, flags) {
-                Ok(stream) => stream,
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-                Err(e) => {
-                    tracing::warn!("accepting who wants to change the rules: {e}");
-                    // Who waits goes on to wait, and must not keep the thread busy.
-                    self.full_until = Some(Instant::now() + BETWEEN_SWEEPS);
-                    return;
-                }
-            };
-            // The file's mode has kept others out; this also keeps out who was handed a descriptor of it.
-            match sockopt::socket_peercred(&stream) {
-                Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
-                    self.connections.push(Connection::new(UnixStream::from(stream), LONGEST));
-                }
-                Ok(peer) => tracing::warn!(
-                    "user {} (process {}) may not change these rules, and was turned away",
-                    peer.uid.as_raw(),
-                    peer.pid.as_raw_nonzero()
-                ),
-                Err(e) => tracing::warn!("somebody whom the kernel does not name was turned away: {e}"),
+fn serve(mut connections: Connections, in_force: &InForce, status: &Status, stop: &OwnedFd) {
+    let mut next_sweep = Instant::now() + BETWEEN_SWEEPS;
+    loop {
+        match connections.wait(stop, next_sweep.saturating_duration_since(Instant::now())) {
+            Ok(false) => {}
+            Ok(true) => return,
+            Err(e) => {
+                tracing::error!("waiting for changes of rules: {e}; none can be made any more");
+                return;
             }
         }
+        if Instant::now() >= next_sweep {
+            let more = in_force.sweep().unwrap_or_else(|e| {
+                tracing::warn!("removing precise rules that have expired: {e}");
+                false
+            });
+            next_sweep = Instant::now() + if more { BETWEEN_PAGES } else { BETWEEN_SWEEPS };
+        }
+        connections.serve(|ask| answer(ask, in_force, status));
     }
 }
 
@@ -191,206 +95,7 @@ fn answer(ask: Ask, in_force: &InForce, status: &Status) -> Answer {
         Ask::Precise { from } => in_force.precise((from.device, from.at)).map(|(rules, next)| {
             Answer::Precise { rules, next: next.map(|(device, at)| Position { device, at }) }
         }),
+        Ask::Program(_) => return Answer::Refused("this socket is for the capture's rules".into()),
     };
     done.unwrap_or_else(|e| Answer::Refused(e.to_string()))
-}
-
-/// Somebody who is connected.
-struct Connection {
-    stream: UnixStream,
-    /// What has come of the next question, and how much of it has no end of a line.
-    input: Vec<u8>,
-    looked: usize,
-    /// What is still to be sent of the last answer, and how much of that has gone.
-    output: Vec<u8>,
-    sent: usize,
-    /// When it last said or took something.
-    active: Instant,
-    /// Most bytes of a line.
-    longest: usize,
-}
-
-impl Connection {
-    fn new(stream: UnixStream, longest: usize) -> Connection {
-        Connection {
-            stream,
-            input: Vec::new(),
-            looked: 0,
-            output: Vec::new(),
-            sent: 0,
-            active: Instant::now(),
-            longest,
-        }
-    }
-
-    fn unsent(&self) -> bool {
-        self.sent < self.output.len()
-    }
-
-    /// Goes on as far as it goes without waiting. False: it is over.
-    fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer) -> bool {
-        let served = self.send().and_then(|()| {
-            if self.unsent() {
-                return Ok(true);
-            }
-            let open = self.receive()?;
-            // One question at a time: who does not take an answer gets no other.
-            while !self.unsent()
-                && let Some(end) = self.end_of_line()
-            {
-                let said = match question(&self.input[..end]) {
-                    Ok(ask) => answer(ask),
-                    Err(reason) => Answer::Refused(reason),
-                };
-                self.input.drain(..=end);
-                self.looked = 0;
-                self.reply(said);
-                self.send()?;
-            }
-            if self.input.len() > self.longest {
-                self.reply(Answer::Refused(format!("a line of more than {} bytes", self.longest)));
-                self.send()?;
-                return Ok(false);
-            }
-            Ok(open || self.unsent())
-        });
-        served.unwrap_or(false) && self.active.elapsed() < PATIENCE
-    }
-
-    /// Where the first line ends that has come.
-    fn end_of_line(&mut self) -> Option<usize> {
-        let end = self.input[self.looked..].iter().position(|byte| *byte == b'\n');
-        let end = end.map(|end| self.looked + end);
-        self.looked = end.unwrap_or(self.input.len());
-        end
-    }
-
-    fn reply(&mut self, answer: Answer) {
-        self.output = line(&Reply { version: VERSION, answer });
-        self.sent = 0;
-    }
-
-    /// Reads what has come. False: nothing more will.
-    fn receive(&mut self) -> io::Result<bool> {
-        let mut got = 0;
-        let mut chunk = vec![0; 1 << 16];
-        while got < TURN {
-            match rustix::net::recv(&self.stream, &mut chunk[..], RecvFlags::empty()) {
-                Ok((0, _)) => return Ok(false),
-                Ok((length, _)) => {
-                    self.input.extend_from_slice(&chunk[..length]);
-                    self.active = Instant::now();
-                    got += length;
-                }
-                Err(Errno::AGAIN) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Sends what is left of an answer, as far as it is taken now.
-    fn send(&mut self) -> io::Result<()> {
-        while self.unsent() {
-            match rustix::net::send(&self.stream, &self.output[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(length) => {
-                    self.sent += length;
-                    self.active = Instant::now();
-                }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        self.output = Vec::new();
-        self.sent = 0;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-
-    use super::*;
-
-    /// A connection, and who is at its other end.
-    fn connected() -> (Connection, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        theirs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        (Connection::new(ours, 4 * TURN), theirs)
-    }
-
-    fn refuse(ask: Ask) -> Answer {
-        Answer::Refused(format!("{ask:?}"))
-    }
-
-    #[test]
-    fn questions_are_answered_in_order_however_they_come() {
-        let (mut connection, mut peer) = connected();
-        let both = br#"{"version":1,"ask":"status"}
-{"version":1,"ask":"stats"}
-{"version":1,"#;
-        // A byte at a time, and the last one only begun.
-        for byte in both {
-            peer.write_all(&[*byte]).unwrap();
-            assert!(connection.serve(refuse));
-        }
-        let mut heard = vec![0; 4096];
-        let length = peer.read(&mut heard).unwrap();
-        let heard = String::from_utf8_lossy(&heard[..length]).into_owned();
-        let lines: Vec<&str> = heard.lines().collect();
-        assert_eq!(lines.len(), 2, "{heard}");
-        assert!(lines[0].contains("Status") && lines[1].contains("Stats"), "{heard}");
-        drop(peer);
-        assert!(!connection.serve(refuse), "who has gone is let go");
-    }
-
-    #[test]
-    fn who_takes_no_answer_is_asked_no_question() {
-        let (mut connection, mut peer) = connected();
-        let mut asked = 0;
-        let mut long = |_| {
-            asked += 1;
-            Answer::Refused("x".repeat(1 << 20))
-        };
-        peer.write_all(b"{\"version\":1,\"ask\":\"status\"}\n".repeat(3).as_slice()).unwrap();
-        for _ in 0..10 {
-            assert!(connection.serve(&mut long));
-        }
-        assert!(connection.unsent());
-        let mut heard = 0;
-        let mut some = vec![0; 1 << 16];
-        while heard < 3 << 20 {
-            heard += peer.read(&mut some).unwrap();
-            assert!(connection.serve(&mut long));
-        }
-        assert_eq!(asked, 3);
-    }
-
-    #[test]
-    fn a_line_without_an_end_is_refused() {
-        let (mut connection, mut peer) = connected();
-        let chunk = vec![b' '; TURN];
-        let mut open = true;
-        for _ in 0..=4 {
-            let mut sent = 0;
-            while sent < chunk.len() && open {
-                peer.set_nonblocking(true).unwrap();
-                match peer.write(&chunk[sent..]) {
-                    Ok(length) => sent += length,
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(e) => panic!("{e}"),
-                }
-                open = connection.serve(refuse);
-            }
-        }
-        assert!(!open);
-        peer.set_nonblocking(false).unwrap();
-        let mut heard = [0; 200];
-        let length = peer.read(&mut heard).unwrap();
-        assert!(String::from_utf8_lossy(&heard[..length]).contains("more than"));
-    }
 }

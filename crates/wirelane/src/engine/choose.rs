@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::confine::Confinement;
+use crate::control::Service;
 use crate::device::{Selected, kernel};
 use crate::engine::{packet, xsk};
 use crate::exits;
@@ -22,7 +23,8 @@ pub(crate) enum Started {
     Sockets(SocketCapture, Option<String>),
 }
 
-/// Starts the engine that is asked for, or the best that works.
+/// Starts the engine that is asked for, or the best that works; with the socket at which the program answers, where it is
+/// to have one.
 ///
 /// # Errors
 /// What the engine says; what `ring` says where `auto` finds none that works.
@@ -30,7 +32,7 @@ pub(crate) fn start(
     settings: &Settings,
     selected: Vec<Selected>,
     confinement: Option<&Confinement>,
-) -> Result<Started> {
+) -> Result<(Started, Option<Service>)> {
     if settings.engine != Engine::Xsk {
         let only_xsk = |option| Err(Error::BadOption { option, reason: "only --engine xsk has this".into() });
         if settings.zero_copy != ZeroCopy::Never {
@@ -86,7 +88,9 @@ pub(crate) fn start(
         filter::for_device(&settings.filter, &one.device)?;
     }
     let guardian = &Guardian::for_capture(settings, &selected);
-    match settings.engine {
+    // Before rights are given up, which the engine does.
+    let service = if settings.service { Service::open(guardian)? } else { None };
+    let started = match settings.engine {
         Engine::Ring => ring(settings, selected, confinement, guardian).map(Started::Ring),
         Engine::Xsk => {
             xsk(settings, selected, confinement, guardian).map(|capture| Started::Sockets(capture, None))
@@ -115,7 +119,8 @@ pub(crate) fn start(
                 Ok(Started::Sockets(capture, Some(reason)))
             }
         },
-    }
+    };
+    Ok((started?, service))
 }
 
 fn ring(

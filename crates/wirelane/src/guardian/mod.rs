@@ -91,7 +91,7 @@ impl Guardian {
     pub(crate) fn for_capture(settings: &Settings, selected: &[Selected]) -> Arc<Guardian> {
         let polled = settings.polling.is_some();
         let names = selected.iter().filter(|_| polled).map(|one| one.device.name.clone());
-        Guardian::of(names.collect(), settings.is_managed())
+        Guardian::of(names.collect(), settings.is_managed() || settings.service)
     }
 
     /// For what does not change settings of devices.

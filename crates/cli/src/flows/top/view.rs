@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line as Text;
+use ratatui::style::{Color, Style};
 use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane::ledger::Counters;
 use wirelane_analysis::flows::{EndReason, FlowRecord, Totals};
@@ -16,6 +15,7 @@ use wirelane_export::flows::{OutputCounts, protocol, reason};
 use super::Busy;
 use crate::flows::show::ends;
 use crate::table::{amount, printable, rate};
+use crate::terminal::{Page, cut, header};
 
 /// Packets and bits a second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,8 +77,8 @@ fn draw(frame: &mut Frame<'_>, view: &View) {
     let free = usize::from(area.height).saturating_sub(fixed + LEAST_FLOWS);
     let devices = view.lines.len().min(free.saturating_sub(outputs.len()).max(1));
     let outputs = clipped(outputs, free.saturating_sub(devices).max(1), "outputs");
-    let mut page = Page { frame, area, row: 0 };
-    page.title(view);
+    let mut page = Page::new(frame);
+    page.title(&format!("wirelane flows  {}", printable(&view.title)), view.elapsed, "q ends");
     page.devices(&view.lines, devices);
     for line in &ledger {
         page.text(line, Style::new());
@@ -95,39 +95,7 @@ fn draw(frame: &mut Frame<'_>, view: &View) {
     }
 }
 
-/// The rows of a screen, from the top.
-struct Page<'f, 'b> {
-    frame: &'f mut Frame<'b>,
-    area: Rect,
-    row: u16,
-}
-
 impl Page<'_, '_> {
-    /// The next row from this column on; `None` where there is none.
-    fn place(&self, column: u16) -> Option<Rect> {
-        let height = self.area.height.checked_sub(self.row)?.min(1);
-        let width = self.area.width.checked_sub(column)?;
-        (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
-    }
-
-    fn text(&mut self, text: &str, style: Style) {
-        if let Some(place) = self.place(0) {
-            self.frame.render_widget(Paragraph::new(Text::styled(text.to_owned(), style)), place);
-        }
-        self.row = self.row.saturating_add(1);
-    }
-
-    fn title(&mut self, view: &View) {
-        let seconds = view.elapsed.as_secs();
-        let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        let right = format!("{time}  q ends");
-        let left = format!("wirelane flows  {}", printable(&view.title));
-        let width = usize::from(self.area.width);
-        let left = cut(&left, width.saturating_sub(right.len() + 2));
-        let gap = width.saturating_sub(left.chars().count() + right.len());
-        self.text(&format!("{left}{:gap$}{right}", ""), header());
-    }
-
     fn devices(&mut self, lines: &[Line], most: usize) {
         // Beside the numbers, from column 52 on, goes the past: it takes what is left of the row.
         const PAST: u16 = 54;
@@ -202,10 +170,6 @@ impl Page<'_, '_> {
             self.text(&row, Style::new());
         }
     }
-}
-
-fn header() -> Style {
-    Style::new().add_modifier(Modifier::REVERSED)
 }
 
 /// The ledger, on as many rows as it takes.
@@ -299,18 +263,6 @@ fn clipped(mut rows: Vec<String>, most: usize, what: &str) -> Vec<String> {
 fn short(number: u64, columns: usize) -> String {
     let text = amount(number);
     if text.len() <= columns { text } else { rate(number as f64) }
-}
-
-/// A text in so many columns, with a mark where some of it is left out.
-fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
-    if columns > 0 {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use wirelane::{Capture, Ledger};
 pub use board::Board;
 use view::View;
 
-use crate::terminal::{Keys, Screen, restore};
+use crate::terminal::{Keys, Screen, arrows_as_letters, restore};
 
 /// The screen.
 pub struct Top {
@@ -41,10 +41,7 @@ impl Top {
         let screen = Arc::new(Screen::take_over().context("taking over the terminal")?);
         let moved = Arc::clone(board);
         let keys = Keys::watch(&screen, move |typed| {
-            // Arrows are what terminals make of them, in both modes of their keypads.
-            let arrows = [("\x1b[B", "j"), ("\x1bOB", "j"), ("\x1b[A", "k"), ("\x1bOA", "k")];
-            let typed = String::from_utf8_lossy(typed).into_owned();
-            let typed = arrows.iter().fold(typed, |typed, (arrow, letter)| typed.replace(arrow, letter));
+            let typed = arrows_as_letters(typed);
             let count = |letter: char| typed.matches(letter).count() as isize;
             let rows = count('j') - count('k');
             if rows != 0 {

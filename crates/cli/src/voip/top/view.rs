@@ -7,7 +7,6 @@ use std::time::Duration;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line as Text;
 use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane::ledger::Counters;
 use wirelane_analysis::voip::{CallRecord, Stream};
@@ -15,7 +14,7 @@ use wirelane_export::clock;
 
 use super::board::{Board, Step, Told};
 use crate::table::{amount, printable};
-use crate::terminal;
+use crate::terminal::{self, Page, cut};
 
 /// Everything that is shown.
 pub struct View {
@@ -41,8 +40,8 @@ impl terminal::View for View {
         let steps = record.map_or(&[][..], |record| told.ladder(&record.call.call_id));
         let streams = record.map_or(0, |record| record.streams.len().min(MOST_STREAMS));
         let message = usize::from(self.message.is_some());
-        let mut page = Page { frame, area, row: 0 };
-        page.title(self);
+        let mut page = Page::new(frame);
+        page.title(&format!("wirelane voip  {}", printable(&self.title)), self.elapsed, "j k: calls  q ends");
         page.counts(self, &told);
         // The headers of calls, streams and ladder.
         let free = usize::from(area.height).saturating_sub(usize::from(page.row) + 3 + streams + message);
@@ -57,46 +56,7 @@ impl terminal::View for View {
     }
 }
 
-/// The rows of a screen, from the top.
-struct Page<'f, 'b> {
-    frame: &'f mut Frame<'b>,
-    area: Rect,
-    row: u16,
-}
-
 impl Page<'_, '_> {
-    /// The next row from this column on; `None` where there is none.
-    fn place(&self, column: u16) -> Option<Rect> {
-        let height = self.area.height.checked_sub(self.row)?.min(1);
-        let width = self.area.width.checked_sub(column)?;
-        (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
-    }
-
-    fn width(&self) -> usize {
-        usize::from(self.area.width)
-    }
-
-    fn text(&mut self, text: &str, style: Style) {
-        if let Some(place) = self.place(0) {
-            self.frame.render_widget(Paragraph::new(Text::styled(text.to_owned(), style)), place);
-        }
-        self.row = self.row.saturating_add(1);
-    }
-
-    fn header(&mut self, left: &str, right: &str) {
-        let apart = usize::from(!right.is_empty());
-        let left = cut(left, self.width().saturating_sub(right.len() + apart));
-        let gap = self.width().saturating_sub(left.chars().count() + right.len());
-        self.text(&format!("{left}{:gap$}{right}", ""), Style::new().add_modifier(Modifier::REVERSED));
-    }
-
-    fn title(&mut self, view: &View) {
-        let seconds = view.elapsed.as_secs();
-        let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        let title = format!("wirelane voip  {}", printable(&view.title));
-        self.header(&title, &format!("{time}  j k: calls  q ends"));
-    }
-
     fn counts(&mut self, view: &View, told: &Told) {
         let (counts, ledger) = (&told.counts, &view.ledger);
         let text = format!(
@@ -260,35 +220,13 @@ fn past(stream: &Stream) -> Vec<u64> {
         .collect()
 }
 
-/// A text in so many columns, with a mark where some of it is left out.
-fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
-    if columns > 0 {
-        short.push('…');
-    }
-    short
-}
-
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
     use wirelane::LinkType;
     use wirelane_analysis::voip::{Monitor, Settings};
 
     use super::*;
-    use crate::terminal::View as _;
-
-    fn drawn(view: &View, columns: u16, rows: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        terminal.draw(|frame| view.draw(frame)).unwrap();
-        let buffer = terminal.backend().buffer().clone();
-        let row = |y| (0..columns).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>();
-        (0..rows).map(|y| row(y).trim_end().to_owned()).collect()
-    }
+    use crate::terminal::drawn;
 
     /// A datagram over IPv4, without a link layer.
     fn datagram(from: (u8, u16), to: (u8, u16), payload: &[u8]) -> Vec<u8> {

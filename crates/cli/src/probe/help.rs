@@ -1,0 +1,105 @@
+//! What follows the options in the long help.
+
+/// A configuration, and examples.
+pub const HELP: &str = "\
+A configuration:
+  interval = \"1s\"                   # of results; packets' time, UTC
+  [capture]                         # options of the command line come first
+  devices = [\"eth1\"]                # or read = \"FILE\"; engine, workers,
+                                    # steering, filter
+  [[rule]]                          # which packets: conditions of rule files
+  name = \"syn\"
+  tcp-flags = \"S/SA\"
+
+  [[measurement]]
+  name = \"syns\"
+  rule = \"syn\"                      # else all packets
+  key = [\"dst\"]                     # else all together
+  values = [\"pps\", \"distinct-src\"]
+  keys = 10000                      # room; the rest is counted in 'other'
+  analysis = \"user\"                 # or \"kernel\", \"auto\": see below
+
+  [[plugin]]                        # your own BPF program (wirelane/plugin.h)
+  name = \"dns\"
+  file = \"dns.bpf.o\"
+  [[measurement]]
+  name = \"questions\"                # what it counts in each interval
+  plugin = \"dns\"
+  counters = [\"queries\", \"asked\"]   # else all of them; asked and matched too
+
+  [[alarm]]
+  name = \"flood\"
+  measurement = \"syns\"
+  value = \"pps\"                     # or counter = \"queries\"
+  above = 1000                      # or below, rises, falls (percent)
+  clear = 500
+  actions = [\"tell\"]
+
+  [[action]]
+  name = \"tell\"
+  run = [\"/usr/local/bin/tell\", \"{alarm}\", \"{state}\", \"{key}\", \"{value}\"]
+  timeout = \"5s\"                    # or log = true, activate = [...],
+                                    # or record, or export, as here:
+  [[action]]
+  name = \"keep\"                     # packets around the event, as pcapng
+  record = { folder = \"/var/lib/alarms\", before = \"2s\", after = \"5s\" }
+  digest = \"sha256\"                 # in record, too: rule, buffer, most,
+                                    # cool-down, at-once, files
+  [[action]]
+  name = \"say\"
+  export = \"syslog://192.0.2.9\"     # or unix:/dev/log; as JSON file:PATH,
+                                    # udp://HOST:PORT, tcp://HOST:PORT
+
+  [[schedule]]
+  name = \"night\"
+  at = \"22:00\"                      # UTC; or every = \"10m\"; days = [\"mon\"]
+  deactivate = [\"flood\"]            # or activate = [...], flush = true
+
+Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
+  (the lower), protocol, vlan, queue, device, pair, flow (both directions),
+  application (what speaks in a conversation, from the packet on that says it)
+Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
+  distinct-src-port, distinct-dst-port (estimates; precision); top-src, top-dst,
+  top-port, top-flow (with what may be too much in error); lengths, gaps (ns);
+  peak-packets, peak-bytes (bin); one-way; macs; segments, retransmissions,
+  retransmitted-percent; keys, entropy
+
+analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
+  device and direction, and only these sums come up: the packets are 'absorbed'
+  in the ledger, and many measurements cost what one costs. Results are the
+  same, and come up to 2 s later. It takes engine 'ring', values and rules that
+  are not about each packet (lengths, gaps, peaks, segments, TCP flags), and all
+  measurements in one place; \"auto\" is \"kernel\" where that is so, and --check
+  says why where it is not.
+
+The screen of --top:
+  Measurements with rates and their past, the rows of one, alarms that are
+  raised, the ledger. Arrows or 'j' and 'k' choose a measurement, 's' sorts its
+  rows by the next column, 'p' stops the picture and lets it go on, 'q' or
+  Ctrl-C ends it.
+
+With --json: an object for each measurement and interval, with 'measurement';
+for each alarm that is raised or cleared, with 'alarm'; at the end the totals,
+with \"total\": true, and the ledger, with \"final\": true.
+
+Examples:
+  wirelane probe --ready syn-flood -r capture.pcapng
+  wirelane probe --ready bandwidth --print-config > my.toml
+  wirelane probe my.toml --check
+  sudo wirelane probe my.toml -i eth1 --workers 2 --json
+  sudo wirelane probe --ready bandwidth -i eth1 --top
+  sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464
+  sudo kill -HUP $(pgrep -x wirelane)          # read the configuration again
+  sudo wirelane probe set alarm.flood.above=5000     # while it runs
+  sudo wirelane probe show                     # active, raised, due next
+
+With --store results, alarms and the ledger are kept in tables 'measurements',
+'alarms' and 'ledgers', for 'wirelane query' and 'wirelane report'; with
+--metrics Prometheus may ask for them.
+
+Programs are run without a shell, as the user that the command becomes (--user),
+four at a time and 64 waiting at most. One that fails, or that does not end in
+time and is ended, is told and counted, and holds nothing up. So are recordings
+and exports that fail, or that there are too many of.
+Exit status: 0 done (also after Ctrl-C), 1 failed or a mistake in the
+configuration, 2 wrong usage.";

@@ -1,0 +1,143 @@
+//! `wirelane probe set` and `wirelane probe show`: another process's probe.
+
+use anyhow::Result;
+use serde::Serialize;
+use wirelane::Error;
+use wirelane::control::Purpose;
+use wirelane_export::clock;
+use wirelane_probe::Changes;
+
+use super::change::{Question, Standing};
+use crate::instance::Which;
+use crate::out;
+use crate::table::{Table, amount, counted, printable};
+
+/// What is done about a probe that runs.
+#[derive(clap::Subcommand, Debug)]
+pub enum Running {
+    Set(SetArgs),
+    Show(ShowArgs),
+}
+
+/// Change what a probe does while it runs, all at once or not at all
+///
+/// Changes hold from one packet to the next, with none lost or counted twice, until something else is set or the configuration
+/// is read again (SIGHUP). What is not named goes on as it is: its sums, also of the interval that is being counted, and
+/// what is raised. Another interval shows and begins anew all sums, and is refused where the kernel adds packets up.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = SET_HELP)]
+pub struct SetArgs {
+    /// interval=TIME, measurement.NAME.active=true|false, alarm.NAME.KEY=VALUE, schedule.NAME.KEY=VALUE, or flush, which
+    /// shows totals and begins them anew
+    #[arg(value_name = "CHANGE", required = true)]
+    changes: Vec<String>,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// What follows the options of `set` in the long help.
+pub const SET_HELP: &str = "\
+Keys and values are those of the configuration, without quotes; KEY= without
+a value takes a key out of it:
+  alarm:     active, above, below, rises, falls, clear, least, over,
+             raise-after, clear-after
+  schedule:  every, at, days (mon,tue)
+Of above, below, rises and falls, and of every and at, one that is set takes
+the place of the other.
+
+Examples:
+  sudo wirelane probe set measurement.dns.active=false
+  sudo wirelane probe set -i eth1 alarm.flood.above=5000 alarm.flood.clear=2500
+  sudo wirelane probe set schedule.night.at=23:30 interval=5s flush
+
+Exit status: 0 done, 1 refused (nothing has changed), 2 wrong usage.";
+
+/// Show what a probe measures, which alarms are raised, and when schedules are due
+#[derive(clap::Args, Debug)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs them.
+///
+/// # Errors
+/// Where there is no such probe, and what it refuses.
+pub fn run(running: &Running) -> Result<()> {
+    let (which, question) = match running {
+        Running::Set(SetArgs { changes, which }) => {
+            if let Err(reason) = Changes::parse(changes) {
+                return Err(Error::BadOption { option: "CHANGE", reason }.into());
+            }
+            (which, Question::Set(changes.clone()))
+        }
+        Running::Show(ShowArgs { which }) => (which, Question::Show),
+    };
+    let (status, mut client) = which.connect(Purpose::Probe)?;
+    let standing: Standing = serde_json::from_value(client.program(serde_json::to_value(&question)?)?)?;
+    if which.json {
+        #[derive(Serialize)]
+        struct Line {
+            pid: u32,
+            engine: String,
+            devices: Vec<String>,
+            #[serde(flatten)]
+            standing: Standing,
+        }
+        let line = Line { pid: status.pid, engine: status.engine, devices: status.devices, standing };
+        return out::print(serde_json::to_string(&line)? + "\n");
+    }
+    if let Question::Set(words) = question {
+        return out::print(format!("{} in force\n", counted(words.len() as u64, "change")));
+    }
+    let devices = printable(&status.devices.join(",")).into_owned();
+    out::print(format!("probe {} on {devices}: {}", status.pid, text(&standing)?))
+}
+
+fn text(standing: &Standing) -> Result<String> {
+    let conditions = &standing.conditions;
+    let time = humantime::format_duration(std::time::Duration::from_nanos(conditions.interval_ns));
+    let mut text = format!("{}, intervals of {time}\n", printable(&standing.config));
+    if !standing.set.is_empty() {
+        text += &format!("set since it was read: {}\n", printable(&standing.set.join(" ")));
+    }
+    let active = |is_active: bool| if is_active { "active" } else { "not active" }.to_owned();
+    let mut table = Table::new(["MEASUREMENT", "state"]).words_from(1);
+    for one in &conditions.measurements {
+        table.row([printable(&one.measurement).into_owned(), active(one.active)]);
+    }
+    text += &table.to_string();
+    if !conditions.alarms.is_empty() {
+        let mut table = Table::new(["ALARM", "state", "of", "when"]).words_from(1);
+        for one in &conditions.alarms {
+            let state = match one.raised {
+                0 => active(one.active),
+                1 if one.keys.is_empty() => "RAISED".to_owned(),
+                keys => {
+                    let more = if keys > one.keys.len() { ", ..." } else { "" };
+                    format!("RAISED for {}: {}{more}", amount(keys as u64), one.keys.join(", "))
+                }
+            };
+            let cells = [&one.alarm, &state, &one.measurement, &one.when];
+            table.row(cells.map(|cell| printable(cell).into_owned()));
+        }
+        text += &table.to_string();
+    }
+    if !conditions.schedules.is_empty() {
+        let mut table = Table::new(["SCHEDULE", "next (UTC)", "when", "what"]).words_from(1);
+        for one in &conditions.schedules {
+            let day = day(one.next_ns);
+            let next = format!("{day} {}", clock(one.next_ns).trim_end());
+            table.row([&one.schedule, &next, &one.when, &one.what].map(|cell| printable(cell).into_owned()));
+        }
+        text += &table.to_string();
+    }
+    Ok(text)
+}
+
+/// A day as people write it: `2026-03-01`.
+fn day(ns: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+    humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()
+}

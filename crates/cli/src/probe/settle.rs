@@ -1,0 +1,56 @@
+//! What the configuration and the command line say together of a capture.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use wirelane::Error;
+use wirelane_probe::Config;
+use wirelane_probe::config::{Engine, Steering};
+
+use super::Args;
+use crate::source::{EngineArg, SteeringArg};
+
+/// What the configuration says of the capture, where the command line does not.
+pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> {
+    let capture = &config.capture;
+    let source = &mut args.source;
+    ensure!(
+        capture.devices.is_empty() || capture.read.is_none(),
+        "[capture] has devices and read: give one of them"
+    );
+    if source.interface.is_empty() && source.read.is_none() {
+        source.interface.clone_from(&capture.devices);
+        source.read = capture.read.as_ref().map(PathBuf::from);
+    }
+    if let (EngineArg::Auto, Some(engine)) = (source.engine, capture.engine) {
+        source.engine = match engine {
+            Engine::Auto => EngineArg::Auto,
+            // Another source on the command line has another engine.
+            Engine::File if source.read.is_none() => EngineArg::Auto,
+            Engine::File => EngineArg::File,
+            _ if source.read.is_some() => EngineArg::Auto,
+            Engine::Ring => EngineArg::Ring,
+            Engine::Xsk => EngineArg::Xsk,
+            Engine::Packet => EngineArg::Packet,
+        };
+    }
+    if source.filter.is_empty()
+        && source.filter_file.is_none()
+        && let Some(filter) = &capture.filter
+    {
+        source.filter = vec![filter.clone()];
+    }
+    let steering = match (args.steering, capture.steering) {
+        (Some(SteeringArg::Copy | SteeringArg::RoundRobin), _) => {
+            let reason =
+                "each packet is counted by one worker, and those of a connection by the same: give 'flow'";
+            return Err(Error::BadOption { option: "--steering", reason: reason.into() }.into());
+        }
+        (Some(steering), _) => steering,
+        (None, None | Some(Steering::Flow)) => SteeringArg::Flow,
+        (None, Some(Steering::Queue)) => SteeringArg::Queue,
+    };
+    let from_file = source.read.is_some();
+    let workers = args.workers.or(if from_file { None } else { capture.workers }).unwrap_or(1);
+    Ok((workers, steering))
+}

@@ -1,0 +1,176 @@
+//! What the desk leaves for the screen.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wirelane_probe::{AlarmEvent, Config, Event, Shown, State};
+
+/// Intervals that are remembered: as many as the largest screen has columns.
+const PAST: usize = 200;
+/// Measurements that are: as many as a configuration has, and some of those before.
+const MEASUREMENTS: usize = 200;
+/// Raised alarms that are listed.
+const RAISED: usize = 200;
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Its name.
+    pub name: String,
+    /// Its last interval; `None` where it was never active.
+    pub last: Option<Shown>,
+    /// Packets of intervals, the last at the end.
+    pub past: VecDeque<u64>,
+}
+
+/// What has been told by now.
+#[derive(Clone, Debug, Default)]
+pub struct Now {
+    /// In the order of the configuration.
+    pub measurements: Vec<Measured>,
+    /// By alarm and key: when it was raised, and by what value.
+    pub raised: BTreeMap<(String, String), AlarmEvent>,
+    /// How many are raised, also those that are not listed.
+    pub all_raised: u64,
+    /// The end of the last interval, UTC nanoseconds.
+    pub end_ns: u64,
+}
+
+/// Everything that is drawn.
+#[derive(Debug, Default)]
+pub struct Told {
+    live: Now,
+    /// What is shown instead while time stands still.
+    still: Option<Now>,
+    /// The measurement whose rows are shown; `None`: the first.
+    looked_at: Option<String>,
+    /// The column by which rows are sorted; none: as they come, by the first value that is asked for.
+    pub sort: Option<usize>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Board(Mutex<Told>);
+
+impl Board {
+    /// For a probe of this configuration.
+    pub fn new(config: &Config) -> Board {
+        let none = |name: &String| Measured { name: name.clone(), last: None, past: VecDeque::new() };
+        let measurements = config.measurements.iter().map(|one| none(&one.name)).collect();
+        let live = Now { measurements, ..Now::default() };
+        Board(Mutex::new(Told { live, ..Told::default() }))
+    }
+
+    /// All of it.
+    pub fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The desk's side.
+    pub fn take(&self, events: &[Event]) {
+        let mut told = self.told();
+        for event in events {
+            match event {
+                Event::Shown(shown) if !shown.total => told.live.measured(shown),
+                Event::Alarm(alarm) => told.live.alarm(alarm),
+                _ => {}
+            }
+        }
+    }
+
+    /// Keys were typed; whether the screen shows something else then.
+    pub fn typed(&self, keys: &str) -> bool {
+        let mut told = self.told();
+        let mut changed = false;
+        for key in keys.chars() {
+            match key {
+                'j' => told.step_by(1),
+                'k' => told.step_by(-1),
+                's' => told.sort_by_next(),
+                'p' => told.still = if told.still.is_some() { None } else { Some(told.live.clone()) },
+                _ => continue,
+            }
+            changed = true;
+        }
+        changed
+    }
+}
+
+impl Now {
+    fn measured(&mut self, shown: &Shown) {
+        self.end_ns = self.end_ns.max(shown.interval.end_ns);
+        let place = self.measurements.iter().position(|one| one.name == shown.measurement);
+        let place = place.unwrap_or_else(|| {
+            // Another configuration has other ones; those that are gone make room.
+            if self.measurements.len() >= MEASUREMENTS {
+                self.measurements.remove(0);
+            }
+            self.measurements.push(Measured {
+                name: shown.measurement.clone(),
+                last: None,
+                past: VecDeque::new(),
+            });
+            self.measurements.len() - 1
+        });
+        let Some(one) = self.measurements.get_mut(place) else { return };
+        one.past.push_back(shown.packets);
+        if one.past.len() > PAST {
+            one.past.pop_front();
+        }
+        one.last = Some(shown.clone());
+    }
+
+    fn alarm(&mut self, alarm: &AlarmEvent) {
+        let of = (alarm.alarm.clone(), alarm.key_text.clone());
+        match alarm.state {
+            State::Raised => {
+                self.all_raised += 1;
+                if self.raised.len() < RAISED {
+                    self.raised.insert(of, alarm.clone());
+                }
+            }
+            State::Cleared => {
+                self.all_raised = self.all_raised.saturating_sub(1);
+                self.raised.remove(&of);
+            }
+        }
+    }
+
+    /// Whether a measurement was active in the last interval.
+    pub fn is_active(&self, one: &Measured) -> bool {
+        one.last.as_ref().is_some_and(|last| last.interval.end_ns >= self.end_ns)
+    }
+}
+
+impl Told {
+    /// What is shown.
+    pub fn now(&self) -> &Now {
+        self.still.as_ref().unwrap_or(&self.live)
+    }
+
+    /// Whether time stands still.
+    pub fn stands_still(&self) -> bool {
+        self.still.is_some()
+    }
+
+    /// Which measurement's rows are shown.
+    pub fn looked_at(&self) -> usize {
+        let name = self.looked_at.as_ref();
+        let mut all = self.now().measurements.iter();
+        name.and_then(|name| all.position(|one| one.name == *name)).unwrap_or(0)
+    }
+
+    fn step_by(&mut self, rows: isize) {
+        let last = self.now().measurements.len().saturating_sub(1);
+        let at = self.looked_at().saturating_add_signed(rows).min(last);
+        self.looked_at = self.now().measurements.get(at).map(|one| one.name.clone());
+        self.sort = None;
+    }
+
+    fn sort_by_next(&mut self) {
+        let last = self.now().measurements.get(self.looked_at()).and_then(|one| one.last.as_ref());
+        let columns = last.map_or(0, |last| last.columns.len());
+        let next = self.sort.map_or(0, |column| column + 1);
+        self.sort = (next < columns).then_some(next);
+    }
+}

@@ -1,0 +1,96 @@
+//! The rows of a screen, from the top.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+
+/// A screen that is drawn row by row.
+pub struct Page<'f, 'b> {
+    /// What it is drawn on.
+    pub frame: &'f mut Frame<'b>,
+    /// All of it.
+    pub area: Rect,
+    /// The next row.
+    pub row: u16,
+}
+
+impl<'f, 'b> Page<'f, 'b> {
+    /// Nothing drawn yet.
+    pub fn new(frame: &'f mut Frame<'b>) -> Page<'f, 'b> {
+        let area = frame.area();
+        Page { frame, area, row: 0 }
+    }
+
+    /// The next row from this column on; `None` where there is none.
+    pub fn place(&self, column: u16) -> Option<Rect> {
+        let height = self.area.height.checked_sub(self.row)?.min(1);
+        let width = self.area.width.checked_sub(column)?;
+        (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
+    }
+
+    /// Columns.
+    pub fn width(&self) -> usize {
+        usize::from(self.area.width)
+    }
+
+    /// Rows that are left, but for so many.
+    pub fn left_but(&self, rows: usize) -> usize {
+        usize::from(self.area.height).saturating_sub(usize::from(self.row) + rows)
+    }
+
+    /// A row, whose text has been escaped.
+    pub fn text(&mut self, text: &str, style: Style) {
+        if let Some(place) = self.place(0) {
+            self.frame.render_widget(Paragraph::new(Line::styled(text.to_owned(), style)), place);
+        }
+        self.row = self.row.saturating_add(1);
+    }
+
+    /// A reversed row with text at both ends, of which the left one gives way.
+    pub fn header(&mut self, left: &str, right: &str) {
+        let apart = usize::from(!right.is_empty());
+        let left = cut(left, self.width().saturating_sub(right.len() + apart));
+        let gap = self.width().saturating_sub(left.chars().count() + right.len());
+        self.text(&format!("{left}{:gap$}{right}", ""), header());
+    }
+
+    /// The first row: what this is, how long it has been running, and keys.
+    pub fn title(&mut self, left: &str, elapsed: Duration, keys: &str) {
+        let seconds = elapsed.as_secs();
+        let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        self.header(left, &format!("{time}  {keys}"));
+    }
+}
+
+/// How headers look.
+pub fn header() -> Style {
+    Style::new().add_modifier(Modifier::REVERSED)
+}
+
+/// A text in so many columns, with a mark where some of it is left out.
+pub fn cut(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
+    if columns > 0 {
+        short.push('…');
+    }
+    short
+}
+
+/// What a terminal of this size shows, row by row.
+#[cfg(test)]
+pub fn drawn(view: &impl super::View, columns: u16, rows: u16) -> Vec<String> {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal.draw(|frame| view.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let row = |y| (0..columns).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>();
+    (0..rows).map(|y| row(y).trim_end().to_owned()).collect()
+}

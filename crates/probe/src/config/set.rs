@@ -1,0 +1,418 @@
+//! What is set while a probe runs: `alarm.flood.above=5000`, put into the text of the configuration in force, which is
+//! then read as the file is, and by the same reader refused.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+
+/// What a key holds, and how that is written after '='.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Put between quotes.
+    Text,
+    Number,
+    Truth,
+    /// Words with commas.
+    Words,
+}
+
+/// Keys that can be set, each with its kind and group.
+type Keys = &'static [(&'static str, Kind, u8)];
+
+/// What can be set of each kind of table. Keys of a group, which have a number, stand for each other: one that is set takes
+/// the place of another that is there.
+const KEYS: [(&str, Keys); 3] = [
+    ("measurement", &[("active", Kind::Truth, 0)]),
+    (
+        "alarm",
+        &[
+            ("active", Kind::Truth, 0),
+            ("above", Kind::Number, 1),
+            ("below", Kind::Number, 1),
+            ("rises", Kind::Number, 1),
+            ("falls", Kind::Number, 1),
+            ("clear", Kind::Number, 0),
+            ("least", Kind::Number, 0),
+            ("over", Kind::Number, 0),
+            ("raise-after", Kind::Number, 0),
+            ("clear-after", Kind::Number, 0),
+        ],
+    ),
+    ("schedule", &[("every", Kind::Text, 1), ("at", Kind::Text, 1), ("days", Kind::Words, 0)]),
+];
+/// What can be set, for messages.
+const FORMS: &str =
+    "there are interval=TIME, measurement.NAME.active=, alarm.NAME.KEY=, schedule.NAME.KEY= and flush";
+
+/// One assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Assignment {
+    /// As it was written.
+    word: String,
+    /// The kind of table and its name; `None`: of the whole configuration.
+    table: Option<(&'static str, String)>,
+    key: &'static str,
+    /// Keys of which it takes the place.
+    others: Vec<&'static str>,
+    /// As TOML; empty: the key is to go.
+    value: String,
+}
+
+/// Changes that are made together, or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    assignments: Vec<Assignment>,
+    flush: bool,
+}
+
+/// What changes make of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// The text, with the changes in it.
+    pub text: String,
+    /// What it says.
+    pub config: Config,
+    /// A bit for each measurement that is switched on or off, by its place.
+    pub(crate) measurements: u64,
+    /// Alarms that are.
+    pub(crate) alarms: Vec<usize>,
+    /// Totals are shown, and begun anew.
+    pub(crate) flush: bool,
+}
+
+/// A part of the text that becomes another one.
+struct Edit<'a> {
+    range: Range<usize>,
+    text: String,
+    of: &'a Assignment,
+}
+
+impl Changes {
+    /// Reads assignments and `flush`, a word each.
+    ///
+    /// # Errors
+    /// What is wrong with the first word that cannot be used, and what there is.
+    pub fn parse(words: &[String]) -> Result<Changes, String> {
+        let mut changes = Changes::default();
+        if words.is_empty() {
+            return Err(format!("nothing is to be set; {FORMS}"));
+        }
+        for word in words {
+            if word == "flush" {
+                changes.flush = true;
+                continue;
+            }
+            let one = Assignment::parse(word).map_err(|why| format!("{}: {why}", word.escape_debug()))?;
+            let same = |other: &Assignment| other.table == one.table && other.key == one.key;
+            if changes.assignments.iter().any(same) {
+                return Err(format!("{}: this is set twice", word.escape_debug()));
+            }
+            changes.assignments.push(one);
+        }
+        Ok(changes)
+    }
+
+    /// Makes the changes in the text of a configuration that is in force; `path` is for messages.
+    ///
+    /// # Errors
+    /// Everything that is wrong then, in the words of a file's mistakes, each with the assignment that it is about, or with
+    /// its place in the file. Nothing has been changed.
+    pub fn apply(&self, text: &str, path: &Path) -> Result<Changed, String> {
+        let mut edits = self.edits(text)?;
+        edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+        if let Some(two) = edits.windows(2).find(|two| two[0].range.end > two[1].range.start) {
+            let (one, other) = (&two[0].of.word, &two[1].of.word);
+            return Err(format!(
+                "{} and {} are about the same: give one",
+                one.escape_debug(),
+                other.escape_debug()
+            ));
+        }
+        let (mut changed, mut from) = (String::new(), 0);
+        let mut put: Vec<(Range<usize>, isize, &Assignment)> = Vec::new();
+        for edit in &edits {
+            changed += &text[from..edit.range.start];
+            let start = changed.len();
+            changed += &edit.text;
+            let lines = |text: &str| text.matches('\n').count() as isize;
+            put.push((start..changed.len(), lines(&edit.text) - lines(&text[edit.range.clone()]), edit.of));
+            from = edit.range.end;
+        }
+        changed += &text[from..];
+        let config = Config::parse(&changed, path).map_err(|mistakes| {
+            let told = mistakes.0.into_iter().map(|mut mistake| {
+                let at = offset(&changed, mistake.line, mistake.column);
+                if let Some((.., of)) = put.iter().find(|(range, ..)| range.contains(&at)) {
+                    return format!("{}: {}", of.word.escape_debug(), mistake.reason);
+                }
+                // The file's lines, not those with the changes in it.
+                let more: isize =
+                    put.iter().filter(|(range, ..)| range.start <= at).map(|(_, more, _)| more).sum();
+                mistake.line = mistake.line.saturating_add_signed(-more);
+                mistake.to_string()
+            });
+            told.collect::<Vec<_>>().join("\n")
+        })?;
+        let active = |kind: &str| {
+            let of_kind = self.assignments.iter().filter(move |one| one.key == "active");
+            let kind = kind.to_owned();
+            of_kind.filter_map(move |one| {
+                one.table.as_ref().filter(|table| table.0 == kind).map(|table| &table.1)
+            })
+        };
+        let measured = active("measurement")
+            .filter_map(|name| config.measurements.iter().position(|one| one.name == *name));
+        let measurements = measured.fold(0, |bits, place| bits | 1 << place);
+        let alarmed =
+            active("alarm").filter_map(|name| config.alarms.iter().position(|one| one.name == *name));
+        let alarms = alarmed.collect();
+        Ok(Changed { text: changed, config, measurements, alarms, flush: self.flush })
+    }
+
+    fn edits(&self, text: &str) -> Result<Vec<Edit<'_>>, String> {
+        let whole = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
+        let whole = whole.get_ref();
+        let edit = |of| edit(text, whole, of).transpose();
+        self.assignments.iter().filter_map(edit).collect()
+    }
+}
+
+impl Assignment {
+    fn parse(word: &str) -> Result<Assignment, String> {
+        let (place, value) = word.split_once('=').ok_or_else(|| format!("this is no change; {FORMS}"))?;
+        if place == "interval" {
+            let value = written(Kind::Text, value)?;
+            let others = Vec::new();
+            return Ok(Assignment { word: word.to_owned(), table: None, key: "interval", others, value });
+        }
+        // Names may have dots in them.
+        let parts = place.split_once('.').and_then(|(kind, rest)| Some((kind, rest.rsplit_once('.')?)));
+        let (kind, (name, key)) = parts.ok_or_else(|| format!("there is nothing of this name; {FORMS}"))?;
+        let of = KEYS.iter().find(|(known, _)| *known == kind);
+        let (kind, keys) = of.ok_or_else(|| format!("there is no kind of this name; {FORMS}"))?;
+        let known = keys.iter().find(|(known, ..)| *known == key);
+        let (key, is, group) = known.ok_or_else(|| {
+            let names: Vec<&str> = keys.iter().map(|(name, ..)| *name).collect();
+            format!("this cannot be set while it runs; of a {kind} can be: {}", names.join(", "))
+        })?;
+        let others = keys.iter().filter(|(other, _, its)| *its != 0 && its == group && other != key);
+        Ok(Assignment {
+            word: word.to_owned(),
+            table: Some((kind, name.to_owned())),
+            key,
+            others: others.map(|(other, ..)| *other).collect(),
+            value: written(*is, value)?,
+        })
+    }
+}
+
+/// A value as TOML.
+fn written(kind: Kind, value: &str) -> Result<String, String> {
+    // What JSON makes of a text is a text of TOML's, too.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE_".contains(&byte));
+    match kind {
+        _ if value.is_empty() => Ok(String::new()),
+        Kind::Text => Ok(quoted(value)),
+        Kind::Words => Ok(format!("[{}]", value.split(',').map(quoted).collect::<Vec<_>>().join(", "))),
+        Kind::Truth if value == "true" || value == "false" => Ok(value.to_owned()),
+        Kind::Truth => Err("give true or false".into()),
+        Kind::Number if digits(value) => Ok(value.to_owned()),
+        Kind::Number => Err("give a number".into()),
+    }
+}
+
+/// Where a key and its value stand.
+fn placed(table: &DeTable<'_>, name: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
+    Some((key.span(), value.span()))
+}
+
+/// What an assignment changes in the text; `None`: nothing, as what is to go is not there.
+fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Option<Edit<'a>>, String> {
+    let Assignment { word, table, key, others, value } = of;
+    let word = word.escape_debug();
+    let (table, behind, in_line) = match table {
+        None => (whole, None, false),
+        Some((kind, name)) => {
+            let (named, is_in_line) =
+                find(text, whole, kind, name).map_err(|why| format!("{word}: {why}"))?;
+            (named, placed(named, "name"), is_in_line)
+        }
+    };
+    let made = |range, text| Ok(Some(Edit { range, text, of }));
+    let there = placed(table, key);
+    if value.is_empty() {
+        return match there {
+            None => Ok(None),
+            Some(_) if in_line => {
+                Err(format!("{word}: this stands within braces, and cannot be taken out of them"))
+            }
+            Some((key, value)) => made(key.start..value.end, String::new()),
+        };
+    }
+    if let Some((_, at)) = there {
+        return made(at, value.clone());
+    }
+    if let Some((key_at, value_at)) = others.iter().find_map(|other| placed(table, other)) {
+        return made(key_at.start..value_at.end, format!("{key} = {value}"));
+    }
+    match behind {
+        None => {
+            // A mark of the byte order stays the first.
+            let start = if text.starts_with('\u{feff}') { 3 } else { 0 };
+            made(start..start, format!("{key} = {value}\n"))
+        }
+        Some((_, name)) if in_line => made(name.end..name.end, format!(", {key} = {value}")),
+        Some((name, _)) => made(name.start..name.start, format!("{key} = {value}\n")),
+    }
+}
+
+/// The table of a kind that has this name, and whether it stands within braces.
+fn find<'v, 't>(
+    text: &str,
+    whole: &'v DeTable<'t>,
+    kind: &str,
+    name: &str,
+) -> Result<(&'v DeTable<'t>, bool), String> {
+    let all = whole.iter().find(|(key, _)| key.get_ref() == kind).map(|(_, value)| value.get_ref());
+    let all: Vec<&Spanned<DeValue<'t>>> = match all {
+        Some(DeValue::Array(all)) => all.iter().collect(),
+        _ => Vec::new(),
+    };
+    let mut known = Vec::new();
+    for one in all {
+        let DeValue::Table(table) = one.get_ref() else { continue };
+        let its = table.iter().find(|(key, _)| key.get_ref() == "name").map(|(_, value)| value.get_ref());
+        let Some(DeValue::String(its)) = its else { continue };
+        if its == name {
+            return Ok((table, text.as_bytes().get(one.span().start) == Some(&b'{')));
+        }
+        known.push(its.to_string());
+    }
+    let list =
+        if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Err(format!("there is no {kind} of this name; {list}"))
+}
+
+/// The byte of a text at this line and column.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let mut lines = text.split_inclusive('\n');
+    let before: usize = lines.by_ref().take(line.saturating_sub(1)).map(str::len).sum();
+    let within = lines.next().unwrap_or_default();
+    before + within.chars().take(column.saturating_sub(1)).map(char::len_utf8).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Threshold, When};
+    use super::*;
+
+    const TEXT: &str = "\
+# what is measured
+[[measurement]]
+name = \"all\"   # packets
+values = [\"pps\"]
+
+[[alarm]]
+name = \"a.b\"
+measurement = \"all\"
+value = \"pps\"
+above = 1000
+clear = 500
+
+[[schedule]]
+name = \"night\"
+at = \"22:00\"
+days = [\"mon\"]
+flush = true
+";
+
+    fn apply(text: &str, words: &[&str]) -> Result<Changed, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Changes::parse(&words)?.apply(text, Path::new("p.toml"))
+    }
+
+    #[test]
+    fn what_is_set_is_in_the_text_and_the_rest_stays() {
+        let words = ["interval=5s", "measurement.all.active=false", "alarm.a.b.above=2e3", "flush"];
+        let changed = apply(TEXT, &words).unwrap();
+        let config = &changed.config;
+        assert_eq!(config.interval_ns, 5_000_000_000);
+        assert!(!config.measurements[0].active && config.alarms[0].active);
+        assert_eq!(config.alarms[0].threshold, Threshold::Above(2000.0, 500.0));
+        assert_eq!((changed.measurements, &changed.alarms[..], changed.flush), (1, &[][..], true));
+        let expected = format!("interval = \"5s\"\n{TEXT}")
+            .replace("name = \"all\"", "active = false\nname = \"all\"")
+            .replace("above = 1000", "above = 2e3");
+        assert_eq!(changed.text, expected, "comments too");
+        // Again, of what has come of it.
+        let more =
+            apply(&changed.text, &["interval=", "alarm.a.b.active=false", "alarm.a.b.clear="]).unwrap();
+        assert_eq!(more.config.interval_ns, 1_000_000_000);
+        assert_eq!(more.config.alarms[0].threshold, Threshold::Above(2000.0, 2000.0));
+        assert!(!more.config.alarms[0].active && !more.config.measurements[0].active);
+        assert_eq!((more.measurements, &more.alarms[..], more.flush), (0, &[0][..], false));
+    }
+
+    #[test]
+    fn what_excludes_another_takes_its_place() {
+        let changed = apply(TEXT, &["schedule.night.every=10m", "schedule.night.days="]).unwrap();
+        assert_eq!(changed.config.schedules[0].when, When::Every(600_000_000_000));
+        let back = apply(&changed.text, &["schedule.night.at=06:30", "schedule.night.days=sat,sun"]).unwrap();
+        assert_eq!(back.config.schedules[0].when, When::At { second: 23_400, days: 0x60 });
+        let changed = apply(TEXT, &["alarm.a.b.rises=50", "alarm.a.b.clear=", "alarm.a.b.least=7"]).unwrap();
+        assert_eq!(changed.config.alarms[0].threshold, Threshold::Rises(50.0, 7.0));
+    }
+
+    #[test]
+    fn tables_within_braces_are_changed_too() {
+        let text = "measurement = [{name = \"m\", values = [\"pps\"]}]\n\
+                    alarm = [{name = 'x', measurement = \"m\", value = \"pps\", above = 3}]\n";
+        let changed =
+            apply(text, &["alarm.x.clear=2", "alarm.x.above=4", "measurement.m.active=false"]).unwrap();
+        assert_eq!(changed.config.alarms[0].threshold, Threshold::Above(4.0, 2.0));
+        assert!(!changed.config.measurements[0].active);
+        let refused = apply(text, &["alarm.x.above="]).unwrap_err();
+        assert!(refused.contains("within braces"), "{refused}");
+    }
+
+    #[test]
+    fn mistakes_are_told_in_the_words_of_the_file() {
+        for (words, what) in [
+            (&[][..], "nothing is to be set; there are interval=TIME"),
+            (&["faster"], "faster: this is no change; there are interval=TIME"),
+            (&["speed=1"], "speed=1: there is nothing of this name"),
+            (&["rule.x.name=1"], "rule.x.name=1: there is no kind of this name"),
+            (&["measurement.all.keys=5"], "of a measurement can be: active"),
+            (&["measurement.al.active=true"], "there is no measurement of this name; there are all"),
+            (&["measurement.all.active=yes"], "give true or false"),
+            (&["alarm.a.b.above=many"], "alarm.a.b.above=many: give a number"),
+            (&["alarm.a.b.above=1.2.3"], "alarm.a.b.above=1.2.3: "),
+            (&["alarm.a.b.above=-1"], "alarm.a.b.above=-1: give a number that is not negative"),
+            (&["alarm.a.b.above=1", "alarm.a.b.above=2"], "alarm.a.b.above=2: this is set twice"),
+            (&["alarm.a.b.above=1", "alarm.a.b.rises=2"], "are about the same: give one"),
+            // The mistake is where nothing was set: it has its place in the file.
+            (&["interval=2s", "alarm.a.b.above=400"], "p.toml:11:9: it would be cleared where it is raised"),
+            (&["alarm.a.b.clear=1500"], "alarm.a.b.clear=1500: it would be cleared where it is raised"),
+            (&["interval=5"], "interval=5: write a length of time as text"),
+            (&["interval=1ms"], "interval=1ms: an interval is from \"10ms\" to \"1day\""),
+            (&["schedule.night.every=1m"], "p.toml:16:8: this is of at"),
+            (&["schedule.night.at=25:00"], "schedule.night.at=25:00: write a time of the day"),
+            (&["schedule.night.days=someday"], "schedule.night.days=someday: unknown variant `someday`"),
+            (&["schedule.night.at="], "p.toml:13:1: say when: give every"),
+            (&["schedule.day.at=10:00"], "there is no schedule of this name; there are night"),
+            (&["interval=\n[[rule]]"], "interval=\\n[[rule]]: write a length of time"),
+        ] {
+            let refused = apply(TEXT, words).unwrap_err();
+            assert!(refused.contains(what), "{words:?}: {refused}");
+        }
+        // One that is wrong keeps the others from being made, and all mistakes are told.
+        let refused = apply(TEXT, &["interval=1ms", "alarm.a.b.clear=-1", "flush"]).unwrap_err();
+        assert!(refused.contains("interval=1ms: ") && refused.contains("alarm.a.b.clear=-1: "), "{refused}");
+    }
+}
