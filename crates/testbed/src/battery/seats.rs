@@ -65,7 +65,7 @@ impl Battery {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
         } else if self.queues != [1] || self.per_core {
             Some(
-                "agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L",
+                "agents leave the queues of their devices as they are: leave out 'queues' and 'per-core', and set them with ethtool -L",
             )
         } else if self.devices != 1 {
             Some("agents have one device each: leave out 'devices'")
