@@ -238,13 +238,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let mut desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
     desk.screen(board.clone());
     let in_kernel = args.source.kernel_flows.is_some();
-    let changer = Changer::new(
-        Arc::clone(&switches),
-        (origin.path.clone(), &origin.text),
-        seed,
-        in_kernel,
-        counted,
-    );
+    let changer =
+        Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, in_kernel, counted);
     watch(
         &args,
         capture,

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use wirelane_datapath::sketch::Distinct;
 
 use super::{
-    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Schedule, Switch, Threshold, When,
+    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
+    When,
 };
 use crate::cell::Shape;
 
