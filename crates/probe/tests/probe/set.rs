@@ -62,7 +62,8 @@ fn each_packet_is_of_what_was_active_and_the_rest_goes_on() {
                 workers,
                 |switches, packets| {
                     if packets > u64::from(turns + 1) * 1000 && turns < 38 {
-                        let (on, off) = if turns.is_multiple_of(2) { ("other", "one") } else { ("one", "other") };
+                        let (on, off) =
+                            if turns.is_multiple_of(2) { ("other", "one") } else { ("one", "other") };
                         let words = [
                             format!("measurement.{on}.active=true"),
                             format!("measurement.{off}.active=false"),
