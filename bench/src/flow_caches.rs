@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
 use serde::Serialize;
-use wirelane::{Capture, Engine, FlowTimeouts, HookChoice, KernelFlows};
+use wirelane::{Capture, Engine, FlowTimeouts, HookChoice, Intervals, KernelFlows};
 use wirelane_tests::{Lab, ruled, timed_run};
 
 use crate::summary::Spread;
@@ -29,6 +29,8 @@ const REPEAT: u32 = 1_000_000;
 const MEASUREMENTS: usize = 7;
 /// The packet whose cost has a target.
 const HIT: &str = "parsed, and added to a flow that is there";
+/// The same for a probe, whatever it measures: parts end with its intervals.
+const PROBED: &str = "the same by a probe's intervals of 1 s, however many its measurements";
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
@@ -79,16 +81,16 @@ struct Running {
 }
 
 impl Running {
-    /// Of flows with so many entries; of whole packets, counted, with none.
-    fn open(lab: &Lab, entries: Option<usize>) -> Result<Running> {
+    /// Of flows with so many entries, and a probe's intervals; of whole packets, counted, with none.
+    fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>)>) -> Result<Running> {
         // Native XDP is bound to its device and takes no test runs; generic XDP is the same program.
         let capture = ruled::open(lab, (Engine::Ring, HookChoice::Generic), |builder| {
             let builder = builder.ring_size(64 << 20).take(true);
-            match entries {
-                Some(entries) => {
+            match flows {
+                Some((entries, intervals)) => {
                     let (active_ns, idle_ns, ended_ns) = (60_000_000_000, 15_000_000_000, 2_000_000_000);
                     let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };
-                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals: None })
+                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals })
                 }
                 None => builder.filter("less 1"),
             }
@@ -132,17 +134,19 @@ fn measure_here(quick: bool) -> Result<Measured> {
     Ok(measured)
 }
 
-/// What a packet costs: one that no group wants, as its filter says, and one that is added to a flow.
+/// What a packet costs: one that no group wants, as its filter says, and one that is added to a flow, also for a probe.
 fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
-    let mut values = [Vec::new(), Vec::new()];
+    let mut values = [Vec::new(), Vec::new(), Vec::new()];
     let frame = frame(0);
     for _ in 0..MEASUREMENTS {
-        for (entries, values) in [None, Some(KernelFlows::ENTRIES)].into_iter().zip(&mut values) {
-            let running = Running::open(lab, entries)?;
+        let flows = |intervals| Some((KernelFlows::ENTRIES, intervals));
+        let probed = flows(Some(Intervals::new(1_000_000_000)));
+        for (flows, values) in [None, flows(None), probed].into_iter().zip(&mut values) {
+            let running = Running::open(lab, flows)?;
             values.push(running.time(&frame, REPEAT)?);
         }
     }
-    let labels = ["parsed, and refused by a filter of two steps", HIT];
+    let labels = ["parsed, and refused by a filter of two steps", HIT, PROBED];
     Ok(labels
         .into_iter()
         .zip(values)
@@ -151,7 +155,7 @@ fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
 }
 
 fn point(lab: &Lab, entries: usize, flows: u32, packets: u32) -> Result<Point> {
-    let mut running = Running::open(lab, Some(entries))?;
+    let mut running = Running::open(lab, Some((entries, None)))?;
     let workers = running.capture.workers();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let (seconds, parts) = std::thread::scope(|scope| -> Result<_> {

@@ -28,6 +28,8 @@ macro_rules! fuzz_target {
     };
 }
 
+#[path = "../../fuzz/targets/battery.rs"]
+mod battery;
 #[path = "../../fuzz/targets/capture_file.rs"]
 mod capture_file;
 #[path = "../../fuzz/targets/filter.rs"]
@@ -50,7 +52,8 @@ mod voip;
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
+    ("battery", battery::one_input, 1),
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
     ("http", http::one_input, 1),

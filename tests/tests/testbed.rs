@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use wirelane_tests::duckdb::duckdb;
 use wirelane_tests::{Child, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -104,6 +105,8 @@ fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
     assert!(html.contains("Skipped: absent") && html.contains("<svg") && !html.contains("<b>"));
     assert!(fs::read_to_string(at.join("results/summary.csv")).unwrap().lines().count() == 3);
 
+    parquet_is_as_csv(&at.join("results"), &trials);
+
     // Again: there is nothing left to do, and the same is reported. A lost line is measured once more.
     let again = testbed(&["run", "--resume", "results", "--sensors", "adapters"], at);
     assert!(again.status.success());
@@ -115,6 +118,43 @@ fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
     assert_eq!((resumed.len(), &resumed[0]), (2, &trials[0]));
     assert!(resumed[1]["case"].starts_with("tcpdump"), "{resumed:?}");
     wait_until_gone(&at.display().to_string());
+}
+
+/// What DuckDB reads of the trials, by columns of text and of numbers.
+fn parquet_is_as_csv(folder: &Path, trials: &[std::collections::BTreeMap<String, String>]) {
+    let file = folder.join("trials.parquet");
+    assert!(file.is_file());
+    let names = ["case", "offered", "sent", "captured", "lost", "unaccounted", "fault"];
+    let script = format!(
+        "import duckdb\nfor row in duckdb.sql(\"select \\\"case\\\", {} from '{}'\").fetchall(): print(*row, sep=',')",
+        names[1..].join(", "),
+        file.display()
+    );
+    let Some(told) = duckdb(&script) else { return };
+    let expected = trials.iter().map(|row| names.map(|name| row[name].clone()).join(","));
+    assert_eq!(told, expected.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn a_battery_among_papers_is_drawn_in_their_form() {
+    if !require_root("a_battery_among_papers_is_drawn_in_their_form") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    assert!(
+        testbed(&["papers", "--quick", "--only", "pam12-figure-7", "--out", "papers"], at).status.success()
+    );
+    let place = at.join("papers/pam12-figure-7");
+    let page = || fs::read_to_string(place.join("report.html")).unwrap();
+    let before = page();
+    assert!(!before.contains("are not there yet"));
+    assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
+    assert_eq!(page(), before);
+    // By itself it is the battery as published, of which this is a part.
+    fs::remove_file(at.join("papers/papers.json")).unwrap();
+    assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
+    assert!(page().contains("are not there yet"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::{Changed, Config};
+use crate::config::{Changed, Config, Measurement};
 
 /// What workers do with packets.
 #[derive(Debug)]
@@ -20,6 +20,9 @@ pub struct Plan {
     /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
+    /// A bit for each measurement that can be made of packets that have been added up; and for each at all.
+    pub(crate) of_parts: u64,
+    pub(crate) all: u64,
     /// Of sketches.
     pub(crate) seed: u64,
     /// What is active: the same of all plans that were made of each other by changing them.
@@ -60,10 +63,15 @@ impl Plan {
         let rules = rules.map(|set| set.compile("", &[], Room::UNLIMITED)).collect::<Result<_, _>>()?;
         let shapes: Vec<Shape> =
             config.measurements.iter().map(|one| Shape::new(one, config.interval_ns)).collect();
-        let active = config.measurements.iter().enumerate().filter(|(_, one)| one.active);
-        let active = active.fold(0, |bits, (place, _)| bits | 1 << place);
+        let bits = |wanted: &dyn Fn(&Measurement) -> bool| {
+            let of = config.measurements.iter().enumerate().filter(|(_, one)| wanted(one));
+            of.fold(0, |bits, (place, _)| bits | 1 << place)
+        };
+        let active = bits(&|one| one.active);
         let alarms = config.alarms.iter().map(|alarm| alarm.active).collect();
         Ok(Plan {
+            of_parts: bits(&|one| config.is_of_parts(one)),
+            all: bits(&|_| true),
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),

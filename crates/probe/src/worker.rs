@@ -2,7 +2,8 @@
 //!
 //! Packets come in their order, or near it: what is of an interval that is over is counted in the one that is not. Parts of
 //! flows, to which the kernel has added packets up, come seconds later and from several intervals at a time; no part is of
-//! two intervals. Intervals stay open until it is known that all of their parts have come.
+//! two intervals. Intervals stay open until it is known that all of their parts have come. What measurements of packets
+//! could be made of in the kernel, the worker adds up as well (`parts`), and counts at the end of the interval.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +20,10 @@ use crate::key::Seen;
 use crate::plan::{Plan, Switches};
 use crate::table::Table;
 
+mod parts;
 mod segments;
 
+use parts::{Common, Part, Parts};
 use segments::Followed;
 
 /// What one worker has counted in one interval.
@@ -83,6 +86,8 @@ pub struct Worker {
     hits: [LiveCounts; 1],
     parsed: Parsed,
     followed: Followed,
+    /// Packets of the last open interval that its tables do not have yet.
+    parts: Parts,
 }
 
 impl Worker {
@@ -101,6 +106,7 @@ impl Worker {
             hits: [LiveCounts::default()],
             parsed: Parsed::default(),
             followed: Followed::default(),
+            parts: Parts::new(),
         }
     }
 
@@ -118,6 +124,9 @@ impl Worker {
     fn close(&mut self, reached: (u64, u64)) -> bool {
         let mut is_taken = true;
         let goes_on = self.generation < reached.0 && reached.0 < u64::MAX;
+        if self.open.back().is_some_and(|last| (self.generation, last.interval) < reached) {
+            self.settle();
+        }
         while let Some(first) = self.open.front()
             && (self.generation, first.interval) < reached
         {
@@ -215,30 +224,18 @@ impl Worker {
         open.late += if late { flow.packets } else { 0 };
         open.packets += flow.packets;
         open.bytes += flow.wire_bytes;
-        self.parsed = Parsed { outer: headers(key), ..Parsed::default() };
-        if key.vlan != NO_VLAN {
-            self.parsed.flags |= flags::VLAN;
-            (self.parsed.vlan_tci[0], self.parsed.vlan_count) = (key.vlan, 1);
-        }
-        let packet = Counted {
-            seen: Seen {
-                ip: &self.parsed.outer,
-                vlan: (key.vlan != NO_VLAN).then_some(key.vlan),
-                queue: flow.queue,
-                device,
-            },
-            packets: flow.packets,
-            bytes: flow.wire_bytes,
-            ts_ns: utc_ns,
-            start_ns: at.saturating_mul(plan.config.interval_ns),
-            mac: None,
-            segment: None,
-            seed: plan.seed,
-        };
-        let egress = u32::from(key.flags & KEY_EGRESS != 0);
-        let facts = Facts { now_ns: utc_ns, wire_len: 0, queue: flow.queue.into(), egress, seed: 0 };
-        let seen = judge::Packet { parsed: &self.parsed, data: &[], inner: false };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        let vlan = (key.vlan != NO_VLAN).then_some(key.vlan);
+        let is_egress = key.flags & KEY_EGRESS != 0;
+        let common = Common::new(&headers(key), vlan, is_egress, (flow.queue, device));
+        let part = Part { common, packets: flow.packets, bytes: flow.wire_bytes };
+        add_part(plan, open, &self.hits, &part, u64::MAX);
+    }
+
+    /// Counts what has been added up of the last open interval.
+    fn settle(&mut self) {
+        let Some(open) = self.open.back_mut() else { return };
+        let (plan, hits) = (&*self.plan, &self.hits);
+        self.parts.drain(|part| add_part(plan, open, hits, part, plan.of_parts));
     }
 
     fn count(&mut self, record: &Record<'_>, utc_ns: u64) {
@@ -246,6 +243,17 @@ impl Worker {
         let Some(open) = self.open.back_mut() else { return };
         open.packets += 1;
         open.bytes += u64::from(header.wire_len);
+        let plan = &*self.plan;
+        let is_added_up = plan.of_parts == plan.all;
+        if is_added_up
+            && !self.inner
+            && let Some(common) = Common::of_record(record)
+        {
+            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            return;
+        }
         match record.digest() {
             Some(digest) => {
                 self.parsed =
@@ -256,14 +264,19 @@ impl Worker {
         }
         let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
         let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
-        let plan = &*self.plan;
+        let vlan = (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff);
+        let device = record.device() as u16;
+        if plan.of_parts != 0 {
+            let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
+            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            if is_added_up {
+                return;
+            }
+        }
         let packet = Counted {
-            seen: Seen {
-                ip,
-                vlan: (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff),
-                queue: header.queue,
-                device: record.device() as u16,
-            },
+            seen: Seen { ip, vlan, queue: header.queue, device },
             packets: 1,
             bytes: header.wire_len.into(),
             ts_ns: utc_ns,
@@ -280,24 +293,50 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        add(plan, &mut open.tables, &self.hits, (seen, &facts), &packet);
+        add(plan, open, &self.hits, (seen, &facts), &packet, !plan.of_parts);
     }
 }
 
-/// Adds a packet, or several of a kind, to the tables of measurements whose rule they fit.
+/// Adds a part of this interval to the tables of these measurements.
+fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, of: u64) {
+    let parsed = part.common.parsed();
+    let start_ns = open.interval.saturating_mul(plan.config.interval_ns);
+    let packet = Counted {
+        seen: Seen {
+            ip: &parsed.outer,
+            vlan: part.common.vlan(),
+            queue: part.common.queue,
+            device: part.common.device,
+        },
+        packets: part.packets,
+        bytes: part.bytes,
+        ts_ns: start_ns,
+        start_ns,
+        mac: None,
+        segment: None,
+        seed: plan.seed,
+    };
+    let egress = u32::from(part.common.is_egress);
+    let facts = Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, seed: 0 };
+    let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
+    add(plan, open, hits, (seen, &facts), &packet, of);
+}
+
+/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit.
 #[inline]
 fn add(
     plan: &Plan,
-    tables: &mut [Option<Table>],
+    open: &mut Open,
     hits: &[LiveCounts; 1],
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
+    wanted: u64,
 ) {
     // Of each rule, whether it has been asked, and what it said.
     let (mut asked, mut fits) = (0u32, 0u32);
-    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(tables);
-    for ((measurement, shape), table) in of {
-        let Some(table) = table else { continue };
+    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(&mut open.tables);
+    for (place, ((measurement, shape), table)) in of.enumerate() {
+        let Some(table) = table.as_mut().filter(|_| wanted & 1 << place != 0) else { continue };
         if let Some(rule) = measurement.rule {
             let bit = 1 << rule;
             if asked & bit == 0 {
@@ -315,14 +354,20 @@ fn add(
 
 /// What is known of the headers of the packets of a part.
 fn headers(key: &FlowKey) -> Ip {
+    let ports = (key.flags & KEY_PORTS != 0).then_some((key.src_port, key.dst_port));
+    headers_of((key.src, key.dst), ports, (key.l3, key.proto))
+}
+
+fn headers_of((src, dst): ([u8; 16], [u8; 16]), ports: Option<(u16, u16)>, (l3, proto): (u8, u8)) -> Ip {
+    let (src_port, dst_port) = ports.unwrap_or_default();
     Ip {
-        src: key.src,
-        dst: key.dst,
-        src_port: key.src_port,
-        dst_port: key.dst_port,
-        l3: key.l3,
-        proto: key.proto,
-        flags: if key.flags & KEY_PORTS != 0 { ip_flags::PORTS } else { 0 },
+        src,
+        dst,
+        src_port,
+        dst_port,
+        l3,
+        proto,
+        flags: if ports.is_some() { ip_flags::PORTS } else { 0 },
         l3_off: NO_OFFSET,
         l4_off: NO_OFFSET,
         payload_off: NO_OFFSET,

@@ -18,6 +18,7 @@
 mod error;
 mod file;
 mod place;
+pub mod plain;
 pub mod query;
 pub mod report;
 mod retention;

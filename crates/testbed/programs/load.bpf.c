@@ -2,8 +2,8 @@
 /*
  * Analysis load in the kernel: spins LOOPS times for each packet, and gives it to the first worker.
  *
- * A loop is an addition and an exclusive or that wait for the loop before, in a register: two cycles on today's
- * cores, as many as those of wirelane::spin() take in user space. BPF has no rotation.
+ * A loop is that of wirelane::spin(): a multiplication and an exclusive or that wait for the loop before, in a
+ * register, so that it takes as long here as in user space.
  */
 #include <wirelane/steer.h>
 
@@ -15,7 +15,7 @@ STEERING_PROGRAM(packet)
 	steer_u32 turn;
 
 	for (turn = 0; turn < LOOPS; turn++) {
-		value = (value + turn) ^ MIX;
+		value = (value * MIX) ^ turn;
 		__asm__ volatile("" : "+r"(value));
 	}
 	/* Whatever it has come to: no value is left out of being computed. */

@@ -8,30 +8,20 @@
 //! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::battery::Napi;
-use crate::child::Child;
+use crate::holder::{Holder, output};
 use crate::process;
-
-/// What a holder does: sysfs as the namespace has it, memory for the sensor's files that goes with the namespace, no packet that
-/// the kernel sends by itself.
-const HOLD: &str = "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm || exit 1
-for scope in all default; do
-	file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
-	if [ -e $file ]; then echo 1 >$file || exit 1; fi
-done
-ip link set lo up && echo held && exec sleep infinity";
+use crate::roles::Ground;
 
 /// The generator's device.
 const SENDING: &str = "tx";
-/// What processes of the sensor see as their memory for files.
-const MEMORY: &str = "/dev/shm";
 
 /// How a bed is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +39,8 @@ pub struct Plan {
 /// A bed. It is gone when dropped, and when this process is gone.
 #[derive(Debug)]
 pub struct Bed {
-    injector: Child,
-    sensor: Child,
+    injector: Holder,
+    sensor: Holder,
     device: String,
     plan: Plan,
     /// NAPI's kernel threads.
@@ -63,7 +53,8 @@ impl Bed {
     /// # Errors
     /// Where the kernel or a tool refuses.
     pub fn new(plan: &Plan) -> Result<Bed> {
-        let (injector, sensor) = (hold("the injector's namespace")?, hold("the sensor's namespace")?);
+        let injector = Holder::new("the injector's namespace", true)?;
+        let sensor = Holder::new("the sensor's namespace", true)?;
         // Kernel threads are named after the device, and other beds have one too.
         let device = format!("w{}x", std::process::id());
         let bed = Bed { injector, sensor, device, plan: plan.clone(), napi: Vec::new() };
@@ -97,66 +88,14 @@ impl Bed {
         &self.plan
     }
 
-    /// The device to capture on.
-    pub fn device(&self) -> &str {
-        &self.device
-    }
-
     /// The device to send from.
     pub fn sending(&self) -> &'static str {
         SENDING
     }
 
-    /// A new folder for a trial's files, in memory: as the sensor sees it, and as this process does.
-    ///
-    /// # Errors
-    /// Where it cannot be made.
-    pub fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
-        let inside = Path::new(MEMORY).join(name);
-        let outside = PathBuf::from(format!("/proc/{}/root{}", self.sensor.pid(), inside.display()));
-        fs::create_dir(&outside).with_context(|| outside.display().to_string())?;
-        Ok((inside, outside))
-    }
-
-    /// A command of the sensor, on these cores. Its pid is the program's.
-    pub fn sensor(&self, cores: &[usize], words: &[String]) -> Command {
-        on(self.sensor.pid(), cores, words)
-    }
-
     /// A command of the generator, on these cores. Its pid is the program's.
     pub fn injector(&self, cores: &[usize], words: &[String]) -> Command {
-        on(self.injector.pid(), cores, words)
-    }
-
-    /// Puts NAPI's threads on these cores in turn, since attaching a program makes new ones. To be called when the sensor
-    /// is ready.
-    ///
-    /// # Errors
-    /// Where there are none, or they cannot be moved.
-    pub fn place_napi(&mut self, cores: &[usize]) -> Result<()> {
-        if self.plan.napi == Napi::Inline {
-            return Ok(());
-        }
-        self.napi = napi_threads(&self.device)?;
-        for (thread, core) in self.napi.iter().zip(cores.iter().cycle()) {
-            let (thread, core) = (thread.to_string(), core.to_string());
-            let policy: &[&str] = match self.plan.napi {
-                Napi::ThreadsFirst => &["chrt", "-f", "-p", "1", &thread],
-                _ => &["chrt", "-o", "-p", "0", &thread],
-            };
-            for words in [&["taskset", "-pc", &core, &thread], policy] {
-                output(Command::new(words[0]).args(&words[1..]))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// CPU time of NAPI's threads so far; nothing where it has none of its own.
-    ///
-    /// # Errors
-    /// Where one has ended.
-    pub fn napi_time(&self) -> Result<Duration> {
-        process::run_times(&self.napi)
+        self.injector.on(cores, words)
     }
 
     /// Whether both holders are there.
@@ -164,13 +103,8 @@ impl Bed {
     /// # Errors
     /// Which one has ended.
     pub fn check(&mut self) -> Result<()> {
-        for (holder, name) in [(&mut self.injector, "injector"), (&mut self.sensor, "sensor")] {
-            ensure!(
-                holder.is_running()?,
-                "the process that holds the {name}'s namespace was ended by somebody"
-            );
-        }
-        Ok(())
+        self.injector.check()?;
+        self.sensor.check()
     }
 
     fn tool(&self, sends: bool, words: &str) -> Result<String> {
@@ -178,8 +112,8 @@ impl Bed {
     }
 
     fn run(&self, sends: bool, words: &[&str]) -> Result<String> {
-        let holder = if sends { self.injector.pid() } else { self.sensor.pid() };
-        output(inside(holder).args(words))
+        let holder = if sends { &self.injector } else { &self.sensor };
+        output(holder.inside().args(words))
     }
 
     /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
@@ -200,41 +134,45 @@ impl Bed {
     }
 }
 
-/// A process that ends with this one, whatever ends this one.
-fn mortal() -> Command {
-    let mut command = Command::new("setpriv");
-    // A session of its own, because Linux weighs sessions against each other before processes.
-    command.args(["--pdeathsig", "KILL", "setsid"]);
-    command
-}
-
-fn hold(name: &str) -> Result<Child> {
-    let mut holder = Child::spawn(name, mortal().args(["unshare", "--net", "--mount", "sh", "-c", HOLD]))?;
-    holder.wait_for(Duration::from_secs(10), |line| line == "held")?;
-    Ok(holder)
-}
-
-fn inside(holder: u32) -> Command {
-    let mut command = mortal();
-    command.arg("nsenter");
-    command.args([format!("--net=/proc/{holder}/ns/net"), format!("--mount=/proc/{holder}/ns/mnt")]);
-    command
-}
-
-fn on(holder: u32, cores: &[usize], words: &[String]) -> Command {
-    let cores = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let mut command = inside(holder);
-    command.args(["taskset", "-c", &cores]).args(words);
-    command
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("starting {command:?}"))?;
-    if !output.status.success() {
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-        bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+impl Ground for Bed {
+    fn device(&self) -> &str {
+        &self.device
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+
+    fn command(&self, cores: &[usize], words: &[String]) -> Command {
+        self.sensor.on(cores, words)
+    }
+
+    fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        self.sensor.folder(name)
+    }
+
+    /// Puts NAPI's threads on these cores in turn, since attaching a program makes new ones.
+    fn settle(&mut self, cores: &[usize]) -> Result<()> {
+        if self.plan.napi == Napi::Inline {
+            return Ok(());
+        }
+        self.napi = napi_threads(&self.device)?;
+        for (thread, core) in self.napi.iter().zip(cores.iter().cycle()) {
+            let (thread, core) = (thread.to_string(), core.to_string());
+            let policy: &[&str] = match self.plan.napi {
+                Napi::ThreadsFirst => &["chrt", "-f", "-p", "1", &thread],
+                _ => &["chrt", "-o", "-p", "0", &thread],
+            };
+            for words in [&["taskset", "-pc", &core, &thread], policy] {
+                output(Command::new(words[0]).args(&words[1..]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn napi_time(&self) -> Result<Duration> {
+        process::run_times(&self.napi)
+    }
+
+    fn takes_interrupts(&self) -> bool {
+        false
+    }
 }
 
 /// NAPI's kernel threads of a device, in the order of its RX queues, in which the kernel starts them.

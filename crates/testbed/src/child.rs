@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::watcher;
+
 /// What is kept of what a process says, at most; the rest is read and forgotten.
 const MOST_SAID: usize = 8 << 20;
 
@@ -39,6 +41,7 @@ impl Child {
     pub fn spawn(name: &str, command: &mut Command) -> Result<Child> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
+        let known = watcher::started(process.id());
         let (sender, lines) = channel();
         if let Some(output) = process.stdout.take() {
             pass_on(output, sender.clone());
@@ -46,7 +49,9 @@ impl Child {
         if let Some(errors) = process.stderr.take() {
             pass_on(errors, sender);
         }
-        Ok(Child { name: name.to_owned(), process, lines, said: String::new() })
+        // Dropped, it is killed.
+        let child = Child { name: name.to_owned(), process, lines, said: String::new() };
+        known.map(|()| child)
     }
 
     /// Its process id, and that of its session.
@@ -142,6 +147,8 @@ impl Drop for Child {
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = self.process.kill();
+        // Its number may be another's from here on.
+        watcher::ended(self.process.id());
         let _ = self.process.wait();
     }
 }

@@ -34,8 +34,10 @@ pub struct Report {
     pub table: String,
     /// The charts.
     pub drawn: Vec<Drawn>,
-    /// The machine.
+    /// The machine; with agents the sensor's.
     pub machine: Machine,
+    /// The injector's, where that is another one.
+    pub injector: Option<Machine>,
 }
 
 impl Report {
@@ -45,12 +47,13 @@ impl Report {
     /// Where the folder cannot be read, or a chart cannot be drawn.
     pub fn of(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<Report> {
         let machine = results.machine()?;
-        let summary = summarise(battery, sensors, results);
+        let summary = summarise(battery, sensors, results)?;
+        let injector = results.injector()?;
         let below =
             format!("{}, {} cores, Linux {}, {}", machine.cpu, machine.cores, machine.kernel, machine.date);
         let drawn = chart::draw(battery, sensors, &summary, &below)?;
         let table = text::table(battery, &summary);
-        Ok(Report { summary, table, drawn, machine })
+        Ok(Report { summary, table, drawn, machine, injector })
     }
 
     /// Writes it into the folder of the results; what is there of earlier reports is replaced.
@@ -58,7 +61,7 @@ impl Report {
     /// # Errors
     /// Which file cannot be written.
     pub fn write(&self, battery: &Battery, sensors: &Sensors, folder: &Path) -> Result<PathBuf> {
-        results::write(&folder.join(TABLE), &format!("{}\n{}", self.table, self.machine.text()))?;
+        results::write(&folder.join(TABLE), &format!("{}\n{}", self.table, self.machines()))?;
         results::write(&folder.join(SUMMARY), &text::csv(sensors, &self.summary)?)?;
         for one in &self.drawn {
             results::write(&folder.join(&one.file), &one.svg)?;
@@ -81,6 +84,13 @@ impl Report {
             html += "<p>What was published:</p>\n<ul>\n";
             for finding in &battery.findings {
                 let _ = writeln!(html, "<li>{}</li>", escaped(finding));
+            }
+            html += "</ul>\n";
+        }
+        for (conditions, said) in &self.summary.said {
+            let _ = write!(html, "<p>{}, analysed:</p>\n<ul>\n", escaped(conditions));
+            for sentence in said {
+                let _ = writeln!(html, "<li>{}</li>", escaped(sentence));
             }
             html += "</ul>\n";
         }
@@ -112,8 +122,16 @@ impl Report {
                 escaped(&faults)
             );
         }
-        let _ = writeln!(html, "<h3>Machine</h3>\n<pre>{}</pre>", escaped(&self.machine.text()));
+        let _ = writeln!(html, "<h3>Machine</h3>\n<pre>{}</pre>", escaped(&self.machines()));
         html
+    }
+
+    /// All machines, as lines for people.
+    fn machines(&self) -> String {
+        match &self.injector {
+            Some(injector) => format!("Sensor:\n{}\nInjector:\n{}", self.machine.text(), injector.text()),
+            None => self.machine.text(),
+        }
     }
 }
 

@@ -59,14 +59,20 @@ pub fn battery(name: &str, form: Form, means: &Means, sensors: &Sensors) -> Resu
     Ok((text, battery))
 }
 
-/// Leaves out sets of cores that the machine does not have.
+/// Sets of cores that the machine has. Of one as large as the machine the generator's core is part, the last one; larger
+/// ones are left out.
 fn fit(battery: &mut Battery, means: &Means) {
-    let sets: Vec<Vec<usize>> = battery
-        .cores
-        .iter()
-        .filter(|set| set.iter().all(|core| means.cores.contains(core)))
-        .cloned()
-        .collect();
+    let mut whole = means.cores.clone();
+    whole.sort_by_key(|core| battery.injector.contains(core));
+    let set = |set: &Vec<usize>| {
+        if set.iter().all(|core| means.cores.contains(core)) {
+            Some(set.clone())
+        } else {
+            (set.len() == whole.len()).then(|| whole.clone())
+        }
+    };
+    let mut sets: Vec<Vec<usize>> = battery.cores.iter().filter_map(set).collect();
+    sets.dedup();
     // All of them missing is for `possible` to say.
     if !sets.is_empty() {
         battery.cores = sets;

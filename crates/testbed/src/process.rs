@@ -159,6 +159,7 @@ pub fn wait_until_all_idle(pids: &[u32], quiet: Duration, most: Duration) -> Res
 pub struct CoreTime {
     idle: u64,
     steal: u64,
+    interrupts: u64,
     total: u64,
 }
 
@@ -179,6 +180,12 @@ impl CoreTime {
         let idle = self.idle.saturating_sub(before.idle) as f64 / total;
         ((1.0 - idle - steal).max(0.0), steal)
     }
+
+    /// How much of its time since `before` it was in interrupts, soft ones included, as a part of 1.
+    pub fn interrupted(&self, before: &CoreTime) -> f64 {
+        let total = self.total.saturating_sub(before.total).max(1) as f64;
+        self.interrupts.saturating_sub(before.interrupts) as f64 / total
+    }
 }
 
 fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
@@ -190,6 +197,7 @@ fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
     Some(CoreTime {
         idle: values.get(3)? + values.get(4)?,
         steal: *values.get(7)?,
+        interrupts: values.get(5)? + values.get(6)?,
         total: values.iter().sum(),
     })
 }
@@ -207,8 +215,9 @@ mod tests {
     #[test]
     fn times_of_a_core_are_read() {
         let before = parse_stat("cpu  0 0 0 0 0 0 0 0\ncpu1 10 1 20 60 3 0 4 2 1 0\n", 1).unwrap();
-        assert_eq!(before, CoreTime { idle: 63, steal: 2, total: 100 });
-        let after = CoreTime { idle: 73, steal: 12, total: 200 };
+        assert_eq!(before, CoreTime { idle: 63, steal: 2, interrupts: 4, total: 100 });
+        let after = CoreTime { idle: 73, steal: 12, interrupts: 29, total: 200 };
+        assert!((after.interrupted(&before) - 0.25).abs() < 1e-9);
         let (busy, steal) = after.shares(&before);
         assert!((busy - 0.8).abs() < 1e-9 && (steal - 0.1).abs() < 1e-9, "{busy} {steal}");
         assert!(parse_stat("cpu 1 2 3 4 5 6 7 8\ncpu10 1 2 3 4 5 6 7 8\n", 1).is_none());

@@ -1,7 +1,8 @@
 //! Results on disk: a folder with the battery, the machine, and a line for each trial as it ends.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,11 @@ pub const TRIALS: &str = "trials.csv";
 pub const SEARCHES: &str = "searches.csv";
 /// What it was measured on.
 pub const MACHINE: &str = "machine.json";
+
+/// Of a battery with agents: the injector's machine, where [`MACHINE`] is the sensor's.
+pub const INJECTOR: &str = "injector.json";
+/// Of a battery with agents: sensors that the agent could not start, and why.
+pub const SKIPPED: &str = "skipped.json";
 
 /// A line of `trials.csv`.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,6 +136,48 @@ impl Results {
         let path = self.folder.join(MACHINE);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         serde_json::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// The injector's machine, where that is another one.
+    ///
+    /// # Errors
+    /// Where what is there of it cannot be read.
+    pub fn injector(&self) -> Result<Option<Machine>> {
+        self.aside(INJECTOR)
+    }
+
+    /// Keeps the injector's machine.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn keep_injector(&self, machine: &Machine) -> Result<()> {
+        write(&self.folder.join(INJECTOR), &(serde_json::to_string_pretty(machine)? + "\n"))
+    }
+
+    /// Sensors that an agent could not start, and why, as the last run had it; none: none has run, or there are no agents.
+    ///
+    /// # Errors
+    /// Where what is there of them cannot be read.
+    pub fn skipped(&self) -> Result<Option<BTreeMap<String, String>>> {
+        self.aside(SKIPPED)
+    }
+
+    /// Keeps which sensors an agent could not start.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn skip(&self, skipped: &BTreeMap<String, String>) -> Result<()> {
+        write(&self.folder.join(SKIPPED), &(serde_json::to_string_pretty(skipped)? + "\n"))
+    }
+
+    /// A file that is not in every folder.
+    fn aside<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map(Some).with_context(|| path.display().to_string()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
     }
 
     /// Whether this trial is there.

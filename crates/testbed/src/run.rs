@@ -1,18 +1,20 @@
 //! A battery, run from its first trial to its report.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::away::Agents;
 use crate::battery::{Battery, Rate};
 use crate::bed::{Bed, Plan};
+use crate::place::{Here, Place};
 use crate::results::{FoundRow, Results, Row};
 use crate::schedule::{self, Trial};
 use crate::search::{self, Length, Outcome};
 use crate::sensors::{Adapter, Sensors};
-use crate::trial::{self, FELL_SHORT, Measured, Tools};
+use crate::trial::{self, Measured};
 
 /// How much longer than a trial those are that confirm what a search has found.
 const CONFIRM: u32 = 3;
@@ -48,7 +50,26 @@ pub struct Outcomes {
     pub faults: Vec<String>,
 }
 
-/// Sensors of a battery whose programs are not there, and why.
+/// Where a battery is run.
+#[derive(Debug)]
+pub enum On {
+    /// On this machine; with the program that sends, and that our sensors are.
+    Here(PathBuf),
+    /// On the machines of these agents.
+    Away(Box<Agents>),
+}
+
+impl On {
+    /// Sensors of a battery that cannot be run there, and why.
+    pub fn skipped(&self, battery: &Battery, sensors: &Sensors) -> BTreeMap<String, String> {
+        match self {
+            On::Here(_) => skipped(battery, sensors),
+            On::Away(agents) => agents.skipped(battery, sensors),
+        }
+    }
+}
+
+/// Sensors of a battery whose programs are not on this machine, and why.
 pub fn skipped(battery: &Battery, sensors: &Sensors) -> BTreeMap<String, String> {
     let missing = |name: &String| Some((name.clone(), sensors.get(name)?.missing()?));
     battery.sensors.iter().filter_map(missing).collect()
@@ -66,7 +87,7 @@ fn expected_of(battery: &Battery, trial: &Trial) -> Duration {
     }
 }
 
-/// Runs what is not there yet. `wirelane` is the program that sends, and that our sensors are.
+/// Runs what is not there yet.
 ///
 /// # Errors
 /// Where the test-bed does not work. What single trials do wrong is among the outcomes.
@@ -74,10 +95,13 @@ pub fn run(
     battery: &Battery,
     sensors: &Sensors,
     results: &mut Results,
-    wirelane: &Path,
+    on: On,
     progress: &mut dyn Progress,
 ) -> Result<Outcomes> {
-    let mut outcomes = Outcomes { skipped: skipped(battery, sensors), ..Outcomes::default() };
+    let mut outcomes = Outcomes { skipped: on.skipped(battery, sensors), ..Outcomes::default() };
+    if battery.seats.is_some() {
+        results.skip(&outcomes.skipped)?;
+    }
     for (name, why) in &outcomes.skipped {
         progress.note(&format!("{name} is skipped: {why}"));
     }
@@ -86,7 +110,11 @@ pub fn run(
     let all = trials.len();
     trials.retain(|trial| !results.has(trial));
     outcomes.before = all - trials.len();
-    let mut runner = Runner { battery, sensors, wirelane, bed: None, number: 0 };
+    let (wirelane, place) = match on {
+        On::Here(wirelane) => (wirelane, None),
+        On::Away(agents) => (PathBuf::new(), Some(Place::Away(agents))),
+    };
+    let mut runner = Runner { battery, sensors, wirelane, place };
     let begun = Instant::now();
     let (whole, mut done) = (expected(battery, &trials), Duration::ZERO);
     for (at, trial) in trials.iter().enumerate() {
@@ -125,40 +153,41 @@ fn note(outcomes: &mut Outcomes, what: &str, measured: &Measured) {
 struct Runner<'a> {
     battery: &'a Battery,
     sensors: &'a Sensors,
-    wirelane: &'a Path,
-    bed: Option<Bed>,
-    number: u64,
+    wirelane: PathBuf,
+    place: Option<Place>,
 }
 
 impl Runner<'_> {
     fn trial(&mut self, trial: &Trial, rate: &Rate, duration: Duration) -> Result<Measured> {
         let adapter = self.adapter(trial)?.clone();
-        self.number += 1;
-        let tools = Tools { wirelane: self.wirelane, number: self.number };
         let battery = self.battery;
-        let bed = self.bed(trial.case.queues)?;
-        trial::run(bed, tools, battery, &adapter, &trial.case, rate, duration)
+        let place = self.place(trial.case.queues)?;
+        trial::run(place, battery, &adapter, &trial.case, rate, duration)
     }
 
     fn adapter(&self, trial: &Trial) -> Result<&Adapter> {
         self.sensors.get(&trial.case.sensor).with_context(|| format!("no adapter {}", trial.case.sensor))
     }
 
-    fn bed(&mut self, queues: u32) -> Result<&mut Bed> {
-        let traffic = &self.battery.traffic;
-        let largest = traffic.sizes.iter().copied().max().map_or(9000, u32::from);
+    fn place(&mut self, queues: u32) -> Result<&mut Place> {
         let plan = Plan {
             queues,
-            mtu: largest.saturating_sub(14).max(1500),
+            mtu: self.battery.mtu(),
             napi: self.battery.napi,
-            merges: traffic.merges(),
+            merges: self.battery.traffic.merges(),
         };
-        if self.bed.as_ref().is_none_or(|bed| *bed.plan() != plan) {
+        let fits = match &self.place {
+            Some(Place::Here(here)) => *here.bed().plan() == plan,
+            Some(Place::Away(_)) => true,
+            None => false,
+        };
+        if !fits {
             // The old one first: devices of both would have one name.
-            self.bed = None;
-            self.bed = Some(Bed::new(&plan).context("building the test-bed")?);
+            self.place = None;
+            let bed = Bed::new(&plan).context("building the test-bed")?;
+            self.place = Some(Place::Here(Box::new(Here::new(bed, self.wirelane.clone()))));
         }
-        self.bed.as_mut().context("there is a bed")
+        self.place.as_mut().context("there is a place")
     }
 
     /// Searches. Trials that an interrupted search had run are taken as they were.
@@ -211,7 +240,7 @@ impl Runner<'_> {
 /// What a trial says in a search. Loss that others may have caused is tried again; where nothing was lost, nobody disturbed it.
 fn outcome(measured: &Measured) -> Outcome {
     let loss = measured.loss().max(0.0);
-    if !measured.fault.is_empty() || measured.invalid == FELL_SHORT {
+    if measured.is_of_no_use() {
         Outcome::Invalid
     } else if !measured.invalid.is_empty() && loss > 0.0 {
         Outcome::Disturbed(loss)
@@ -222,7 +251,10 @@ fn outcome(measured: &Measured) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::trial::FELL_SHORT;
 
     #[test]
     fn what_a_trial_says_in_a_search() {

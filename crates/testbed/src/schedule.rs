@@ -34,6 +34,11 @@ pub struct Trial {
 }
 
 impl Case {
+    /// Whether the sensor has cores of the generator's, on one machine.
+    pub fn shares_cores(&self, battery: &Battery) -> bool {
+        battery.seats.is_none() && self.cores.iter().any(|core| battery.injector.contains(core))
+    }
+
     /// Its name in results: what it is found by when a battery is resumed.
     pub fn key(&self) -> String {
         let list = self.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
@@ -64,10 +69,10 @@ pub fn trials(battery: &Battery, sensors: &Sensors) -> Vec<Trial> {
         None => battery.traffic.sizes.iter().copied().map(Some).collect(),
     };
     for repetition in 1..=battery.repetitions {
-        for queues in &battery.queues {
+        for queues in battery.beds() {
             for size in &sizes {
                 for rate in &battery.rates {
-                    let traffic = (*queues, *size, rate);
+                    let traffic = (queues, *size, rate);
                     cases(battery, sensors, traffic, |case| all.push(Trial { case, repetition }));
                 }
             }
@@ -85,13 +90,13 @@ fn cases(
 ) {
     let adapters: Vec<_> = battery.sensors.iter().filter_map(|name| sensors.get(name)).collect();
     for (first_load, load) in battery.loops.iter().enumerate() {
-        for cores in &battery.cores {
+        for (cores, workers) in battery.sets(queues) {
             for adapter in &adapters {
                 let loaded = adapter.asks_for(&["loops", "load-program"]);
                 if !loaded && first_load > 0 {
                     continue;
                 }
-                for workers in each(&battery.workers, adapter.asks_for(&["workers"])) {
+                for workers in each(&workers, adapter.asks_for(&["workers"])) {
                     for engine in each(&battery.engines, adapter.asks_for(&["engine"])) {
                         add(Case {
                             sensor: adapter.name.clone(),
@@ -158,6 +163,22 @@ mod tests {
         assert!(keys.contains(
             "wirelane-count size=60 rate=1000 loops=1000 cores=1 workers=4 queues=1 engine=packet"
         ));
+    }
+
+    #[test]
+    fn each_core_may_be_one_more_queue_and_worker() {
+        let trials = schedule("rates = [1000]\ncores = [[1, 2], [1], [2, 3]]\nper-core = true\n");
+        let keys: Vec<String> = trials.iter().map(|trial| trial.case.key()).collect();
+        let of = |cores: &str, number: usize| {
+            [
+                format!("tcpdump size=60 rate=1000 loops=- cores={cores} workers=- queues={number} engine=-"),
+                format!(
+                    "wirelane-count size=60 rate=1000 loops=0 cores={cores} workers={number} queues={number} \
+                     engine=auto"
+                ),
+            ]
+        };
+        assert_eq!(keys, [of("1", 1), of("1+2", 2), of("2+3", 2)].concat());
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Result;
+
 use crate::battery::{Axis, Battery, Quantity, Rate};
+use crate::compare;
 use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
 use crate::sensors::Sensors;
-use crate::trial::{FELL_SHORT, Measured};
+use crate::trial::Measured;
 
 /// The middle of several values, and their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -100,11 +103,20 @@ pub struct Summary {
     pub faults: Vec<String>,
     /// Trials and searches that a whole run has and this one has not yet.
     pub missing: usize,
+    /// What curves over the offered rate say, by conditions.
+    pub said: Vec<(String, Vec<String>)>,
 }
 
 /// Adds up what is there.
-pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Summary {
-    let skipped = run::skipped(battery, sensors);
+///
+/// # Errors
+/// Where the folder of the results cannot be read.
+pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<Summary> {
+    // What agents lack is known to whoever has asked them.
+    let skipped = match &battery.seats {
+        Some(_) => results.skipped()?.unwrap_or_default(),
+        None => run::skipped(battery, sensors),
+    };
     let mut by_case: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in &results.rows {
         by_case.entry(&row.case).or_default().push(row);
@@ -125,7 +137,9 @@ pub fn summarise(battery: &Battery, sensors: &Sensors, results: &Results) -> Sum
     let lines = lines.collect();
     let fault = |row: &Row| format!("{} #{}: {}", row.case, row.repetition, row.measured.fault);
     let faults = results.rows.iter().filter(|row| !row.measured.fault.is_empty()).map(fault).collect();
-    Summary { lines, skipped, faults, missing }
+    let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new() };
+    summary.said = compare::sentences(battery, sensors, &summary);
+    Ok(summary)
 }
 
 fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
@@ -133,7 +147,7 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
         rows.iter().filter(|row| row.search.is_empty()).map(|row| &row.measured).collect();
     let good: Vec<&Measured> = plain.iter().copied().filter(|one| one.counts()).collect();
     // On a machine that is never quiet those stand that others disturbed, and that is said.
-    let usable = |one: &&Measured| one.fault.is_empty() && one.invalid != FELL_SHORT;
+    let usable = |one: &&Measured| !one.is_of_no_use();
     let rest: Vec<&Measured> = plain.iter().copied().filter(usable).collect();
     let disturbed = good.is_empty() && !rest.is_empty();
     let used = if disturbed { rest } else { good };
@@ -172,6 +186,7 @@ mod tests {
 
     use super::*;
     use crate::machine::Machine;
+    use crate::trial::FELL_SHORT;
 
     #[test]
     fn spreads_have_a_middle_and_ends() {
@@ -223,7 +238,7 @@ mod tests {
         results.add_found(vec![found(1, 500.0)]).unwrap();
         results.add_found(vec![found(2, 700.0)]).unwrap();
 
-        let summary = summarise(&battery, &sensors, &results);
+        let summary = summarise(&battery, &sensors, &results).unwrap();
         let [first, second, third, search] = &summary.lines[..] else { panic!("{summary:?}") };
         assert_eq!((first.trials, first.left_out, first.disturbed), (2, 1, false));
         assert_eq!(first.captured.unwrap(), Spread { median: 902.0, low: 901.0, high: 903.0 });

@@ -93,6 +93,12 @@ pub fn table(battery: &Battery, summary: &Summary) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
+    for (conditions, said) in &summary.said {
+        let _ = writeln!(text, "\n{conditions}, analysed:");
+        for sentence in said {
+            let _ = writeln!(text, "  {sentence}");
+        }
+    }
     for (name, why) in &summary.skipped {
         let _ = writeln!(text, "{name}: skipped, {why}");
     }

@@ -1,27 +1,14 @@
 //! One trial: one sensor, one stretch of traffic, and where every packet of it went.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
+use anyhow::{Result, ensure};
 
-use crate::battery::{Battery, Rate};
-use crate::bed::Bed;
-use crate::child::Child;
-use crate::process::{self, CoreTime};
+use crate::battery::{Battery, Method, Rate};
+use crate::place::Place;
+use crate::roles::{Load, Replay, SendOrder, SensorOrder, Wrong};
 use crate::schedule::Case;
-use crate::sensors::{Adapter, Counts, Fill, Ready};
-
-/// How long a sensor may take to be ready, and to end: ours takes what is in its rings first.
-const LIMIT: Duration = Duration::from_secs(60);
-/// How long a sensor that has a packet socket is idle before it is ready: the socket is there before its ring is.
-const READY_IDLE: Duration = Duration::from_millis(300);
-/// How long a sensor may go on working on what was sent, beside its quiet time.
-const MOST_LATE: Duration = Duration::from_secs(10);
+use crate::sensors::Adapter;
 
 /// Below this share of the rate that was asked for, the rate was another one.
 const LEAST_OFFERED: f64 = 0.995;
@@ -32,6 +19,9 @@ const MOST_STEAL: f64 = 0.02;
 
 /// Why a trial says nothing about the sensor at this rate.
 pub const FELL_SHORT: &str = "generator fell short";
+
+/// The same: what it sent was not all that there was.
+const FOREIGN: &str = "somebody else sent";
 
 /// What happened in a trial. Counts are packets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,6 +76,11 @@ impl Measured {
         self.invalid.is_empty() && self.fault.is_empty()
     }
 
+    /// Whether it says nothing, not even about a disturbed sensor.
+    pub fn is_of_no_use(&self) -> bool {
+        !self.fault.is_empty() || [FELL_SHORT, FOREIGN].contains(&self.invalid.as_str())
+    }
+
     /// Packets offered a second.
     pub fn offered_pps(&self) -> f64 {
         per_second(self.offered, self.duration_s)
@@ -117,153 +112,121 @@ fn per_second(packets: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { packets as f64 / seconds } else { 0.0 }
 }
 
-/// The programs of a trial, and its number.
-#[derive(Clone, Copy, Debug)]
-pub struct Tools<'a> {
-    /// The `wirelane` program.
-    pub wirelane: &'a Path,
-    /// A number that no other trial of this process has.
-    pub number: u64,
-}
-
 /// Runs a trial at this rate for about this time.
 ///
 /// # Errors
-/// Where the test-bed does not work. What a sensor does wrong is [`Measured::fault`].
+/// Where the test-bed does not work. What a sensor does wrong is [`Measured::fault`], and so is an agent that goes away.
 pub fn run(
-    bed: &mut Bed,
-    tools: Tools<'_>,
+    place: &mut Place,
     battery: &Battery,
     adapter: &Adapter,
     case: &Case,
     rate: &Rate,
     duration: Duration,
 ) -> Result<Measured> {
-    bed.check()?;
-    let (inside, outside) = bed.folder(&format!("trial-{}", tools.number))?;
-    let device = bed.device().to_owned();
-    let fill = Fill {
-        device: &device,
-        cores: &case.cores,
-        queues: case.queues,
-        workers: case.workers.unwrap_or(1),
-        engine: case.engine.as_deref().unwrap_or("auto"),
-        loops: case.loops.unwrap_or(0),
-        duration: duration.as_secs_f64(),
-        buffer: battery.buffer,
-        folder: &inside,
-        outside: &outside,
-        wirelane: tools.wirelane,
+    let (taken, sent) = (sensor_order(battery, case, duration), send_order(battery, case, rate, duration));
+    let mut course = || {
+        place.start(adapter, &taken)?;
+        place.begin()?;
+        let sent = place.send(&sent)?;
+        place.sent()?;
+        Ok((sent, place.end()?))
     };
-    let measured = match start(bed, adapter, &fill) {
-        Ok(child) => measure(bed, tools, battery, adapter, case, rate, duration, child, &fill),
-        Err(error) => return Ok(Measured::failed(format!("{error:#}"))),
+    let (sent, taken) = match course() {
+        Ok(told) => told,
+        Err(Wrong::Bed(error)) => return Err(error),
+        Err(Wrong::Trial(error)) => return Ok(Measured::failed(format!("{error:#}"))),
     };
-    // What a trial has written must not take memory from the next one.
-    std::fs::remove_dir_all(&outside).with_context(|| outside.display().to_string())?;
-    measured
-}
-
-/// Starts a sensor; when this returns, it captures, and NAPI is on its cores.
-fn start(bed: &mut Bed, adapter: &Adapter, fill: &Fill<'_>) -> Result<Child> {
-    let words = adapter.words(fill)?;
-    let mut child = Child::spawn(&adapter.name, &mut bed.sensor(fill.cores, &words))?;
-    match &adapter.ready {
-        Ready::PacketSocket => {
-            let waited = process::wait_for_packet_socket(child.pid(), Duration::from_secs(10));
-            waited.with_context(|| {
-                format!("{} did not start; it said: {}", adapter.name, child.said().trim())
-            })?;
-            process::wait_until_idle(child.pid(), READY_IDLE, Duration::from_secs(5))?;
-        }
-        Ready::Says(regex) => child.wait_for(LIMIT, |line| regex.is_match(line))?,
-        Ready::Json(pointer) => child.wait_for(LIMIT, |line| {
-            let value: Option<Value> = serde_json::from_str(line).ok();
-            value.is_some_and(|value| value.pointer(pointer) == Some(&Value::Bool(true)))
-        })?,
-    }
-    bed.place_napi(fill.cores)?;
-    Ok(child)
-}
-
-#[expect(clippy::too_many_arguments, reason = "what a trial is made of, from one caller")]
-fn measure(
-    bed: &mut Bed,
-    tools: Tools<'_>,
-    battery: &Battery,
-    adapter: &Adapter,
-    case: &Case,
-    rate: &Rate,
-    duration: Duration,
-    mut child: Child,
-    fill: &Fill<'_>,
-) -> Result<Measured> {
-    let all: Vec<usize> = battery.injector.iter().chain(&case.cores).copied().collect();
-    let core_times = || all.iter().map(|core| CoreTime::now(*core)).collect::<Result<Vec<_>>>();
-    let pids = [vec![child.pid()], process::children(child.pid())].concat();
-    let (cpu, napi) = (process::run_times(&pids)?, bed.napi_time()?);
-    let (before, children, begun) = (core_times()?, children_time()?, Instant::now());
-    let sent = generate(bed, tools, battery, case, rate, duration)?;
-    let (after, generator_cpu, elapsed) = (core_times()?, children_time()? - children, begun.elapsed());
-    let by_then = process::run_times(&pids).unwrap_or(cpu).saturating_sub(cpu);
-    let busy = by_then + bed.napi_time()?.saturating_sub(napi);
-    let idle = process::wait_until_all_idle(&pids, adapter.quiet, adapter.quiet + MOST_LATE);
-    let sensor_cpu = process::run_times(&pids).unwrap_or(cpu).saturating_sub(cpu);
-    let napi_cpu = bed.napi_time()?.saturating_sub(napi);
-    let counts = match idle
-        .with_context(|| format!("{} ended by itself; it said: {}", adapter.name, child.said().trim()))
-    {
-        Ok(()) => end(bed, adapter, child, fill),
-        Err(error) => Err(error),
-    };
-    let counts = match counts {
-        Ok(counts) => counts,
-        Err(error) => return Ok(Measured::failed(format!("{error:#}"))),
-    };
-
-    let shares: Vec<(f64, f64)> =
-        after.iter().zip(&before).map(|(after, before)| after.shares(before)).collect();
-    let of = |cores: std::ops::Range<usize>, ours: Duration| {
-        let worked: f64 = shares[cores.clone()].iter().map(|share| share.0).sum();
-        (worked - ours.as_secs_f64() / elapsed.as_secs_f64()) / cores.len() as f64
-    };
-    let injectors = battery.injector.len();
-    let (sender, receiver) = (of(0..injectors, generator_cpu), of(injectors..all.len(), busy));
-    let count =
-        |name: &str| sent[name].as_u64().with_context(|| format!("no {name} from the generator: {sent}"));
-    ensure!(count("others")? == 0, "somebody else sends in the injector's namespace: {sent}");
-    let worked = all.iter().zip(&shares).map(|(core, (worked, _))| format!("{core}:{worked:.2}"));
+    let away = place.is_away();
+    ensure!(away || sent.foreign == 0, "somebody else sends in the injector's namespace: {sent:?}");
     let mut measured = Measured {
-        offered: count("offered")?,
-        sent: count("sent")?,
-        seen: counts.seen,
-        captured: counts.captured,
-        analysed: counts.analysed,
-        lost: counts.lost,
-        aside: counts.aside,
-        duration_s: sent["duration_s"]
-            .as_f64()
-            .with_context(|| format!("no duration_s from the generator: {sent}"))?,
-        late_s: sensor_cpu.saturating_sub(by_then).as_secs_f64() / case.cores.len() as f64,
-        sensor_cpu_s: sensor_cpu.as_secs_f64(),
-        napi_cpu_s: napi_cpu.as_secs_f64(),
-        generator_cpu_s: generator_cpu.as_secs_f64(),
-        cores: worked.collect::<Vec<_>>().join(" "),
-        others: sender.max(receiver).max(0.0),
-        steal: shares.iter().map(|share| share.1).fold(0.0, f64::max),
+        offered: sent.offered,
+        sent: sent.sent,
+        seen: taken.seen,
+        captured: taken.captured,
+        analysed: taken.analysed,
+        lost: taken.lost,
+        aside: taken.aside,
+        duration_s: sent.duration_s,
+        late_s: taken.late_s,
+        sensor_cpu_s: taken.cpu_s,
+        napi_cpu_s: taken.napi_cpu_s,
+        generator_cpu_s: sent.cpu_s,
+        cores: cores(&sent.load, &taken.load, away),
+        others: if case.shares_cores(battery) {
+            // Cores that both have: what the generator used there is no other program's.
+            let generator = sent.cpu_s / sent.duration_s.max(1e-9) / case.cores.len() as f64;
+            (taken.load.others - generator).max(0.0)
+        } else {
+            sent.load.others.max(taken.load.others)
+        },
+        steal: sent.load.steal.max(taken.load.steal),
         ..Measured::default()
     };
-    account(&mut measured, adapter, case);
-    measured.invalid = disturbance(&measured, rate, duration, sent["fell_short"] == true).to_owned();
+    account(&mut measured, adapter, case, away);
+    measured.invalid = if sent.foreign > 0 {
+        FOREIGN.to_owned()
+    } else {
+        disturbance(&measured, rate, duration, sent.fell_short).to_owned()
+    };
     Ok(measured)
 }
 
-/// Holds what was sent against what the sensor says.
-fn account(measured: &mut Measured, adapter: &Adapter, case: &Case) {
+/// As in `0:0.99 1:0.45`; of two machines, which have the same numbers, as in `injector/0:0.99 sensor/0:0.45`.
+fn cores(injector: &Load, sensor: &Load, away: bool) -> String {
+    let names = if away { ["injector/", "sensor/"] } else { ["", ""] };
+    let of = |(load, name): (&Load, &str)| {
+        let text = |(core, worked): &(usize, f64)| format!("{name}{core}:{worked:.2}");
+        load.cores.iter().map(text).collect::<Vec<_>>()
+    };
+    [of((injector, names[0])), of((sensor, names[1]))].concat().join(" ")
+}
+
+fn sensor_order(battery: &Battery, case: &Case, duration: Duration) -> SensorOrder {
+    SensorOrder {
+        sensor: case.sensor.clone(),
+        cores: case.cores.clone(),
+        queues: case.queues,
+        workers: case.workers.unwrap_or(1),
+        engine: case.engine.clone().unwrap_or_else(|| "auto".to_owned()),
+        loops: case.loops.unwrap_or(0),
+        duration_s: duration.as_secs_f64(),
+        buffer: battery.buffer,
+    }
+}
+
+fn send_order(battery: &Battery, case: &Case, rate: &Rate, duration: Duration) -> SendOrder {
+    let traffic = &battery.traffic;
+    let replay = match (&traffic.replay, rate) {
+        (Some(file), Rate::Speed(speed)) => {
+            Some(Replay { file: file.clone(), speed: speed.clone(), passes: traffic.passes })
+        }
+        _ => None,
+    };
+    // Frames of the method "kernel" all come in on the RX queue of the core that sends them.
+    let one_queue = battery.per_core && case.queues > 1;
+    SendOrder {
+        cores: battery.injector.clone(),
+        shares_cores: case.shares_cores(battery),
+        size: case.size,
+        flows: traffic.flows,
+        pattern: traffic.pattern,
+        proto: traffic.proto,
+        method: if one_queue { Method::Socket } else { traffic.method },
+        pps: if let Rate::Pps(pps) = rate { Some(*pps) } else { None },
+        duration_s: duration.as_secs_f64(),
+        replay,
+    }
+}
+
+/// Holds what was sent against what the sensor says; `away`: on another machine.
+fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, away: bool) {
     let copies = if adapter.copies { case.workers.unwrap_or(1) as u64 } else { 1 };
     let told = measured.captured + measured.lost + measured.aside;
     measured.unaccounted = (measured.sent * copies).cast_signed() - told.cast_signed();
-    if adapter.exact && measured.unaccounted != 0 {
+    // Between machines cards and switches lose packets before any sensor; none is made there.
+    let lost_on_the_way = away && measured.unaccounted > 0;
+    if adapter.exact && measured.unaccounted != 0 && !lost_on_the_way {
         measured.fault = format!(
             "{} packets were sent, and {} tells of {told}: its account is not exact",
             measured.sent * copies,
@@ -288,92 +251,6 @@ fn disturbance(measured: &Measured, rate: &Rate, duration: Duration, fell_short:
     } else {
         ""
     }
-}
-
-/// Ends a sensor that has taken everything; what it counted.
-fn end(bed: &Bed, adapter: &Adapter, child: Child, fill: &Fill<'_>) -> Result<Counts> {
-    let mut asked = String::new();
-    let question = adapter.asking(fill)?;
-    if !question.is_empty() {
-        let name = format!("{} of {}", question[0], adapter.name);
-        asked = Child::spawn(&name, &mut bed.sensor(fill.cores, &question))?.finish(LIMIT)?.said;
-    }
-    let signal: Signal = format!("SIG{}", adapter.stop).parse().context("no such signal")?;
-    let pid = i32::try_from(child.pid()).context("a process id")?;
-    kill(Pid::from_raw(pid), signal).with_context(|| format!("{} had ended by itself", adapter.name))?;
-    let finished = child.finish(LIMIT)?;
-    // Some end by the signal itself, which is what they were told.
-    let by_signal = std::os::unix::process::ExitStatusExt::signal(&finished.status) == Some(signal as i32);
-    if !finished.status.success() && !by_signal {
-        bail!("{} failed ({}): {}", adapter.name, finished.status, finished.said.trim());
-    }
-    adapter.counts(&format!("{asked}\n{}", finished.said))
-}
-
-/// CPU time of all processes that this one has waited for.
-fn children_time() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
-    let time = |time: nix::sys::time::TimeVal| {
-        Duration::from_secs(time.tv_sec().unsigned_abs())
-            + Duration::from_micros(time.tv_usec().unsigned_abs())
-    };
-    Ok(time(usage.user_time()) + time(usage.system_time()))
-}
-
-/// The generator's command line.
-fn generator(
-    bed: &Bed,
-    tools: Tools<'_>,
-    battery: &Battery,
-    case: &Case,
-    rate: &Rate,
-    duration: Duration,
-) -> Vec<String> {
-    let traffic = &battery.traffic;
-    let cores = battery.injector.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let mut words = vec![tools.wirelane.display().to_string()];
-    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
-    add(&format!("send -i {} --json", bed.sending()));
-    if let (Some(file), Rate::Speed(speed)) = (&traffic.replay, rate) {
-        add(&format!("--speed {speed} --loop {} --replay", traffic.passes));
-        words.push(file.clone());
-        return words;
-    }
-    // Where packets could be merged there is no NAPI that takes frames of the method "kernel".
-    let method = if traffic.merges() { "socket" } else { traffic.method.name() };
-    add(&format!("--interval 3600 --cores {cores} --method {method} --flows {}", traffic.flows));
-    add(&format!("--pattern {} --proto {}", traffic.pattern.name(), traffic.proto.name()));
-    add(&format!("--duration {}", duration.as_secs_f64()));
-    if let Some(size) = case.size {
-        add(&format!("--size {size}"));
-    }
-    if let Rate::Pps(pps) = rate {
-        add(&format!("--rate {pps:.0}"));
-    }
-    words
-}
-
-/// Sends; what the generator reports.
-fn generate(
-    bed: &Bed,
-    tools: Tools<'_>,
-    battery: &Battery,
-    case: &Case,
-    rate: &Rate,
-    duration: Duration,
-) -> Result<Value> {
-    let words = generator(bed, tools, battery, case, rate, duration);
-    let child = Child::spawn("the generator", &mut bed.injector(&battery.injector, &words))?;
-    // A capture takes the time that it takes.
-    let most = if battery.traffic.replay.is_some() { Duration::from_secs(86_400) } else { duration + LIMIT };
-    let finished = child.finish(most)?;
-    ensure!(finished.status.success(), "the generator failed: {}", finished.said.trim());
-    let last = finished
-        .said
-        .lines()
-        .rev()
-        .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|value| value["final"] == true));
-    last.with_context(|| format!("the generator said nothing: {}", finished.said.trim()))
 }
 
 #[cfg(test)]
@@ -414,20 +291,33 @@ mod tests {
         let sensors = Sensors::shipped();
         let (ours, theirs) = (sensors.get("wirelane-count").unwrap(), sensors.get("tcpdump").unwrap());
         let mut exact = measured();
-        account(&mut exact, ours, &case(1));
+        account(&mut exact, ours, &case(1), false);
         assert_eq!((exact.unaccounted, exact.fault.as_str(), exact.counts()), (0, "", true));
         let mut short = Measured { captured: 899, ..measured() };
-        account(&mut short, ours, &case(1));
+        account(&mut short, ours, &case(1), false);
         assert!(
             short.unaccounted == 1 && short.fault.contains("990 packets were sent") && !short.counts(),
             "{short:?}"
         );
+        let mut on_the_way = Measured { captured: 899, ..measured() };
+        account(&mut on_the_way, ours, &case(1), true);
+        assert_eq!((on_the_way.unaccounted, on_the_way.fault.as_str()), (1, ""));
+        let mut more = Measured { captured: 901, ..measured() };
+        account(&mut more, ours, &case(1), true);
+        assert!(more.unaccounted == -1 && more.fault.contains("not exact"), "{more:?}");
         let mut others = Measured { captured: 899, ..measured() };
-        account(&mut others, theirs, &case(1));
+        account(&mut others, theirs, &case(1), false);
         assert_eq!((others.unaccounted, others.fault.as_str()), (1, ""));
         let mut copies = Measured { captured: 2880, ..measured() };
-        account(&mut copies, sensors.get("wirelane-count-copy").unwrap(), &case(3));
+        account(&mut copies, sensors.get("wirelane-count-copy").unwrap(), &case(3), false);
         assert_eq!((copies.unaccounted, copies.fault.as_str()), (0, ""));
+    }
+
+    #[test]
+    fn cores_of_two_machines_are_told_apart() {
+        let load = |worked| Load { cores: vec![(0, worked)], ..Load::default() };
+        assert_eq!(cores(&load(0.5), &load(1.0), true), "injector/0:0.50 sensor/0:1.00");
+        assert_eq!(cores(&load(0.5), &load(1.0), false), "0:0.50 0:1.00");
     }
 
     #[test]

@@ -11,10 +11,11 @@ use wirelane_testbed::machine::Machine;
 use wirelane_testbed::page::{self, Report};
 use wirelane_testbed::papers::{self, Form};
 use wirelane_testbed::results::{self, Results};
-use wirelane_testbed::run::Progress as _;
+use wirelane_testbed::run::{On, Progress as _};
 use wirelane_testbed::sensors::Sensors;
 use wirelane_testbed::{run as runner, schedule};
 
+use super::agent::place;
 use super::progress::{Shown, time};
 use super::{PapersArgs, ReportArgs, RunArgs, SensorsArgs};
 use crate::out;
@@ -30,7 +31,8 @@ struct Papers {
     batteries: Vec<String>,
 }
 
-fn adapters(paths: &[PathBuf]) -> Result<Sensors> {
+/// Those that are shipped, and these.
+pub fn adapters(paths: &[PathBuf]) -> Result<Sensors> {
     let mut sensors = Sensors::shipped();
     for path in paths {
         sensors.add(path)?;
@@ -55,26 +57,54 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(folder) = &args.resume {
         let mut results = Results::resume(folder)?;
         let battery = parse(&results.battery()?, &folder.join(results::BATTERY), &sensors)?;
+        let on = place(&battery, &args.identity)?;
         if args.check {
-            return check(&battery, &sensors, Some(&results));
+            return check(&battery, &sensors, &on, Some(&results));
         }
-        return measure(&battery, &sensors, &mut results);
+        return measure(&battery, &sensors, on, &mut results);
     }
     let path = args.battery.as_ref().context("name a battery")?;
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let battery = parse(&text, path, &sensors)?;
+    let on = place(&battery, &args.identity)?;
     if args.check {
-        return check(&battery, &sensors, None);
+        return check(&battery, &sensors, &on, None);
     }
-    battery.possible(&Means::here(), &sensors)?;
+    possible(&battery, &sensors, &on)?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("testbed-{}", battery.name)));
     // A battery that is gone on with is read where its results are.
     let text = match &battery.traffic.replay {
         Some(file) => replaced(&text, file)?,
         None => text,
     };
-    let mut results = Results::begin(&folder, &text, &Machine::describe())?;
-    measure(&battery, &sensors, &mut results)
+    let (machine, injector) = machines(&on);
+    let mut results = Results::begin(&folder, &text, &machine)?;
+    if let Some(injector) = injector {
+        results.keep_injector(&injector)?;
+    }
+    measure(&battery, &sensors, on, &mut results)
+}
+
+/// Whether it can be run there.
+fn possible(battery: &Battery, sensors: &Sensors, on: &On) -> Result<()> {
+    match on {
+        On::Here(_) => battery.possible(&Means::here(), sensors),
+        On::Away(agents) => {
+            let (injector, sensor) = agents.cores();
+            battery.possible_away(injector, sensor, sensors)
+        }
+    }
+}
+
+/// The sensor's machine, and the injector's where that is another one.
+fn machines(on: &On) -> (Machine, Option<Machine>) {
+    match on {
+        On::Here(_) => (Machine::describe(), None),
+        On::Away(agents) => {
+            let (injector, sensor) = agents.machines();
+            (sensor.clone(), Some(injector.clone()))
+        }
+    }
 }
 
 /// The text with the capture's whole path.
@@ -93,9 +123,9 @@ fn replaced(text: &str, file: &str) -> Result<String> {
 }
 
 /// What would be run.
-fn check(battery: &Battery, sensors: &Sensors, results: Option<&Results>) -> Result<()> {
-    battery.possible(&Means::here(), sensors)?;
-    let skipped = runner::skipped(battery, sensors);
+fn check(battery: &Battery, sensors: &Sensors, on: &On, results: Option<&Results>) -> Result<()> {
+    possible(battery, sensors, on)?;
+    let skipped = on.skipped(battery, sensors);
     let mut trials = schedule::trials(battery, sensors);
     trials.retain(|trial| {
         !skipped.contains_key(&trial.case.sensor) && results.is_none_or(|results| !results.has(trial))
@@ -112,9 +142,29 @@ fn check(battery: &Battery, sensors: &Sensors, results: Option<&Results>) -> Res
 }
 
 /// Runs what is not there yet, and reports.
-fn measure(battery: &Battery, sensors: &Sensors, results: &mut Results) -> Result<()> {
-    battery.possible(&Means::here(), sensors)?;
-    let (now, then) = (Machine::describe(), results.machine()?);
+fn measure(battery: &Battery, sensors: &Sensors, on: On, results: &mut Results) -> Result<()> {
+    possible(battery, sensors, &on)?;
+    let (machine, injector) = machines(&on);
+    same_machine(results, &machine, &results.machine()?)?;
+    if let (Some(now), Some(then)) = (&injector, &results.injector()?) {
+        same_machine(results, now, then)?;
+    }
+    let mut shown = Shown::new();
+    shown.note(&format!(
+        "results go to {}; after an interruption go on with --resume",
+        results.folder().display()
+    ));
+    let outcomes = runner::run(battery, sensors, results, on, &mut shown);
+    shown.finish();
+    let outcomes = outcomes?;
+    write(battery, sensors, results)?;
+    if !outcomes.faults.is_empty() {
+        bail!("{} of {} trials went wrong; the report names them", outcomes.faults.len(), outcomes.run);
+    }
+    Ok(())
+}
+
+fn same_machine(results: &Results, now: &Machine, then: &Machine) -> Result<()> {
     ensure!(
         (&now.cpu, &now.kernel, now.cores) == (&then.cpu, &then.kernel, then.cores),
         "{} was begun on another machine ({}, {} cores, Linux {}): begin anew, with --out",
@@ -123,21 +173,6 @@ fn measure(battery: &Battery, sensors: &Sensors, results: &mut Results) -> Resul
         then.cores,
         printable(&then.kernel)
     );
-    let wirelane = std::env::current_exe().context("where this program is")?;
-    let mut shown = Shown::new();
-    shown.note(&format!(
-        "results go to {}; after an interruption go on with --resume",
-        results.folder().display()
-    ));
-    let outcomes = runner::run(battery, sensors, results, &wirelane, &mut shown);
-    shown.finish();
-    let outcomes = outcomes?;
-    let report = Report::of(battery, sensors, results)?;
-    let page = report.write(battery, sensors, results.folder())?;
-    out::print(format!("{}\n{}\n", report.table, page.display()))?;
-    if !outcomes.faults.is_empty() {
-        bail!("{} of {} trials went wrong; the report names them", outcomes.faults.len(), outcomes.run);
-    }
     Ok(())
 }
 
@@ -148,9 +183,19 @@ pub fn report(args: &ReportArgs) -> Result<()> {
         return page_of_papers(&args.folder, &read_papers(&args.folder)?, &sensors);
     }
     let results = Results::resume(&args.folder)?;
-    let battery = parse(&results.battery()?, &args.folder.join(results::BATTERY), &sensors)?;
-    let report = Report::of(&battery, &sensors, &results)?;
-    let page = report.write(&battery, &sensors, results.folder())?;
+    let battery = match paper(&args.folder)? {
+        Some((name, how)) => papers::battery(&name, form(&how), &Means::here(), &sensors)?.1,
+        None => parse(&results.battery()?, &args.folder.join(results::BATTERY), &sensors)?,
+    };
+    write(&battery, &sensors, &results)
+}
+
+/// Writes all that is made of results, and shows the table.
+fn write(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<()> {
+    let report = Report::of(battery, sensors, results)?;
+    let page = report.write(battery, sensors, results.folder())?;
+    #[cfg(feature = "store")]
+    super::parquet::write_trials(results)?;
     out::print(format!("{}\n{}\n", report.table, page.display()))
 }
 
@@ -187,7 +232,7 @@ pub fn papers(args: &PapersArgs) -> Result<()> {
             (args.out.clone(), Papers { quick: args.quick, batteries })
         }
     };
-    let form = if how.quick { Form::Quick } else { Form::Full };
+    let form = form(&how);
     // All of them before the first one starts.
     for name in &how.batteries {
         papers::battery(name, form, &means, &sensors)?.1.possible(&means, &sensors)?;
@@ -210,7 +255,8 @@ pub fn papers(args: &PapersArgs) -> Result<()> {
             true => Results::resume(&place)?,
             false => Results::begin(&place, text, &Machine::describe())?,
         };
-        if let Err(error) = measure(&battery, &sensors, &mut results) {
+        let on = On::Here(std::env::current_exe().context("where this program is")?);
+        if let Err(error) = measure(&battery, &sensors, on, &mut results) {
             wrong.push(format!("{name}: {error:#}"));
         }
     }
@@ -226,9 +272,27 @@ fn read_papers(folder: &Path) -> Result<Papers> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
+/// Of a folder that is one battery's among those of papers: its name, and how they were run.
+fn paper(folder: &Path) -> Result<Option<(String, Papers)>> {
+    let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
+    let (Some(above), Some(name)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(None);
+    };
+    if !above.join(PAPERS).is_file() {
+        return Ok(None);
+    }
+    let how = read_papers(above)?;
+    Ok(how.batteries.iter().any(|battery| battery == name).then(|| (name.to_owned(), how)))
+}
+
+fn form(how: &Papers) -> Form {
+    if how.quick { Form::Quick } else { Form::Full }
+}
+
 /// One page of all batteries that have results.
 fn page_of_papers(folder: &Path, how: &Papers, sensors: &Sensors) -> Result<()> {
-    let form = if how.quick { Form::Quick } else { Form::Full };
+    let form = form(how);
     let mut parts = String::new();
     for name in &how.batteries {
         let place = folder.join(name);

@@ -22,6 +22,12 @@ impl Config {
         self.measurements.iter().any(|one| one.analysis == Analysis::Kernel)
     }
 
+    /// Whether a measurement of it is the same of packets that have been added up by what they have in common. Of the RX
+    /// queue that is so for workers, who get each packet with its own.
+    pub(crate) fn is_of_parts(&self, one: &Measurement) -> bool {
+        of_packets(&self.rules, one).is_none()
+    }
+
     /// Where its measurements are made.
     pub fn place(&self) -> Place {
         let any = |wanted| self.measurements.iter().any(|one| one.analysis == wanted);
@@ -55,11 +61,18 @@ pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) 
 
 /// What keeps it from that by itself.
 fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
-    let every_packet =
-        |what: &str| Some(format!("\"{what}\" is about each packet, and the kernel adds them up"));
     if of.key.contains(&Field::Queue) {
         return every_packet("queue");
     }
+    of_packets(rules, of)
+}
+
+fn every_packet(what: &str) -> Option<String> {
+    Some(format!("\"{what}\" is about each packet, and the kernel adds them up"))
+}
+
+/// What of it is told of each packet alone.
+fn of_packets(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if let Some(value) = of.values.iter().find(|value| !is_of_parts(**value)) {
         return every_packet(value.name());
     }

@@ -145,12 +145,45 @@ fn parts_come_to_what_their_packets_come_to() {
     for (sets, turn) in [(1, 1_000_000), (4, 100), (256, 1_000_000), (256, 7)] {
         assert!(agree(&path, 100, sets, turn) > 100);
     }
+    assert!(agree_with_each(&path, 100) > 100);
+}
+
+/// Every measurement once more with a value that is about each packet, so that none of it can be added up before.
+fn twice(text: &str) -> String {
+    let text = text.replace("analysis = \"auto\"\n", "").replace("analysis = \"kernel\"\n", "");
+    let (head, of) = text.split_once("[[measurement]]\n").unwrap();
+    let again = of.replace("name = \"", "name = \"each-").replace("values = [", "values = [\"lengths\", ");
+    format!("{head}[[measurement]]\n{of}[[measurement]]\n{again}")
+}
+
+/// What workers add up before they count it comes to what they count one by one.
+fn agree_with_each(file: &Path, ms: u64) -> usize {
+    let said = probe_files(config(&twice(&all(ms))), &[file.to_owned()], 1, |_, _| {});
+    let mut compared = 0;
+    for name in ["all", "pairs", "ports", "nets", "few"] {
+        for total in [false, true] {
+            let (added, each) = (said.of(name, total), said.of(&format!("each-{name}"), total));
+            assert_eq!(added.len(), each.len());
+            for (added, each) in added.into_iter().zip(each) {
+                let mut each = each.clone();
+                each["measurement"] = added["measurement"].clone();
+                for row in each["rows"].as_array_mut().unwrap() {
+                    assert!(row.as_object_mut().unwrap().remove("lengths").is_some(), "{row}");
+                }
+                assert_eq!(*added, each, "{}", file.display());
+                compared += 1;
+            }
+        }
+    }
+    compared
 }
 
 #[test]
 fn captures_of_the_corpus_come_to_the_same_in_parts() {
     let Some(captures) = captures("captures_of_the_corpus_come_to_the_same_in_parts") else { return };
     let compared = captures.iter().filter(|path| agree(path, 3_600_000, 64, 500) > 0).count();
+    assert!(compared > 100, "{compared} captures");
+    let compared = captures.iter().filter(|path| agree_with_each(path, 3_600_000) > 0).count();
     assert!(compared > 100, "{compared} captures");
 }
 

@@ -8,18 +8,19 @@ use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{At, mistakes, read};
 
 use super::raw::{self, Raw};
+use super::seats::{Seat, Seats, host_and_port, is_device};
 use super::{Battery, Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity, Rate, Traffic};
 use crate::schedule;
 use crate::sensors::Sensors;
 
 /// Engines that `--engine` knows, and a battery can ask for.
-const ENGINES: [&str; 4] = ["auto", "ring", "xsk", "packet"];
+pub(crate) const ENGINES: [&str; 4] = ["auto", "ring", "xsk", "packet"];
 /// The smallest frame that carries a number, over UDP and TCP.
 const SMALLEST: [u16; 2] = [60, 66];
 /// The largest frame: what a veth pair's MTU allows.
 const LARGEST: u16 = 65_535;
-const MOST_PPS: f64 = 1e9;
-const MOST_LOOPS: u32 = 100_000_000;
+pub(crate) const MOST_PPS: f64 = 1e9;
+pub(crate) const MOST_LOOPS: u32 = 100_000_000;
 
 pub(super) fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery, Mistakes> {
     let fail = |found| Err(mistakes(text, path, found));
@@ -141,8 +142,16 @@ impl Check {
         if replays && injector.len() > 1 {
             self.found.push((raw.name.start, "a capture is replayed from one core".into()));
         }
+        let per_core = raw.per_core.as_ref().is_some_and(|one| *one.get_ref());
+        let asked = [raw.queues.as_ref().map(|at| at.start), raw.workers.as_ref().map(|at| at.start)];
+        for start in asked.into_iter().flatten().filter(|_| per_core) {
+            self.found.push((start, "'per-core' says how many: leave one of them out".into()));
+        }
         let engines = raw.engines;
-        Battery {
+        let (injector_seat, sensor_seat) = (raw.injector.take(), raw.sensor.take());
+        let at = injector_seat.as_ref().or(sensor_seat.as_ref()).map(|seat| seat.start);
+        let battery = Battery {
+            seats: self.seats(injector_seat, sensor_seat),
             title: raw.title.unwrap_or_else(|| name.clone()),
             name,
             about: raw.about,
@@ -154,6 +163,7 @@ impl Check {
             injector,
             workers: self.list(raw.workers, &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n)),
             queues: self.list(raw.queues, &[1], "numbers of RX queues, 1 to 64", |n| (1..=64).contains(n)),
+            per_core,
             engines: self.list(engines, &["auto".to_owned()], &ENGINES.join(", "), |name| {
                 ENGINES.contains(&name.as_str())
             }),
@@ -173,7 +183,39 @@ impl Check {
             rates,
             published: raw.published.into_iter().map(|one| self.published(one)).collect(),
             findings: raw.findings,
+        };
+        if let (Some(reason), Some(at)) = (battery.not_away(), at) {
+            self.found.push((at, reason.into()));
         }
+        battery
+    }
+
+    /// Agents: for both roles, or for none.
+    fn seats(&mut self, injector: Option<At<raw::Seat>>, sensor: Option<At<raw::Seat>>) -> Option<Seats> {
+        let (injector, sensor) = match (injector, sensor) {
+            (Some(injector), Some(sensor)) => (injector.value, sensor.value),
+            (None, None) => return None,
+            (Some(one), None) | (None, Some(one)) => {
+                self.fault(
+                    &one,
+                    "injector and sensor both have an agent, or none of them: give [injector] and [sensor]",
+                );
+                return None;
+            }
+        };
+        Some(Seats { injector: self.seat(injector)?, sensor: self.seat(sensor)? })
+    }
+
+    fn seat(&mut self, raw: raw::Seat) -> Option<Seat> {
+        let address = host_and_port(&raw.agent.value);
+        if address.is_none() {
+            self.fault(&raw.agent, "give an agent's address and port, as in \"192.0.2.1:4433\"");
+        }
+        if !is_device(&raw.device.value) {
+            self.fault(&raw.device, "give the name of a device, as in \"eth1\"");
+        }
+        let (host, port) = address?;
+        Some(Seat { host, port, device: raw.device.value })
     }
 
     /// Rings have sizes that are powers of two.
@@ -388,6 +430,11 @@ mod tests {
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\ncores = [[1, 1]]", "4:10", "once"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nworkers = [65]", "4:12", "1 to 64"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nengines = [\"dna\"]", "4:12", "ring"),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nqueues = [2]\nper-core = true",
+                "4:10",
+                "per-core",
+            ),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nduration = \"1y\"", "4:12", "1h"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nspeeds = [\"max\"]", "4:10", "replay"),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\nnapi = \"poll\"", "4:8", "threads-first"),

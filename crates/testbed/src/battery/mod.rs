@@ -7,13 +7,16 @@
 mod check;
 mod possible;
 mod raw;
+mod seats;
 
-pub use possible::Means;
+pub(crate) use check::{ENGINES, MOST_LOOPS, MOST_PPS};
+pub use possible::{Means, tools};
+pub use seats::{Seat, Seats, is_device};
 
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use wirelane_probe::Mistakes;
 
 use crate::sensors::Sensors;
@@ -24,7 +27,7 @@ pub const MOST_TRIALS: usize = 100_000;
 pub const LONGEST: usize = 1 << 20;
 
 /// How the generator makes packets: `--method` of `wirelane send`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// From inside the kernel where that works and the rate is worth it, else through a packet socket.
@@ -48,7 +51,7 @@ impl Method {
 }
 
 /// What tells flows apart: `--pattern` of `wirelane send`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// The destination address: one source, the traffic of the published measurements.
@@ -72,7 +75,7 @@ impl Pattern {
 }
 
 /// Transport protocol of the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proto {
     /// UDP.
@@ -287,10 +290,14 @@ pub struct Battery {
     pub workers: Vec<usize>,
     /// RX queues of the device.
     pub queues: Vec<u32>,
+    /// Whether each core of a set is one more RX queue and worker, in place of `workers` and `queues`.
+    pub per_core: bool,
     /// Engines, by the names of `--engine`.
     pub engines: Vec<String>,
     /// Where NAPI works.
     pub napi: Napi,
+    /// Agents on other machines; none: all is on this one.
+    pub seats: Option<Seats>,
     /// MiB of a sensor's buffer, where it lets one choose.
     pub buffer: u32,
     /// Times that each trial is run.
@@ -312,6 +319,29 @@ impl Battery {
     /// Every mistake that was found, each with line and column; or the one that keeps the text from being read.
     pub fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Battery, Mistakes> {
         check::parse(text, path, sensors)
+    }
+
+    /// Numbers of RX queues, a bed for each.
+    pub fn beds(&self) -> Vec<u32> {
+        if !self.per_core {
+            return self.queues.clone();
+        }
+        let mut counts: Vec<u32> = self.cores.iter().map(|set| set.len() as u32).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    /// Sets of cores that sensors are measured on with so many RX queues, each with the numbers of workers.
+    pub fn sets(&self, queues: u32) -> impl Iterator<Item = (&Vec<usize>, Vec<usize>)> {
+        let sets = self.cores.iter().filter(move |set| !self.per_core || set.len() == queues as usize);
+        sets.map(|set| (set, if self.per_core { vec![set.len()] } else { self.workers.clone() }))
+    }
+
+    /// Bytes of its largest frame behind the Ethernet header, or what devices have anyway.
+    pub fn mtu(&self) -> u32 {
+        let largest = self.traffic.sizes.iter().copied().max().map_or(9000, u32::from);
+        largest.saturating_sub(14).max(1500)
     }
 
     /// Whether it searches for rates.

@@ -25,6 +25,20 @@ impl Means {
     }
 }
 
+/// Whether these programs are here.
+///
+/// # Errors
+/// Which one is not.
+pub fn tools(programs: &[&str]) -> Result<()> {
+    for program in programs {
+        ensure!(
+            crate::sensors::find(program).is_some(),
+            "the test-bed needs {program}: install it (iproute2, ethtool, util-linux)"
+        );
+    }
+    Ok(())
+}
+
 /// `0-3,8` (cpuset(7)).
 fn cores(list: &str) -> Vec<usize> {
     let part = |part: &str| {
@@ -35,6 +49,36 @@ fn cores(list: &str) -> Vec<usize> {
 }
 
 impl Battery {
+    /// Whether it can be run on the machines of agents, which have these cores.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn possible_away(&self, injector: &[usize], sensor: &[usize], sensors: &Sensors) -> Result<()> {
+        let sets: Vec<usize> = self.cores.iter().flatten().copied().collect();
+        for (role, asked, there, key) in
+            [("injector", &self.injector, injector, "injector-cores"), ("sensor", &sets, sensor, "cores")]
+        {
+            if let Some(core) = asked.iter().find(|core| !there.contains(core)) {
+                bail!(
+                    "battery {} asks for core {core} of the {role}'s machine, and its agent gives these: {}; change '{key}'",
+                    self.name,
+                    list(there)
+                );
+            }
+        }
+        self.served(sensors)
+    }
+
+    fn served(&self, sensors: &Sensors) -> Result<()> {
+        for sensor in &self.sensors {
+            let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
+            for (_, workers) in self.beds().iter().flat_map(|queues| self.sets(*queues)) {
+                adapter.serves(&self.loops, &workers)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it can be run with these means, and these programs.
     ///
     /// # Errors
@@ -42,19 +86,19 @@ impl Battery {
     pub fn possible(&self, means: &Means, sensors: &Sensors) -> Result<()> {
         ensure!(means.root, "a test-bed makes network namespaces, which takes root: run it with sudo");
         let name = &self.name;
-        let there = || means.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for core in self.injector.iter().chain(self.cores.iter().flatten()) {
             if !means.cores.contains(core) {
                 bail!(
                     "battery {name} asks for core {core}, and there are these: {}; change 'cores' or 'injector-cores'",
-                    there()
+                    list(&means.cores)
                 );
             }
         }
         for set in &self.cores {
+            // A set of all cores there are has no other place for the generator, and says by itself what it shares.
             if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
                 ensure!(
-                    means.cores.len() == 1,
+                    set.len() == means.cores.len(),
                     "battery {name} has the generator and the sensor both on core {core}: each slows the other, and neither is \
                      measured; take different ones in 'cores' and 'injector-cores'"
                 );
@@ -63,18 +107,13 @@ impl Battery {
         if let Some(file) = &self.traffic.replay {
             ensure!(Path::new(file).is_file(), "battery {name} replays {file}, which is no file here");
         }
-        for program in ["ip", "ethtool", "setpriv", "unshare", "nsenter", "taskset", "chrt"] {
-            ensure!(
-                crate::sensors::find(program).is_some(),
-                "the test-bed needs {program}: install it (iproute2, ethtool, util-linux)"
-            );
-        }
-        for sensor in &self.sensors {
-            let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
-            adapter.serves(&self.loops, &self.workers)?;
-        }
-        Ok(())
+        tools(&["ip", "ethtool", "setpriv", "unshare", "nsenter", "taskset", "chrt"])?;
+        self.served(sensors)
     }
+}
+
+fn list(cores: &[usize]) -> String {
+    cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -100,6 +139,20 @@ mod tests {
         let battery = Battery::parse(text, Path::new("b.toml"), &Sensors::shipped()).unwrap();
         let error = battery.possible(&means, &Sensors::shipped()).unwrap_err();
         assert!(error.to_string().contains("/nonexistent.pcap"), "{error}");
+    }
+
+    #[test]
+    fn what_the_machines_of_agents_lack_is_named() {
+        let battery = battery("injector-cores = [1]\ncores = [[0], [1, 2]]");
+        let sensors = Sensors::shipped();
+        battery.possible_away(&[1], &[0, 1, 2], &sensors).unwrap();
+        let error = battery.possible_away(&[0], &[0, 1, 2], &sensors).unwrap_err().to_string();
+        assert!(
+            error.contains("core 1 of the injector's machine") && error.contains("'injector-cores'"),
+            "{error}"
+        );
+        let error = battery.possible_away(&[1], &[0, 1], &sensors).unwrap_err().to_string();
+        assert!(error.contains("core 2 of the sensor's machine, and its agent gives these: 0, 1"), "{error}");
     }
 
     #[test]

@@ -26,9 +26,12 @@ pub(super) struct Raw {
     pub injector_cores: Option<At<Vec<usize>>>,
     pub workers: Option<At<Vec<At<usize>>>>,
     pub queues: Option<At<Vec<At<u32>>>>,
+    pub per_core: Option<At<bool>>,
     pub engines: Option<At<Vec<At<String>>>>,
     #[serde(default)]
     pub napi: Napi,
+    pub injector: Option<At<Seat>>,
+    pub sensor: Option<At<Seat>>,
     pub buffer: Option<At<u32>>,
     pub repetitions: Option<At<u32>>,
     pub duration: Option<At<String>>,
@@ -53,6 +56,13 @@ pub(super) struct Traffic {
     pub method: Method,
     pub replay: Option<At<String>>,
     pub passes: Option<At<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Seat {
+    pub agent: At<String>,
+    pub device: At<String>,
 }
 
 #[derive(Deserialize)]

@@ -116,6 +116,8 @@ pub struct Adapter {
     pub exact: bool,
     /// Whether it counts a packet once for each worker.
     pub copies: bool,
+    /// The adapter as it was read.
+    pub text: String,
     counts: Ways,
 }
 
@@ -230,6 +232,7 @@ impl Adapter {
             ask: words(raw.ask),
             exact: raw.exact,
             copies: raw.copies,
+            text: text.to_owned(),
             counts,
         })
     }

@@ -1,0 +1,90 @@
+//! One table in one Parquet file, of whatever columns: for results that are no part of a store.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
+
+/// The values of a column.
+#[derive(Clone, Debug)]
+pub enum Column {
+    /// Text.
+    Text(Vec<String>),
+    /// Counts, where there are some.
+    Counts(Vec<Option<u64>>),
+    /// Whole numbers.
+    Whole(Vec<i64>),
+    /// Any numbers.
+    Real(Vec<f64>),
+}
+
+impl Column {
+    fn array(self) -> ArrayRef {
+        match self {
+            Column::Text(values) => Arc::new(StringArray::from(values)),
+            Column::Counts(values) => Arc::new(UInt64Array::from(values)),
+            Column::Whole(values) => Arc::new(Int64Array::from(values)),
+            Column::Real(values) => Arc::new(Float64Array::from(values)),
+        }
+    }
+}
+
+/// Writes a file; one of this name is replaced. It is made in memory first.
+///
+/// # Errors
+/// Where columns are not of one length, or the file cannot be written.
+pub fn write(
+    path: &Path,
+    columns: Vec<(&str, Column)>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let columns = columns.into_iter().map(|(name, column)| {
+        // Whether a column has gaps is said by what it is, and not by whether there are some today.
+        let gaps = matches!(column, Column::Counts(_));
+        (name, column.array(), gaps)
+    });
+    let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
+    let zstd = Compression::ZSTD(ZstdLevel::default());
+    let properties = WriterProperties::builder().set_compression(zstd).build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    fs::write(path, bytes)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        let columns = vec![
+            ("name", Column::Text(vec!["a".into(), "\u{e9}\n".into()])),
+            ("count", Column::Counts(vec![Some(u64::MAX), None])),
+            ("whole", Column::Whole(vec![-1, 2])),
+            ("real", Column::Real(vec![0.5, 1e300])),
+        ];
+        write(&path, columns.clone()).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(&path).unwrap()).unwrap();
+        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+        assert_eq!(batches.len(), 1);
+        for ((name, column), (field, array)) in
+            columns.into_iter().zip(batches[0].schema().fields().iter().zip(batches[0].columns()))
+        {
+            assert_eq!((name, &column.array()), (field.name().as_str(), array));
+        }
+        write(&path, vec![("a", Column::Whole(vec![]))]).unwrap();
+        let uneven = vec![("a", Column::Whole(vec![1])), ("b", Column::Whole(vec![]))];
+        assert!(write(&path, uneven).is_err());
+        assert!(write(&folder.path().join("none/a"), vec![("a", Column::Whole(vec![]))]).is_err());
+    }
+}

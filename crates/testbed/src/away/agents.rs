@@ -1,0 +1,193 @@
+//! Both agents of a battery, as its manager sees them.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::link::{Failure, Link};
+use super::message::{Answer, Hello, Offer, Order, PROTOCOL, Role, VERSION, Welcome};
+use super::tls::Manager;
+use crate::battery::{Battery, Seat};
+use crate::machine::Machine;
+use crate::roles::{SendOrder, SensorOrder, Sent, Taken, Wrong};
+use crate::sensors::Sensors;
+
+/// How long an agent that went away may take to come back, and to be done with what it was at.
+const COMES_BACK: Duration = Duration::from_secs(15);
+
+/// One agent.
+#[derive(Debug)]
+struct End {
+    seat: Seat,
+    hello: Hello,
+    welcome: Welcome,
+    /// None: it went away, or the other one did.
+    link: Option<Link>,
+}
+
+/// Both.
+#[derive(Debug)]
+pub struct Agents {
+    manager: Manager,
+    injector: End,
+    sensor: End,
+}
+
+impl Agents {
+    /// Connects to those of this battery.
+    ///
+    /// # Errors
+    /// Which one there is not, or not for this manager, and why.
+    pub fn connect(manager: Manager, battery: &Battery) -> Result<Agents> {
+        let seats = battery.seats.as_ref().context("this battery names no agents")?;
+        let injector = End::connect(&manager, &seats.injector, Role::Injector, battery)?;
+        let sensor = End::connect(&manager, &seats.sensor, Role::Sensor, battery)?;
+        Ok(Agents { manager, injector, sensor })
+    }
+
+    /// The injector's machine, and the sensor's.
+    pub fn machines(&self) -> (&Machine, &Machine) {
+        (&self.injector.welcome.machine, &self.sensor.welcome.machine)
+    }
+
+    /// The cores that they give: the injector's, and the sensor's.
+    pub fn cores(&self) -> (&[usize], &[usize]) {
+        (&self.injector.welcome.cores, &self.sensor.welcome.cores)
+    }
+
+    /// Sensors of a battery that the agent cannot start, and why.
+    pub fn skipped(&self, battery: &Battery, sensors: &Sensors) -> BTreeMap<String, String> {
+        let address = self.sensor.seat.address();
+        let offers = &self.sensor.welcome.sensors;
+        let why = |name: &String| {
+            let why = lacking(offers.get(name), &sensors.get(name)?.text)?;
+            Some((name.clone(), format!("the agent {address}: {why}")))
+        };
+        battery.sensors.iter().filter_map(why).collect()
+    }
+
+    pub(crate) fn start(&mut self, order: &SensorOrder) -> Result<(), Wrong> {
+        self.mend().map_err(Wrong::Bed)?;
+        self.ask(Role::Sensor, Order::Start(order.clone())).and_then(done)
+    }
+
+    pub(crate) fn begin(&mut self) -> Result<(), Wrong> {
+        self.ask(Role::Sensor, Order::Begin).and_then(done)
+    }
+
+    pub(crate) fn send(&mut self, order: &SendOrder) -> Result<Sent, Wrong> {
+        match self.ask(Role::Injector, Order::Send(order.clone()))? {
+            Answer::Sent(sent) => Ok(sent),
+            _ => Err(other_answer()),
+        }
+    }
+
+    pub(crate) fn sent(&mut self) -> Result<(), Wrong> {
+        self.ask(Role::Sensor, Order::Sent).and_then(done)
+    }
+
+    pub(crate) fn end(&mut self) -> Result<Taken, Wrong> {
+        match self.ask(Role::Sensor, Order::End)? {
+            Answer::Taken(taken) => Ok(taken),
+            _ => Err(other_answer()),
+        }
+    }
+
+    fn ask(&mut self, role: Role, order: Order) -> Result<Answer, Wrong> {
+        let end = if role == Role::Injector { &self.injector } else { &self.sensor };
+        let named = format!("the {}'s agent {}", role.name(), end.seat.address());
+        let told = match &end.link {
+            Some(link) => link.ask(order),
+            None => Err(Failure::Gone(anyhow::anyhow!("the connection is closed"))),
+        };
+        told.map_err(|failure| match failure {
+            Failure::Fault(reason) => Wrong::Trial(anyhow::anyhow!(reason)),
+            Failure::Failed(reason) => Wrong::Bed(anyhow::anyhow!("{named}: {reason}")),
+            Failure::Gone(error) => {
+                // The other one ends what it is at.
+                self.injector.link = None;
+                self.sensor.link = None;
+                Wrong::Trial(error.context(format!("{named} went away")))
+            }
+        })
+    }
+
+    /// Connects again to those that went away.
+    fn mend(&mut self) -> Result<()> {
+        let end = Instant::now() + COMES_BACK;
+        for agent in [&mut self.injector, &mut self.sensor] {
+            while agent.link.is_none() {
+                match Link::connect(&self.manager, &agent.seat, &agent.hello) {
+                    Ok((link, welcome)) => {
+                        agent.link = Some(link);
+                        agent.welcome = welcome;
+                    }
+                    Err(error) if Instant::now() >= end => {
+                        return Err(error.context(format!(
+                            "{} did not come back; when it is there, go on with --resume",
+                            agent.name()
+                        )));
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(500)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    fn connect(manager: &Manager, seat: &Seat, role: Role, battery: &Battery) -> Result<End> {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            role,
+            device: seat.device.clone(),
+            mtu: battery.mtu(),
+            merges: battery.traffic.merges(),
+            sensors: if role == Role::Sensor { battery.sensors.clone() } else { Vec::new() },
+        };
+        let connected = Link::connect(manager, seat, &hello);
+        let (link, welcome) =
+            connected.with_context(|| format!("the {}'s agent {}", role.name(), seat.address()))?;
+        Ok(End { seat: seat.clone(), hello, welcome, link: Some(link) })
+    }
+
+    fn name(&self) -> String {
+        format!("the {}'s agent {}", self.hello.role.name(), self.seat.address())
+    }
+}
+
+/// What an agent lacks of a sensor whose adapter is this text here; none: nothing.
+fn lacking(offer: Option<&Offer>, text: &str) -> Option<String> {
+    match offer {
+        None => Some("it has no adapter of this name; give it one by its --sensors".to_owned()),
+        Some(offer) if offer.text != text => Some("its adapter is another one than here".to_owned()),
+        Some(offer) => offer.missing.clone(),
+    }
+}
+
+fn done(answer: Answer) -> Result<(), Wrong> {
+    if matches!(answer, Answer::Done) { Ok(()) } else { Err(other_answer()) }
+}
+
+fn other_answer() -> Wrong {
+    Wrong::Bed(anyhow::anyhow!("an agent answers something else than it was asked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_lacks_of_a_sensor_is_named() {
+        let offer =
+            |text: &str, missing: Option<&str>| Offer { text: text.into(), missing: missing.map(Into::into) };
+        assert_eq!(lacking(Some(&offer("a", None)), "a"), None);
+        assert!(lacking(None, "a").unwrap().contains("--sensors"));
+        assert!(lacking(Some(&offer("b", None)), "a").unwrap().contains("another one"));
+        assert_eq!(lacking(Some(&offer("a", Some("not installed"))), "a").unwrap(), "not installed");
+    }
+}

@@ -1,0 +1,228 @@
+//! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::message::{Answer, FromAgent, Hello, Order, Role};
+use crate::battery::{ENGINES, MOST_LOOPS, MOST_PPS};
+use crate::holder::Holder;
+use crate::roles::sensor::{self, Running};
+use crate::roles::{Ground, SendOrder, SensorOrder, Wrong, injector};
+use crate::sensors::Sensors;
+
+/// The longest trial: a search confirms over three times a battery's longest.
+const LONGEST: f64 = 3.0 * 3600.0;
+
+/// The agent's machine as a sensor's ground: its device as it is, its files in memory.
+#[derive(Debug)]
+struct Own {
+    holder: Holder,
+    device: String,
+}
+
+/// Works for one manager.
+#[derive(Debug)]
+pub(super) struct Worker<'a> {
+    // Ended before its ground is.
+    running: Option<Running>,
+    /// Or why there is none.
+    ground: Result<Own, String>,
+    role: Role,
+    cores: &'a [usize],
+    sensors: &'a Sensors,
+    wirelane: &'a Path,
+    number: u64,
+}
+
+impl<'a> Worker<'a> {
+    /// To be made by the thread that carries out orders: what it starts ends with this thread.
+    pub(super) fn new(
+        hello: &Hello,
+        cores: &'a [usize],
+        sensors: &'a Sensors,
+        wirelane: &'a Path,
+    ) -> Worker<'a> {
+        let holder = Holder::new("the files of trials", false);
+        let ground = holder.map(|holder| Own { holder, device: hello.device.clone() });
+        let ground = ground.map_err(|error| format!("{error:#}"));
+        Worker { running: None, ground, role: hello.role, cores, sensors, wirelane, number: 0 }
+    }
+
+    /// Does something; what it has come to.
+    pub(super) fn carry_out(&mut self, order: Order) -> FromAgent {
+        match self.try_to(order) {
+            Ok(answer) => FromAgent::Done(answer),
+            Err(wrong) => {
+                // A trial that went wrong is over.
+                self.running = None;
+                match wrong {
+                    Wrong::Trial(error) => FromAgent::Fault(FromAgent::reason(&error)),
+                    Wrong::Bed(error) => FromAgent::Failed(FromAgent::reason(&error)),
+                }
+            }
+        }
+    }
+
+    fn try_to(&mut self, order: Order) -> Result<Answer, Wrong> {
+        let ground = self.ground.as_mut().map_err(|error| Wrong::Bed(anyhow::anyhow!("{error}")))?;
+        ground.holder.check().map_err(Wrong::Bed)?;
+        let wanted = if matches!(order, Order::Send(_)) { Role::Injector } else { Role::Sensor };
+        if wanted != self.role {
+            return Err(Wrong::Bed(anyhow::anyhow!("this is an order for the {}", wanted.name())));
+        }
+        let none = || Wrong::Bed(anyhow::anyhow!("no sensor runs"));
+        match order {
+            Order::Start(order) => {
+                self.running = None;
+                check_sensor(&order, self.cores).map_err(Wrong::Bed)?;
+                let adapter = self.sensors.get(&order.sensor);
+                let adapter = adapter.with_context(|| format!("there is no adapter {:?} here", order.sensor));
+                let adapter = adapter.map_err(Wrong::Bed)?;
+                self.number += 1;
+                self.running = Some(sensor::start(ground, self.wirelane, adapter, &order, self.number)?);
+                Ok(Answer::Done)
+            }
+            Order::Begin => {
+                self.running.as_mut().ok_or_else(none)?.begin(&*ground)?;
+                Ok(Answer::Done)
+            }
+            Order::Sent => {
+                self.running.as_mut().ok_or_else(none)?.sent(&*ground)?;
+                Ok(Answer::Done)
+            }
+            Order::End => Ok(Answer::Taken(self.running.take().ok_or_else(none)?.end(&*ground)?)),
+            Order::Send(order) => {
+                check_send(&order, self.cores).map_err(Wrong::Bed)?;
+                let on = |cores: &[usize], words: &[String]| ground.holder.on(cores, words);
+                let sent = injector::send(self.wirelane, &ground.device, &order, on);
+                Ok(Answer::Sent(sent.map_err(Wrong::Bed)?))
+            }
+        }
+    }
+}
+
+impl Ground for Own {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn command(&self, cores: &[usize], words: &[String]) -> Command {
+        self.holder.on(cores, words)
+    }
+
+    fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        self.holder.folder(name)
+    }
+
+    fn settle(&mut self, _cores: &[usize]) -> Result<()> {
+        Ok(())
+    }
+
+    fn napi_time(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn takes_interrupts(&self) -> bool {
+        true
+    }
+}
+
+fn check_cores(asked: &[usize], given: &[usize]) -> Result<()> {
+    ensure!(!asked.is_empty() && asked.len() <= given.len(), "{} cores are asked for", asked.len());
+    let other = asked.iter().find(|core| !given.contains(core));
+    ensure!(other.is_none(), "core {other:?} is not a manager's to use");
+    Ok(())
+}
+
+fn check_duration(seconds: f64) -> Result<()> {
+    ensure!(seconds > 0.0 && seconds <= LONGEST, "a trial of {seconds} s is asked for");
+    Ok(())
+}
+
+fn check_sensor(order: &SensorOrder, cores: &[usize]) -> Result<()> {
+    check_cores(&order.cores, cores)?;
+    check_duration(order.duration_s)?;
+    ensure!(ENGINES.contains(&order.engine.as_str()), "there is no engine {:?}", order.engine);
+    ensure!((1..=64).contains(&order.workers), "{} workers are asked for", order.workers);
+    ensure!((1..=64).contains(&order.queues), "{} RX queues are asked for", order.queues);
+    ensure!(order.loops <= MOST_LOOPS, "{} loops per packet are asked for", order.loops);
+    ensure!((1..=1024).contains(&order.buffer), "a buffer of {} MiB is asked for", order.buffer);
+    Ok(())
+}
+
+fn check_send(order: &SendOrder, cores: &[usize]) -> Result<()> {
+    check_cores(&order.cores, cores)?;
+    check_duration(order.duration_s)?;
+    ensure!(order.replay.is_none(), "an agent replays no capture");
+    ensure!(order.flows > 0, "no flows are asked for");
+    ensure!(order.size.is_some_and(|size| size >= 60), "no size of frames is asked for");
+    ensure!(
+        order.pps.is_none_or(|pps| pps > 0.0 && pps <= MOST_PPS),
+        "{:?} packets a second are asked for",
+        order.pps
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::battery::{Method, Pattern, Proto};
+
+    fn sensor() -> SensorOrder {
+        SensorOrder {
+            sensor: "tcpdump".into(),
+            cores: vec![1],
+            queues: 1,
+            workers: 1,
+            engine: "auto".into(),
+            loops: 0,
+            duration_s: 1.0,
+            buffer: 4,
+        }
+    }
+
+    #[test]
+    fn orders_that_no_battery_makes_are_refused() {
+        let given = [1, 2];
+        check_sensor(&sensor(), &given).unwrap();
+        for (words, order) in [
+            ("cores", SensorOrder { cores: vec![], ..sensor() }),
+            ("core Some(0)", SensorOrder { cores: vec![0], ..sensor() }),
+            ("engine", SensorOrder { engine: "--help".into(), ..sensor() }),
+            ("workers", SensorOrder { workers: 0, ..sensor() }),
+            ("queues", SensorOrder { queues: 65, ..sensor() }),
+            ("loops", SensorOrder { loops: u32::MAX, ..sensor() }),
+            ("MiB", SensorOrder { buffer: 1 << 20, ..sensor() }),
+            ("trial of", SensorOrder { duration_s: f64::NAN, ..sensor() }),
+            ("trial of", SensorOrder { duration_s: 1e300, ..sensor() }),
+        ] {
+            let error = check_sensor(&order, &given).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let send = SendOrder {
+            shares_cores: false,
+            cores: vec![1],
+            size: Some(60),
+            flows: 1,
+            pattern: Pattern::Papers,
+            proto: Proto::Udp,
+            method: Method::Socket,
+            pps: Some(1.0),
+            duration_s: 1.0,
+            replay: None,
+        };
+        check_send(&send, &given).unwrap();
+        for order in [
+            SendOrder { size: None, ..send.clone() },
+            SendOrder { flows: 0, ..send.clone() },
+            SendOrder { pps: Some(f64::INFINITY), ..send.clone() },
+            SendOrder { cores: vec![1, 1, 2], ..send.clone() },
+        ] {
+            assert!(check_send(&order, &given).is_err(), "{order:?}");
+        }
+    }
+}

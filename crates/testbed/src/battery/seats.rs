@@ -1,0 +1,140 @@
+//! Roles on other machines, as a battery names them.
+
+use super::{Battery, Napi};
+
+/// Where injector and sensor are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seats {
+    /// The injector's agent.
+    pub injector: Seat,
+    /// The sensor's agent.
+    pub sensor: Seat,
+}
+
+/// An agent, and the device that it works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its address or name, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The device.
+    pub device: String,
+}
+
+impl Seat {
+    /// `HOST:PORT`, for people.
+    pub fn address(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Reads `ADDRESS:PORT`, `NAME:PORT` or `[ADDRESS]:PORT`.
+pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']').filter(|inner| inner.contains(':'))?,
+        None => Some(host).filter(|host| !host.contains(':'))?,
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%".contains(c);
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty() && host.len() <= 253 && host.chars().all(is_plain)).then(|| (host.to_owned(), port))
+}
+
+/// Whether a device could have this name (dev_valid_name() in the kernel's net/core/dev.c).
+pub fn is_device(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_graphic() && !"/:".contains(c);
+    (1..16).contains(&name.len())
+        && ![".", ".."].contains(&name)
+        && name.chars().all(is_plain)
+        && !name.starts_with('-')
+}
+
+impl Battery {
+    /// What only a bed on this machine can do, of what this battery asks; nothing: it has no agents, or asks for no such thing.
+    pub(super) fn not_away(&self) -> Option<&'static str> {
+        let seats = self.seats.as_ref()?;
+        if seats.injector == seats.sensor || seats.injector.address() == seats.sensor.address() {
+            Some(
+                "injector and sensor have the same agent: an agent works for one of them; leave both out for this one machine",
+            )
+        } else if self.traffic.replay.is_some() {
+            Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
+        } else if self.queues != [1] {
+            Some(
+                "agents leave the queues of their devices as they are: leave out 'queues', and set them with ethtool -L",
+            )
+        } else if self.napi != Napi::Inline {
+            Some("agents leave NAPI where their devices have it: leave out 'napi'")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::sensors::Sensors;
+
+    const AGENTS: &str = "[injector]\nagent = \"192.0.2.1:4433\"\ndevice = \"eth1\"\n\
+                          [sensor]\nagent = \"192.0.2.2:4433\"\ndevice = \"eth2\"\n";
+
+    fn parse(head: &str, tail: &str) -> Result<Battery, String> {
+        let text = format!("name = \"a\"\nsensors = [\"tcpdump\"]\n{head}{tail}");
+        Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped())
+            .map_err(|mistakes| mistakes.0[0].to_string())
+    }
+
+    #[test]
+    fn a_battery_names_agents() {
+        let seats = parse("rates = [1]\n", AGENTS).unwrap().seats.unwrap();
+        assert_eq!((seats.injector.address(), seats.sensor.device), ("192.0.2.1:4433".into(), "eth2".into()));
+        assert_eq!(parse("rates = [1]\n", "").unwrap().seats, None);
+    }
+
+    #[test]
+    fn what_agents_cannot_do_is_refused_with_its_place() {
+        let one = AGENTS.split_once("[sensor]").unwrap().0;
+        for (head, tail, place, words) in [
+            ("rates = [1]\n", one.to_owned(), "4:1", "both"),
+            ("rates = [1]\n", AGENTS.replace("192.0.2.2", "192.0.2.1"), "4:1", "same agent"),
+            ("rates = [1]\n", AGENTS.replace("192.0.2.2:4433", "192.0.2.2"), "8:9", "address and port"),
+            ("rates = [1]\n", AGENTS.replace("eth2", "eth 2"), "9:10", "name of a device"),
+            ("rates = [1]\nqueues = [2]\n", AGENTS.to_owned(), "5:1", "ethtool -L"),
+            ("rates = [1]\nnapi = \"threads\"\n", AGENTS.to_owned(), "5:1", "napi"),
+            ("", format!("{AGENTS}[traffic]\nreplay = \"a.pcap\"\n"), "3:1", "no captures"),
+            ("rates = [1]\n", AGENTS.replace("device = \"eth2\"", "command = \"sh\""), "9:1", "command"),
+        ] {
+            let found = parse(head, &tail).unwrap_err();
+            assert!(found.contains(&format!("b.toml:{place}:")) && found.contains(words), "{found}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_devices_are_told_from_others() {
+        for (text, host, port) in [
+            ("192.0.2.1:4433", "192.0.2.1", 4433),
+            ("[2001:db8::1]:1", "2001:db8::1", 1),
+            ("a-b.example:9", "a-b.example", 9),
+        ] {
+            assert_eq!(host_and_port(text), Some((host.to_owned(), port)));
+            let seat = Seat { host: host.into(), port, device: "eth1".into() };
+            assert_eq!(seat.address(), text);
+        }
+        for text in
+            ["", "a", ":1", "a:", "a:0", "a:65536", "2001:db8::1:1", "[a]:1", "[::1:1", "a b:1", "a/b:1"]
+        {
+            assert_eq!(host_and_port(text), None, "{text}");
+        }
+        assert!(is_device("eth1") && is_device("veth-a.5@x"));
+        for name in ["", "..", "a/b", "a b", "a:1", "-j", "sixteen-letters-"] {
+            assert!(!is_device(name), "{name}");
+        }
+    }
+}

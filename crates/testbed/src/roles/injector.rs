@@ -1,0 +1,142 @@
+//! The injector: a generator's process, and what it reports.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::Value;
+
+use super::{SendOrder, Sent, Watch};
+use crate::battery::Proto;
+use crate::child::Child;
+
+/// How long the generator may take beside its sending.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A capture takes the time that it takes.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// Sends from this device. `wirelane` is the program; `on` makes a command of the generator.
+///
+/// # Errors
+/// Where the generator fails, or does not say what it has sent.
+pub fn send(
+    wirelane: &Path,
+    device: &str,
+    order: &SendOrder,
+    on: impl FnOnce(&[usize], &[String]) -> Command,
+) -> Result<Sent> {
+    let mut words = words(wirelane, device, order);
+    if order.shares_cores {
+        words.splice(0..0, FIRST.map(str::to_owned));
+    }
+    let children = children_time()?;
+    let watch = Watch::begin(&order.cores)?;
+    let child = Child::spawn("the generator", &mut on(&order.cores, &words))?;
+    let most = order.replay.as_ref().map_or(Duration::from_secs_f64(order.duration_s) + LIMIT, |_| LONGEST);
+    let finished = child.finish(most)?;
+    let cpu = children_time()?.saturating_sub(children);
+    let load = watch.load(|| Ok(cpu), false)?;
+    ensure!(finished.status.success(), "the generator failed: {}", finished.said.trim());
+    let last = finished
+        .said
+        .lines()
+        .rev()
+        .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|value| value["final"] == true));
+    let told = last.with_context(|| format!("the generator said nothing: {}", finished.said.trim()))?;
+    let count =
+        |name: &str| told[name].as_u64().with_context(|| format!("no {name} from the generator: {told}"));
+    Ok(Sent {
+        offered: count("offered")?,
+        sent: count("sent")?,
+        foreign: count("others")?,
+        duration_s: told["duration_s"]
+            .as_f64()
+            .with_context(|| format!("no duration_s from the generator: {told}"))?,
+        fell_short: told["fell_short"] == true,
+        cpu_s: cpu.as_secs_f64(),
+        load,
+    })
+}
+
+/// Has a program its core when it wants it, also before other sessions (sched(7), autogroups).
+const FIRST: [&str; 4] = [
+    "sh",
+    "-c",
+    "if [ -e /proc/self/autogroup ]; then echo -20 >/proc/self/autogroup; fi; exec nice -n -20 \"$@\"",
+    "first",
+];
+
+/// The generator's command line.
+fn words(wirelane: &Path, device: &str, order: &SendOrder) -> Vec<String> {
+    let cores = order.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let mut words = vec![wirelane.display().to_string()];
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add(&format!("send -i {device} --json"));
+    if let Some(replay) = &order.replay {
+        add(&format!("--speed {} --loop {} --replay", replay.speed, replay.passes));
+        words.push(replay.file.clone());
+        return words;
+    }
+    // Where packets could be merged there is no NAPI that takes frames of the method "kernel".
+    let method = if order.proto == Proto::Tcp { "socket" } else { order.method.name() };
+    add(&format!("--interval 3600 --cores {cores} --method {method} --flows {}", order.flows));
+    add(&format!("--pattern {} --proto {}", order.pattern.name(), order.proto.name()));
+    add(&format!("--duration {}", order.duration_s));
+    if let Some(size) = order.size {
+        add(&format!("--size {size}"));
+    }
+    if let Some(pps) = order.pps {
+        add(&format!("--rate {pps:.0}"));
+    }
+    words
+}
+
+/// CPU time of all processes that this one has waited for.
+fn children_time() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
+    let time = |time: nix::sys::time::TimeVal| {
+        Duration::from_secs(time.tv_sec().unsigned_abs())
+            + Duration::from_micros(time.tv_usec().unsigned_abs())
+    };
+    Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Replay;
+    use super::*;
+    use crate::battery::{Method, Pattern};
+
+    #[test]
+    fn the_generator_is_told_what_was_ordered() {
+        let mut order = SendOrder {
+            shares_cores: false,
+            cores: vec![0, 2],
+            size: Some(60),
+            flows: 16,
+            pattern: Pattern::Papers,
+            proto: Proto::Udp,
+            method: Method::Auto,
+            pps: Some(1000.0),
+            duration_s: 0.5,
+            replay: None,
+        };
+        let words = |order: &SendOrder| super::words(Path::new("/w"), "tx", order).join(" ");
+        assert_eq!(
+            words(&order),
+            "/w send -i tx --json --interval 3600 --cores 0,2 --method auto --flows 16 --pattern papers --proto udp \
+             --duration 0.5 --size 60 --rate 1000"
+        );
+        order.proto = Proto::Tcp;
+        order.pps = None;
+        assert!(words(&order).contains("--method socket") && !words(&order).contains("--rate"));
+        order.replay = Some(Replay { file: "/a b.pcap".into(), speed: "10x".into(), passes: 2 });
+        assert_eq!(words(&order), "/w send -i tx --json --speed 10x --loop 2 --replay /a b.pcap");
+        // Over the network it has no capture.
+        let text = serde_json::to_string(&order).unwrap();
+        assert!(!text.contains("pcap"), "{text}");
+        assert_eq!(serde_json::from_str::<SendOrder>(&text).unwrap().replay, None);
+    }
+}

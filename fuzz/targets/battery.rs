@@ -1,0 +1,56 @@
+//! Batteries and adapters of the test-bed: any text is one or has mistakes with places in it; of any that can be used it can
+//! be said which trials it comes to.
+#![no_main]
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use wirelane_testbed::battery::{Battery, Means};
+use wirelane_testbed::sensors::{Adapter, Sensors};
+use wirelane_testbed::{chart, run, schedule};
+
+static SENSORS: LazyLock<Sensors> = LazyLock::new(Sensors::shipped);
+
+/// Mistakes as they are printed: each has its place in front, and nothing that a terminal would act on.
+fn look_at(mistakes: &str) {
+    assert!(!mistakes.is_empty());
+    assert!(mistakes.lines().all(|line| line.starts_with("t.toml:") && !line.contains(char::is_control)));
+}
+
+fuzz_target!(|text: &str| {
+    if let Err(mistakes) = Adapter::parse("fuzzed", text, Path::new("t.toml")) {
+        look_at(&mistakes.to_string());
+    }
+    let battery = match Battery::parse(text, Path::new("t.toml"), &SENSORS) {
+        Ok(battery) => battery,
+        Err(mistakes) => return look_at(&mistakes.to_string()),
+    };
+    assert!(!chart::charts(&battery).iter().any(|chart| chart.quantity.name().is_empty()));
+    // It names what is missing, or nothing is.
+    let _ = battery.possible(&Means { cores: vec![0, 1, 2, 3], root: true }, &SENSORS);
+    let dimensions = [
+        battery.repetitions as usize,
+        battery.rates.len(),
+        battery.loops.len(),
+        battery.cores.len(),
+        battery.workers.len(),
+        battery.queues.len(),
+        battery.engines.len(),
+        battery.sensors.len(),
+        battery.traffic.sizes.len().max(1),
+    ];
+    // Millions of trials take too long here.
+    if dimensions.iter().product::<usize>() > 10_000 {
+        return;
+    }
+    let trials = schedule::trials(&battery, &SENSORS);
+    let mut keys: Vec<String> =
+        trials.iter().map(|trial| format!("{} #{}", trial.case.key(), trial.repetition)).collect();
+    assert!(!keys.is_empty() && !run::expected(&battery, &trials).is_zero());
+    // A resumed battery finds each by its name.
+    keys.sort_unstable();
+    let number = keys.len();
+    keys.dedup();
+    assert_eq!(keys.len(), number);
+});
