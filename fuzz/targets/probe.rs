@@ -56,7 +56,7 @@ fn sums(config: Config, pcap: &[u8], workers: usize) -> Sums {
     all.iter_mut().for_each(|worker| assert!(worker.finish()));
     drop(all);
     let mut heard = heard.lock().expect("nobody panics with it");
-    let (events, totals) = heard.0.finish();
+    let (events, totals) = heard.0.finish(&[]);
     hear(events, &mut heard.1);
     assert_eq!((totals.packets, totals.bytes), (packets, bytes));
     assert!(heard.1.iter().all(|(_, packets, bytes)| *packets <= totals.packets && *bytes <= totals.bytes));

@@ -42,6 +42,10 @@ pub struct RuleArgs {
     /// average
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
     pub plugin_budget: u32,
+
+    /// What asks plug-ins about every packet, where no rule file says when.
+    #[arg(skip)]
+    asking: Option<RuleSet>,
 }
 
 /// A value of --plugin.
@@ -80,6 +84,33 @@ fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
 }
 
 impl RuleArgs {
+    /// Loads these plug-ins too, by names and files, before those of the command line. They are asked about every packet, or
+    /// where the rule file has them asked.
+    ///
+    /// # Errors
+    /// Where that asks one of them about no packet; what is wrong with it.
+    pub fn ask(&mut self, plugins: Vec<(String, PathBuf)>) -> Result<()> {
+        let given = std::mem::take(&mut self.plugins);
+        let own = plugins.iter().map(|(name, file)| PluginArg { name: name.clone(), file: file.clone() });
+        self.plugins = own.chain(given).collect();
+        let Some(file) = &self.rules else {
+            let rule = |(place, (name, _)): (usize, &(String, PathBuf))| {
+                format!("[[rule]]\nid = {}\nplugin = \"{name}\"\naction = \"none\"\n", place + 1)
+            };
+            let rules: String = plugins.iter().enumerate().map(rule).collect();
+            self.asking = Some(RuleSet::parse(&rules)?);
+            return Ok(());
+        };
+        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
+        let asked = RuleSet::read_for(file, Some(&self.exits), Some(&names))?.plugins();
+        let Some((name, _)) = plugins.iter().find(|(name, _)| !asked.contains(name)) else { return Ok(()) };
+        let file = printable(&file.display().to_string()).into_owned();
+        let reason = format!(
+            "{file} has no rule that asks the plug-in '{name}', which the probe has: nothing would be counted"
+        );
+        Err(Error::BadOption { option: "--rules", reason }.into())
+    }
+
     /// The rules for reading a file, where nothing is sent on, and no plug-in runs.
     ///
     /// # Errors
@@ -113,6 +144,8 @@ impl RuleArgs {
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
         if let Some(file) = &self.rules {
             builder = builder.rules(RuleSet::read_for(file, Some(&self.exits), Some(&names))?);
+        } else if let Some(rules) = &self.asking {
+            builder = builder.rules(rules.clone());
         }
         if !self.exits.is_empty() {
             builder = builder.exits(&self.exits);

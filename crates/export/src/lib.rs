@@ -7,6 +7,8 @@
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
 //! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV, pcapng.
+//! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
+//! * [`alarms`]: alarms of probes to files, collectors and syslog.
 //! * [`metrics`]: numbers for Prometheus.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
@@ -14,12 +16,15 @@
 //! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each:
 //! what they write to should be buffered, as [`Output`] is.
 
+pub mod alarms;
 mod calendar;
 pub mod error;
+pub mod events;
 pub mod flows;
 pub mod http;
 pub mod metrics;
 pub mod output;
+mod parts;
 pub mod pcap;
 pub mod pcapng;
 pub mod recorder;
@@ -27,6 +32,7 @@ pub mod voip;
 
 pub use calendar::clock;
 pub use error::{Error, Result};
+pub use events::{EventFile, EventFiles, EventPacket};
 pub use output::{Output, OutputOptions};
 pub use pcap::PcapWriter;
 pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo};

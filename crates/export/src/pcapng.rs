@@ -21,6 +21,7 @@ const NANOSECONDS: u8 = 9;
 /// Codes of options (sections 4.1 to 4.6 of the draft); most mean something else in each type of block.
 mod code {
     pub(super) const END: u16 = 0;
+    pub(super) const COMMENT: u16 = 1;
     pub(super) const SHB_HARDWARE: u16 = 2;
     pub(super) const SHB_OS: u16 = 3;
     pub(super) const SHB_USERAPPL: u16 = 4;
@@ -49,6 +50,8 @@ pub struct SectionInfo<'a> {
     pub os: &'a str,
     /// The application, `shb_userappl`.
     pub application: &'a str,
+    /// What else is to be said, `opt_comment`.
+    pub comment: &'a str,
 }
 
 /// What a recording says about an interface. Empty texts are left out; texts longer than 65,535 bytes are cut.
@@ -122,6 +125,7 @@ impl<W: Write> PcapngWriter<W> {
         writer.put(&0u16.to_le_bytes());
         // The section's length is not known before its end.
         writer.put(&u64::MAX.to_le_bytes());
+        writer.text(code::COMMENT, info.comment);
         writer.text(code::SHB_HARDWARE, info.hardware);
         writer.text(code::SHB_OS, info.os);
         writer.text(code::SHB_USERAPPL, info.application);

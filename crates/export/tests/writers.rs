@@ -24,7 +24,12 @@ const FRAME: &[u8] = &[
 const TIME: u64 = 1_700_000_000_123_456_789;
 
 fn recording() -> Vec<u8> {
-    let info = SectionInfo { hardware: "x86_64", os: "Linux 6.18", application: "wirelane 0.1.0" };
+    let info = SectionInfo {
+        hardware: "x86_64",
+        os: "Linux 6.18",
+        application: "wirelane 0.1.0",
+        ..SectionInfo::default()
+    };
     let mut writer = PcapngWriter::new(Vec::new(), &info).unwrap();
     for name in ["eth1@0", "eth1@1"] {
         let interface = Interface {

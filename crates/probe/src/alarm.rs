@@ -46,7 +46,7 @@ pub struct AlarmEvent {
     #[serde(skip)]
     pub key_text: String,
     /// What was looked at.
-    pub value_name: &'static str,
+    pub value_name: String,
     /// What it was.
     pub value: f64,
     /// The end of the interval, UTC seconds.
@@ -179,6 +179,7 @@ mod tests {
             name: "a".into(),
             measurement: 0,
             value: Value::Pps,
+            counter: None,
             threshold,
             raise_after,
             clear_after,

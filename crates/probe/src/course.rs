@@ -1,13 +1,15 @@
 //! The course of things under a plan: what intervals have come to, alarms, schedules, totals.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::alarm::{AlarmEvent, State, Watch};
+use crate::caught::Wanted;
 use crate::config::{Alarm, Deed, Switch};
+use crate::event::{Event, Recorded, Totals, filled, log_line};
+use crate::growing::ASKED;
 use crate::key::{self, Key};
 use crate::plan::Plan;
-use crate::reader::{Event, Totals};
 use crate::result::{self, Interval, Shown, entropy, number};
 use crate::schedule::is_due;
 use crate::table::Table;
@@ -66,6 +68,55 @@ impl Course {
         }
     }
 
+    /// Puts what plug-ins have counted into the tables of measurements of it that are active.
+    pub fn put_growth(&self, growth: &[BTreeMap<String, u64>], tables: &mut [Option<Table>]) {
+        let plan = &self.plan;
+        let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
+        for ((place, (measurement, shape)), table) in of.zip(tables) {
+            let Some(plugin) = measurement.plugin.filter(|_| plan.active() & 1 << place != 0) else {
+                continue;
+            };
+            let mut counted = Table::new(shape, 1);
+            if let Some(growth) = growth.get(plugin) {
+                counted.rest.packets = growth.get(ASKED).copied().unwrap_or(0);
+                let shown =
+                    |name: &String| measurement.counters.is_empty() || measurement.counters.contains(name);
+                counted.counters = growth
+                    .iter()
+                    .filter(|(name, _)| shown(name))
+                    .map(|(name, number)| (name.clone(), *number))
+                    .collect();
+            }
+            *table = Some(counted);
+        }
+    }
+
+    /// What plug-ins have counted behind the last interval. No alarm looks at it: it is no interval.
+    pub fn behind(&mut self, growth: &[BTreeMap<String, u64>], events: &mut Vec<Event>) {
+        let mut tables: Vec<Option<Table>> = self.plan.shapes.iter().map(|_| None).collect();
+        self.put_growth(growth, &mut tables);
+        let plan = Arc::clone(&self.plan);
+        let start_ns = self.until_ns;
+        let interval = Interval { start_ns, end_ns: start_ns.saturating_add(plan.config.interval_ns) };
+        for (measurement, table) in plan.config.measurements.iter().zip(&tables) {
+            if let Some(table) = table {
+                events.push(Event::Shown(Shown::new(measurement, table, interval, false)));
+            }
+        }
+        self.until_ns = interval.end_ns;
+        self.add_to_totals(tables);
+    }
+
+    fn add_to_totals(&mut self, tables: Vec<Option<Table>>) {
+        for (place, table) in tables.into_iter().enumerate() {
+            match (&mut self.totals[place], table) {
+                (Some(total), Some(table)) => total.merge(table),
+                (total @ None, Some(table)) => *total = Some(table),
+                _ => {}
+            }
+        }
+    }
+
     /// An interval is over.
     pub fn look(&mut self, number: u64, mut tables: Vec<Option<Table>>, events: &mut Vec<Event>) {
         let plan = Arc::clone(&self.plan);
@@ -93,13 +144,7 @@ impl Course {
                 self.tell(place, key, state, value, interval.end_ns, events);
             }
         }
-        for (place, table) in tables.into_iter().enumerate() {
-            match (&mut self.totals[place], table) {
-                (Some(total), Some(table)) => total.merge(table),
-                (total @ None, Some(table)) => *total = Some(table),
-                _ => {}
-            }
-        }
+        self.add_to_totals(tables);
         let before_ns = std::mem::replace(&mut self.until_ns, interval.end_ns);
         self.last = number;
         for schedule in &config.schedules {
@@ -124,22 +169,10 @@ impl Course {
     ) {
         let plan = Arc::clone(&self.plan);
         let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        // Where there is one value for all keys, there is no key.
-        let keyed = !alarm.value.is_of_all();
-        let event = AlarmEvent {
-            alarm: alarm.name.clone(),
-            measurement: measurement.name.clone(),
-            state,
-            key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-            key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-            value_name: alarm.value.name(),
-            value,
-            time: result::seconds(now_ns),
-            end_ns: now_ns,
-        };
+        let event = self.event(place, key, state, value, now_ns);
         events.push(Event::Alarm(event.clone()));
-        for action in alarm.actions.iter().map(|place| &plan.config.actions[*place]) {
+        for place in alarm.actions.iter().copied() {
+            let action = &plan.config.actions[place];
             let wanted = match state {
                 State::Raised => action.on_raise,
                 State::Cleared => action.on_clear,
@@ -154,6 +187,22 @@ impl Course {
                     events.push(Event::Run { words, timeout_ns: *timeout_ns });
                 }
                 Deed::Switch(switch) => self.switch(switch, now_ns, events),
+                Deed::Export(_) => events.push(Event::Export(place, event.clone())),
+                Deed::Record(recording) => {
+                    let measurement = &plan.config.measurements[alarm.measurement];
+                    events.push(Event::Record(Box::new(Recorded {
+                        action: place,
+                        recording: recording.clone(),
+                        alarm: event.clone(),
+                        wanted: Wanted {
+                            generation: plan.origin(),
+                            from_ns: now_ns.saturating_sub(recording.before_ns),
+                            to_ns: now_ns.saturating_add(recording.after_ns),
+                            rule: recording.rule_of(measurement),
+                            most: recording.most,
+                        },
+                    })));
+                }
             }
         }
     }
@@ -162,6 +211,8 @@ impl Course {
     fn switch(&mut self, switch: &Switch, now_ns: u64, events: &mut Vec<Event>) {
         switch.measurements_on.iter().for_each(|place| self.plan.set_active(*place, true));
         switch.measurements_off.iter().for_each(|place| self.plan.set_active(*place, false));
+        switch.rules_on.iter().for_each(|place| self.plan.set_rule_active(*place, true));
+        switch.rules_off.iter().for_each(|place| self.plan.set_rule_active(*place, false));
         switch.alarms_on.iter().for_each(|place| self.plan.set_alarm(*place, true));
         // Alarms of measurements that do not go on would stay as they are.
         let off = &switch.measurements_off;
@@ -178,22 +229,26 @@ impl Course {
 
     /// Clears what is raised of an alarm. Nothing else is done about it: switches could go round in circles.
     fn clear(&mut self, place: usize, now_ns: u64, events: &mut Vec<Event>) {
-        let plan = Arc::clone(&self.plan);
-        let alarm = &plan.config.alarms[place];
-        let measurement = &plan.config.measurements[alarm.measurement];
-        let keyed = !alarm.value.is_of_all();
         for key in self.watches[place].off() {
-            events.push(Event::Alarm(AlarmEvent {
-                alarm: alarm.name.clone(),
-                measurement: measurement.name.clone(),
-                state: State::Cleared,
-                key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
-                key_text: if keyed { key::text(measurement, &key) } else { String::new() },
-                value_name: alarm.value.name(),
-                value: 0.0,
-                time: result::seconds(now_ns),
-                end_ns: now_ns,
-            }));
+            events.push(Event::Alarm(self.event(place, key, State::Cleared, 0.0, now_ns)));
+        }
+    }
+
+    fn event(&self, place: usize, key: Key, state: State, value: f64, now_ns: u64) -> AlarmEvent {
+        let alarm = &self.plan.config.alarms[place];
+        let measurement = &self.plan.config.measurements[alarm.measurement];
+        // Where there is one value for all keys, there is no key.
+        let keyed = !alarm.value.is_of_all();
+        AlarmEvent {
+            alarm: alarm.name.clone(),
+            measurement: measurement.name.clone(),
+            state,
+            key: if keyed { key::json(measurement, &key) } else { serde_json::Map::new() },
+            key_text: if keyed { key::text(measurement, &key) } else { String::new() },
+            value_name: alarm.value_name().to_owned(),
+            value,
+            time: result::seconds(now_ns),
+            end_ns: now_ns,
         }
     }
 
@@ -246,37 +301,14 @@ fn values_of(plan: &Plan, alarm: &Alarm, table: &Table) -> (Vec<(Key, f64)>, boo
     match alarm.value {
         crate::config::Value::Keys => alone(table.cells.len() as f64),
         crate::config::Value::Entropy => alone(entropy(table)),
+        crate::config::Value::Counters => {
+            let counted = alarm.counter.as_ref().and_then(|name| table.counters.get(name));
+            alone(counted.copied().unwrap_or(0) as f64)
+        }
         value if of.key.is_empty() => alone(number(of, value, &table.rest, seconds)),
         value => {
             let cells = table.cells.iter();
             (cells.map(|(key, cell)| (*key, number(of, value, cell, seconds))).collect(), false)
         }
     }
-}
-
-/// An event on a line: names are of letters, digits and a few signs, keys of addresses and numbers.
-fn log_line(event: &AlarmEvent) -> String {
-    let key = if event.key_text.is_empty() { String::new() } else { format!(" of {}", event.key_text) };
-    let AlarmEvent { alarm, state, value_name, value, time, .. } = event;
-    format!("alarm {alarm} {}{key}: {value_name} {value} at {time}", state.name())
-}
-
-/// An argument with what stands in braces filled in. It is one argument, whatever that is.
-fn filled(word: &str, event: &AlarmEvent) -> String {
-    let mut text = String::new();
-    let mut parts = word.split('{');
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let (name, rest) = part.split_once('}').unwrap_or((part, ""));
-        match name {
-            "alarm" => text.push_str(&event.alarm),
-            "measurement" => text.push_str(&event.measurement),
-            "state" => text.push_str(event.state.name()),
-            "key" => text.push_str(&event.key_text),
-            "value" => text.push_str(&event.value.to_string()),
-            _ => text.push_str(&event.time),
-        }
-        text.push_str(rest);
-    }
-    text
 }

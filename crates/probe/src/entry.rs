@@ -3,7 +3,7 @@
 use wirelane::ledger::Counters;
 
 use crate::alarm::AlarmEvent;
-use crate::reader::Event;
+use crate::event::Event;
 use crate::result::Shown;
 
 /// One thing to be kept.
@@ -34,7 +34,7 @@ impl Entry {
         match event {
             Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
             Event::Alarm(alarm) => Some(Entry::Alarm(alarm.clone())),
-            Event::Log(_) | Event::Run { .. } => None,
+            Event::Log(_) | Event::Run { .. } | Event::Record(_) | Event::Export(..) => None,
         }
     }
 }

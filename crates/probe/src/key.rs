@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, json};
 use wirelane::{Ip, ip_flags, l3};
+use wirelane_analysis::flows::applications;
 use wirelane_datapath::sketch;
 
 use crate::config::{Field, Measurement};
 
 /// Words 0 and 1: source address. 2 and 3: destination address. 4: source port, destination port, lower port, VLAN. 5: RX
-/// queue, device, protocol, network layer. What is no part of the key is 0.
+/// queue, device, protocol, network layer, application. What is no part of the key is 0.
 pub type Key = sketch::Key;
 
 /// The VLAN of a packet without a tag.
@@ -23,6 +24,8 @@ pub(crate) struct Seen<'p> {
     pub vlan: Option<u16>,
     pub queue: u16,
     pub device: u16,
+    /// What speaks in its conversation, where it is of one; 0: nothing that is known.
+    pub application: Option<u8>,
 }
 
 /// The key of one field.
@@ -65,6 +68,7 @@ fn put(key: &mut Key, field: Field, seen: &Seen<'_>, (prefix, prefix6): (u8, u8)
         Field::Vlan => key[4] |= u64::from(seen.vlan.unwrap_or(UNTAGGED)) << 48,
         Field::Queue => key[5] |= u64::from(seen.queue),
         Field::Device => key[5] |= u64::from(seen.device) << 16,
+        Field::Application => key[5] |= u64::from(seen.application?) << 48,
         Field::Pair | Field::Flow => {
             let forward = match field {
                 Field::Pair => ip.src <= ip.dst,
@@ -133,6 +137,7 @@ fn text_of(key: &Key, field: Field, (prefix, prefix6): (u8, u8)) -> String {
         },
         Field::Queue => half(key[5], 0).to_string(),
         Field::Device => half(key[5], 16).to_string(),
+        Field::Application => application_name((key[5] >> 48) as u8).to_owned(),
         Field::Pair => format!("{} {}", src(), dst()),
         Field::Flow => {
             let end = |address: IpAddr, port: u16| match port {
@@ -155,6 +160,11 @@ fn protocol_name(number: u8) -> String {
         132 => "sctp".into(),
         _ => number.to_string(),
     }
+}
+
+/// As flows have it; of what is not known a word that is no name.
+fn application_name(number: u8) -> &'static str {
+    applications().find(|(known, _)| *known == number).map_or("unknown", |(_, name)| name)
 }
 
 /// A key as people read it: the values of its fields, with spaces between; nothing without fields.

@@ -13,10 +13,13 @@
 //! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
 
 mod alarm;
+mod caught;
 mod cell;
 pub mod config;
 mod course;
 mod entry;
+mod event;
+mod growing;
 mod key;
 pub mod placed;
 mod plan;
@@ -29,11 +32,13 @@ mod table;
 mod worker;
 
 pub use alarm::{AlarmEvent, State};
+pub use caught::{Caught, Head, Orders, Sink, Wanted};
 pub use config::{Changed, Changes, Config, Mistakes};
 pub use entry::{Entry, Growth, LedgerPart};
+pub use event::{Event, Recorded, Totals};
 pub use key::Key;
 pub use plan::{Plan, Switches};
-pub use reader::{Event, Reader, Totals};
+pub use reader::Reader;
 pub use ready::{READY, ready};
 pub use result::{Interval, Row, Shown};
 pub use state::{AlarmCondition, Conditions, MeasurementCondition, ScheduleCondition};

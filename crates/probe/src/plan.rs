@@ -1,6 +1,6 @@
 //! A configuration made ready: compiled once, and read by all workers and the reader.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wirelane::Error;
@@ -8,7 +8,35 @@ use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::{Changed, Config, Measurement};
+use crate::config::{Changed, Config, Field, Measurement};
+
+/// Packets that are kept for a while, for recordings of what was before an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Whether all are; else those of the rules that have a bit.
+    pub all: bool,
+    pub rules: u32,
+    /// Bytes that a worker has for them.
+    pub buffer: usize,
+}
+
+impl Kept {
+    /// What the alarms of a configuration may want recorded.
+    fn of(config: &Config) -> Option<Kept> {
+        let mut kept = None;
+        for alarm in &config.alarms {
+            for recording in alarm.actions.iter().filter_map(|place| config.actions[*place].recording()) {
+                let kept = kept.get_or_insert(Kept { all: false, rules: 0, buffer: 0 });
+                match recording.rule_of(&config.measurements[alarm.measurement]) {
+                    Some(rule) => kept.rules |= 1 << rule,
+                    None => kept.all = true,
+                }
+                kept.buffer = kept.buffer.max(recording.buffer);
+            }
+        }
+        kept
+    }
+}
 
 /// What workers do with packets.
 #[derive(Debug)]
@@ -23,12 +51,18 @@ pub struct Plan {
     /// A bit for each measurement that can be made of packets that have been added up; and for each at all.
     pub(crate) of_parts: u64,
     pub(crate) all: u64,
+    /// Whether any is by what speaks.
+    pub(crate) speaking: bool,
+    /// What is kept of packets for recordings, where there are any.
+    pub(crate) kept: Option<Kept>,
     /// Of sketches.
     pub(crate) seed: u64,
     /// What is active: the same of all plans that were made of each other by changing them.
     switched: Arc<Switched>,
     /// The same of all plans that follow each other with the same intervals: what is counted by them is one sum.
     line: Arc<()>,
+    /// The number of the first plan that had these rules and recordings.
+    origin: u64,
     /// How often totals have been asked for in this line.
     flushes: u64,
     /// There is a plan behind this one in its line. Relaxed: it is there before that plan is, and who looks has heard of
@@ -42,6 +76,8 @@ struct Switched {
     /// A bit for each measurement. Written by the reader, and by who changes a plan while the reader does not work; a worker
     /// looks at it when it begins an interval. Relaxed: nothing else is read by what it says.
     measurements: AtomicU64,
+    /// A bit for each rule that no packet fits, as it is switched off. The same of it.
+    idle: AtomicU32,
     /// By alarm. For the reader, and for who changes a plan.
     alarms: Mutex<Vec<bool>>,
 }
@@ -75,11 +111,18 @@ impl Plan {
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),
+            speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
+            kept: Kept::of(&config),
             config,
             seed,
-            switched: Arc::new(Switched { measurements: AtomicU64::new(active), alarms: Mutex::new(alarms) }),
+            switched: Arc::new(Switched {
+                measurements: AtomicU64::new(active),
+                idle: AtomicU32::new(0),
+                alarms: Mutex::new(alarms),
+            }),
             line: Arc::default(),
+            origin: 0,
             flushes: 0,
             followed: AtomicBool::new(false),
         })
@@ -92,6 +135,7 @@ impl Plan {
         let measurements = self.active() & !set | plan.active() & set;
         // In one step, as one of several may have been switched off for another.
         self.switched.measurements.store(measurements, Ordering::Relaxed);
+        plan.origin = self.origin;
         for place in &changed.alarms {
             self.set_alarm(*place, plan.alarm_is_on(*place));
         }
@@ -112,6 +156,11 @@ impl Plan {
     /// Whether there is a plan that goes on with this one's intervals.
     pub(crate) fn is_followed(&self) -> bool {
         self.followed.load(Ordering::Relaxed)
+    }
+
+    /// The same of plans whose rules and recordings are the same.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
     }
 
     pub(crate) fn flushes(&self) -> u64 {
@@ -141,6 +190,18 @@ impl Plan {
         self.switched.measurements.load(Ordering::Relaxed)
     }
 
+    /// Rules that no packet fits, a bit each.
+    pub(crate) fn idle_rules(&self) -> u32 {
+        self.switched.idle.load(Ordering::Relaxed)
+    }
+
+    /// For the reader, and for who makes a plan that follows while the reader does not work.
+    pub(crate) fn set_rule_active(&self, place: usize, is_on: bool) {
+        let bits = self.switched.idle.load(Ordering::Relaxed);
+        let bits = if is_on { bits & !(1 << place) } else { bits | 1 << place };
+        self.switched.idle.store(bits, Ordering::Relaxed);
+    }
+
     /// For the reader, and for who makes a plan that follows while the reader does not work.
     pub(crate) fn set_active(&self, place: usize, is_on: bool) {
         let bits = self.switched.measurements.load(Ordering::Relaxed);
@@ -166,8 +227,9 @@ impl Switches {
 
     /// Puts a plan in the place of the one in force. Each worker takes it up between two packets; what it has counted
     /// by then is handed over as part of the old one.
-    pub fn replace(&self, plan: Plan) {
+    pub fn replace(&self, mut plan: Plan) {
         let mut now = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.origin = now.0 + 1;
         *now = (now.0 + 1, Arc::new(plan));
         self.generation.store(now.0, Ordering::Release);
     }

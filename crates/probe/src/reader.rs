@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Serialize;
+use wirelane::PluginLine;
 
-use crate::alarm::AlarmEvent;
 use crate::course::Course;
+use crate::event::{Event, Totals};
+use crate::growing::{self, Growing};
 use crate::plan::Plan;
-use crate::result::Shown;
 use crate::state::Conditions;
 use crate::table::Table;
 use crate::worker::Closed;
@@ -16,56 +16,35 @@ use crate::worker::Closed;
 /// Intervals without packets that are looked at one by one, between two with some; more of them are left out.
 const MOST_EMPTY: u64 = 60;
 
-/// What is to be shown or done.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// What a measurement has come to.
-    Shown(Shown),
-    /// An alarm is raised or cleared.
-    Alarm(AlarmEvent),
-    /// A line for people.
-    Log(String),
-    /// A program is to be run, with these arguments.
-    Run {
-        /// The program and its arguments.
-        words: Vec<String>,
-        /// When it is ended, nanoseconds.
-        timeout_ns: u64,
-    },
-}
-
-/// What everything has come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Packets that workers have counted.
-    #[serde(rename = "probed")]
-    pub packets: u64,
-    /// Their bytes on the wire.
-    #[serde(rename = "probed_bytes")]
-    pub bytes: u64,
-    /// Of the packets, those that were counted in a later interval than theirs, as they came late.
-    pub late: u64,
-    /// Intervals.
-    pub intervals: u64,
-    /// Intervals without packets that nobody has looked at, as there were too many of them.
-    pub skipped_intervals: u64,
-    /// Configurations that were taken up after the first.
-    pub reloads: u64,
-    /// Alarms that were raised.
-    pub alarms_raised: u64,
-    /// Alarms that were cleared.
-    pub alarms_cleared: u64,
-    /// Times that an alarm was not raised, as too many others were.
-    pub alarms_untracked: u64,
-}
-
 /// What is known of an interval so far.
 #[derive(Debug)]
 struct Pending {
     plan: Arc<Plan>,
-    tables: Vec<Option<Table>>,
+    part: Part,
     /// A worker has taken another plan up in it, or before.
     goes_on: bool,
+}
+
+/// What was counted of an interval: all of it, or by one of the plans that were in force.
+#[derive(Debug)]
+struct Part {
+    tables: Vec<Option<Table>>,
+    /// What plug-ins had counted by then, where there are any.
+    counted: Vec<PluginLine>,
+}
+
+impl Part {
+    /// Adds what another worker, or another part of the interval, has counted.
+    fn merge(&mut self, other: Part) {
+        for (ours, theirs) in self.tables.iter_mut().zip(other.tables) {
+            match (ours.as_mut(), theirs) {
+                (Some(ours), Some(theirs)) => ours.merge(theirs),
+                (None, Some(theirs)) => *ours = Some(theirs),
+                _ => {}
+            }
+        }
+        growing::later(&mut self.counted, other.counted);
+    }
 }
 
 /// Merges what workers hand over.
@@ -76,10 +55,11 @@ pub struct Reader {
     pending: BTreeMap<(u64, u64), Pending>,
     course: Option<Course>,
     /// By intervals: what was counted of each by a plan, where the plan that follows it counts the rest.
-    parts: BTreeMap<u64, Vec<Option<Table>>>,
+    parts: BTreeMap<u64, Part>,
     /// The number of the plan of which all parts are kept from now on, as another goes on with their intervals.
     awaited: Option<u64>,
     totals: Totals,
+    growth: Growing,
 }
 
 impl Reader {
@@ -92,6 +72,7 @@ impl Reader {
             parts: BTreeMap::new(),
             awaited: None,
             totals: Totals::default(),
+            growth: Growing::default(),
         }
     }
 
@@ -107,14 +88,15 @@ impl Reader {
             None => {
                 // A worker that has had nothing to do says so, and that is all.
                 if closed.packets > 0 || closed.reached.0 == closed.at.0 {
-                    let Closed { plan, tables, goes_on, .. } = closed;
-                    self.pending.insert(closed.at, Pending { plan, tables, goes_on });
+                    let Closed { plan, tables, counted, goes_on, .. } = closed;
+                    let part = Part { tables, counted };
+                    self.pending.insert(closed.at, Pending { plan, part, goes_on });
                 }
             }
             Some(pending) => {
                 pending.goes_on |= closed.goes_on;
                 // One may have begun the interval after a measurement was switched on, or off.
-                merge(&mut pending.tables, closed.tables);
+                pending.part.merge(Part { tables: closed.tables, counted: closed.counted });
             }
         }
         let done = self.reached.iter().min().copied().unwrap_or((u64::MAX, u64::MAX));
@@ -130,14 +112,19 @@ impl Reader {
     }
 
     /// The numbers of all that was handed over, and what measurements have come to since they began or were flushed. To be
-    /// called when all workers have ended.
-    pub fn finish(&mut self) -> (Vec<Event>, Totals) {
+    /// called when all workers have ended. `counted`: what plug-ins have counted in all.
+    pub fn finish(&mut self, counted: &[PluginLine]) -> (Vec<Event>, Totals) {
         let mut events = Vec::new();
         while let Some((at, pending)) = self.pending.pop_first() {
             self.interval(at, pending, &mut events);
         }
         self.look_until(u64::MAX, &mut events);
         if let Some(mut course) = self.course.take() {
+            // What came behind the last packet that was analysed.
+            let growth = self.growth.of(counted);
+            if growth.iter().any(|one| one.values().any(|number| *number > 0)) {
+                course.behind(&growth, &mut events);
+            }
             course.flush(&mut events);
             course.add(&mut self.totals);
         }
@@ -147,7 +134,7 @@ impl Reader {
     /// An interval that all workers are done with.
     fn interval(&mut self, at: (u64, u64), pending: Pending, events: &mut Vec<Event>) {
         let (generation, number) = at;
-        let Pending { plan, tables, goes_on } = pending;
+        let Pending { plan, part, goes_on } = pending;
         let start_ns = number.saturating_mul(plan.config.interval_ns);
         if let Some(course) = self.course.as_ref().filter(|course| course.generation != generation)
             && !plan.is_of_line(&course.plan)
@@ -167,8 +154,8 @@ impl Reader {
             course.follow(plan, generation, events);
         }
         match self.parts.get_mut(&number) {
-            Some(part) => merge(part, tables),
-            None => drop(self.parts.insert(number, tables)),
+            Some(known) => known.merge(part),
+            None => drop(self.parts.insert(number, part)),
         }
         // What is left of this interval, and of those behind it, is counted by the plan that follows.
         if course.plan.is_followed() && (goes_on || self.awaited == Some(generation)) {
@@ -199,7 +186,13 @@ impl Reader {
                 });
                 tables.collect()
             };
-            let tables = parts.remove(&number).unwrap_or_else(nothing);
+            let tables = match parts.remove(&number) {
+                Some(Part { mut tables, counted }) => {
+                    course.put_growth(&self.growth.of(&counted), &mut tables);
+                    tables
+                }
+                None => nothing(),
+            };
             self.totals.intervals += 1;
             course.look(number, tables, events);
         }
@@ -211,16 +204,5 @@ impl Reader {
         let course = self.course.as_ref().filter(|course| plan.is_of_line(&course.plan));
         let watches = course.map_or(&[][..], |course| &course.watches);
         Conditions::new(plan, watches, course.map_or(now_ns, |course| course.until_ns))
-    }
-}
-
-/// Adds to tables what another worker, or another part of the interval, has counted.
-fn merge(ours: &mut [Option<Table>], theirs: Vec<Option<Table>>) {
-    for (ours, theirs) in ours.iter_mut().zip(theirs) {
-        match (ours.as_mut(), theirs) {
-            (Some(ours), Some(theirs)) => ours.merge(theirs),
-            (None, Some(theirs)) => *ours = Some(theirs),
-            _ => {}
-        }
     }
 }

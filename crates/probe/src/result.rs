@@ -212,7 +212,10 @@ impl Shown {
         };
         let mut rows: Vec<Row> = order.iter().take(of.show).map(row).collect();
         if !keyed {
-            let values = values(of, &table.rest, seconds_long);
+            let mut values = values(of, &table.rest, seconds_long);
+            if of.plugin.is_some() {
+                values.insert(name(Value::Counters), json!(table.counters));
+            }
             rows.push(Row { key: Map::new(), text: String::new(), sum: (packets, bytes), values });
         }
         let estimates = of.values.iter().any(|value| value.distinct().is_some());
@@ -230,7 +233,7 @@ impl Shown {
             rows,
             other: (keyed && table.rest.packets > 0).then(|| values(of, &table.rest, seconds_long)),
             other_sum: (table.rest.packets, table.rest.bytes),
-            columns: of.values.iter().map(|value| name(*value)).collect(),
+            columns: of.values.iter().copied().chain(of.plugin.map(|_| Value::Counters)).map(name).collect(),
             first: asked.map(name),
             interval,
         }

@@ -1,5 +1,7 @@
 //! The cells of a measurement, in bounded memory.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 
 use crate::cell::{Cell, Counted, Shape};
@@ -14,13 +16,21 @@ pub(crate) struct Table {
     pub rest: Cell,
     /// Packets that lack a field of the key, and their bytes.
     pub without_key: (u64, u64),
+    /// Of a plug-in's counters, what each has grown by.
+    pub counters: BTreeMap<String, u64>,
     most: usize,
 }
 
 impl Table {
     /// Nothing counted yet.
     pub fn new(shape: &Shape, most: usize) -> Table {
-        Table { cells: HashMap::default(), rest: Cell::new(shape), without_key: (0, 0), most }
+        Table {
+            cells: HashMap::default(),
+            rest: Cell::new(shape),
+            without_key: (0, 0),
+            counters: BTreeMap::new(),
+            most,
+        }
     }
 
     /// Counts a packet.
@@ -61,6 +71,9 @@ impl Table {
         self.rest.merge(&other.rest);
         self.without_key.0 += other.without_key.0;
         self.without_key.1 += other.without_key.1;
+        for (name, number) in other.counters {
+            *self.counters.entry(name).or_default() += number;
+        }
     }
 
     /// The interval is over.

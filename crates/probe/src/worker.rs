@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wirelane::{Ip, Record, flags, ip_flags, l3};
+use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
 use wirelane_datapath::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_datapath::judge::{self, NoPrecise};
 use wirelane_datapath::layout::{NO_OFFSET, Parsed};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, LiveCounts};
 
+use crate::caught::{Catching, Head, Orders};
 use crate::cell::Counted;
 use crate::key::Seen;
 use crate::plan::{Plan, Switches};
@@ -22,9 +23,11 @@ use crate::table::Table;
 
 mod parts;
 mod segments;
+mod speaking;
 
 use parts::{Common, Part, Parts};
 use segments::Followed;
+use speaking::Speaking;
 
 /// What one worker has counted in one interval.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub struct Closed {
     pub(crate) tables: Vec<Option<Table>>,
     /// The worker counts the rest of this interval, and of those behind it, by another plan.
     pub(crate) goes_on: bool,
+    /// What plug-ins had counted by then, where there are any.
+    pub(crate) counted: Vec<PluginLine>,
 }
 
 /// What takes tables that are handed over; false: nobody does any more.
@@ -52,6 +57,8 @@ pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
 /// An interval that is being counted.
 struct Open {
     interval: u64,
+    /// Rules that no packet of it fits, a bit each.
+    idle: u32,
     tables: Vec<Option<Table>>,
     packets: u64,
     bytes: u64,
@@ -64,9 +71,11 @@ impl Open {
         let active = plan.active();
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         let tables = of.map(|(place, (measurement, shape))| {
-            (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
+            // What plug-ins count is read, and not made of packets.
+            (active & 1 << place != 0 && measurement.plugin.is_none())
+                .then(|| Table::new(shape, measurement.keys))
         });
-        Open { interval, tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
+        Open { interval, idle: plan.idle_rules(), tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
     }
 }
 
@@ -88,6 +97,9 @@ pub struct Worker {
     followed: Followed,
     /// Packets of the last open interval that its tables do not have yet.
     parts: Parts,
+    speaking: Speaking,
+    plugins: Option<PluginCounts>,
+    catching: Option<Catching>,
 }
 
 impl Worker {
@@ -107,7 +119,21 @@ impl Worker {
             parsed: Parsed::default(),
             followed: Followed::default(),
             parts: Parts::new(),
+            speaking: Speaking::default(),
+            plugins: None,
+            catching: None,
         }
+    }
+
+    /// Keeps the last packets for these orders, and catches what they ask for.
+    pub fn catch(&mut self, orders: Arc<Orders>) {
+        let most = self.plan.kept.map_or(0, |kept| kept.buffer);
+        self.catching = Some(Catching::new(orders, self.index, self.plan.origin(), most));
+    }
+
+    /// Says at the end of each interval what these have counted, too.
+    pub fn plugins(&mut self, plugins: Option<PluginCounts>) {
+        self.plugins = plugins;
     }
 
     fn interval_of(&self, utc_ns: u64) -> u64 {
@@ -131,7 +157,9 @@ impl Worker {
             && (self.generation, first.interval) < reached
         {
             let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
-            let Some(Open { interval, tables, packets, bytes, late }) = self.open.pop_front() else { break };
+            let Some(Open { interval, tables, packets, bytes, late, .. }) = self.open.pop_front() else {
+                break;
+            };
             is_taken &= (self.outlet)(Closed {
                 worker: self.index,
                 plan: Arc::clone(&self.plan),
@@ -142,6 +170,7 @@ impl Worker {
                 late,
                 tables,
                 goes_on,
+                counted: self.plugins.as_ref().map(PluginCounts::read).unwrap_or_default(),
             });
         }
         if reached.0 == self.generation {
@@ -158,6 +187,10 @@ impl Worker {
         if self.open.is_empty() {
             self.begin(now);
         }
+        if let Some(catching) = &mut self.catching {
+            catching.look();
+            catching.tick(utc_ns);
+        }
         goes_on
     }
 
@@ -172,6 +205,9 @@ impl Worker {
             self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
         let length_ns = plan.config.interval_ns;
         let goes_on = start_ns.is_none_or(|start_ns| self.close((generation, start_ns / length_ns)));
+        if let Some(catching) = self.catching.as_mut().filter(|_| plan.origin() != self.plan.origin()) {
+            catching.replace(plan.origin(), plan.kept.map_or(0, |kept| kept.buffer));
+        }
         (self.generation, self.plan) = (generation, plan);
         self.floor = start_ns.map_or(0, |start_ns| start_ns / length_ns);
         if start_ns.is_some() {
@@ -185,7 +221,11 @@ impl Worker {
         if self.open.is_empty() {
             self.begin(0);
         }
-        self.close((u64::MAX, u64::MAX))
+        let goes_on = self.close((u64::MAX, u64::MAX));
+        if let Some(catching) = &mut self.catching {
+            catching.finish();
+        }
+        goes_on
     }
 
     /// Counts a packet, whose time is this, UTC in nanoseconds. False: nobody takes results any more.
@@ -244,7 +284,8 @@ impl Worker {
         open.packets += 1;
         open.bytes += u64::from(header.wire_len);
         let plan = &*self.plan;
-        let is_added_up = plan.of_parts == plan.all;
+        let is_kept = self.catching.is_some() && plan.kept.is_some();
+        let is_added_up = plan.of_parts == plan.all && !is_kept;
         if is_added_up
             && !self.inner
             && let Some(common) = Common::of_record(record)
@@ -276,7 +317,17 @@ impl Worker {
             }
         }
         let packet = Counted {
-            seen: Seen { ip, vlan, queue: header.queue, device },
+            seen: Seen {
+                ip,
+                vlan,
+                queue: header.queue,
+                device,
+                application: if plan.speaking {
+                    self.speaking.of(record.data(), header.wire_len, ip)
+                } else {
+                    None
+                },
+            },
             packets: 1,
             bytes: header.wire_len.into(),
             ts_ns: utc_ns,
@@ -293,7 +344,19 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        add(plan, open, &self.hits, (seen, &facts), &packet, !plan.of_parts);
+        let fits = add(plan, open, &self.hits, (seen, &facts), &packet, !plan.of_parts);
+        if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
+            let head = Head {
+                ts_ns: utc_ns,
+                captured: record.data().len() as u32,
+                wire_len: header.wire_len,
+                device,
+                queue: header.queue,
+                egress: record.is_egress(),
+            };
+            let is_kept = kept.all || fits & kept.rules != 0;
+            catching.packet(head, is_kept.then_some(fits), record.data());
+        }
     }
 }
 
@@ -307,6 +370,8 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
             vlan: part.common.vlan(),
             queue: part.common.queue,
             device: part.common.device,
+            // A configuration that asks for it is not measured of parts.
+            application: None,
         },
         packets: part.packets,
         bytes: part.bytes,
@@ -322,7 +387,8 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
     add(plan, open, hits, (seen, &facts), &packet, of);
 }
 
-/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit.
+/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit. Of the rules of
+/// these, and of recordings, a bit each says whether they do.
 #[inline]
 fn add(
     plan: &Plan,
@@ -331,25 +397,30 @@ fn add(
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
     wanted: u64,
-) {
-    // Of each rule, whether it has been asked, and what it said.
-    let (mut asked, mut fits) = (0u32, 0u32);
+) -> u32 {
+    // Of each rule, whether it has been asked, and what it said; no packet fits those that are idle.
+    let (mut asked, mut fits) = (open.idle, 0u32);
+    let mut ask = |rule: usize, fits: &mut u32| {
+        let bit = 1 << rule;
+        if asked & bit == 0 {
+            asked |= bit;
+            let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
+            *fits |= if judged.hits > 0 { bit } else { 0 };
+        }
+        *fits & bit != 0
+    };
     let of = plan.config.measurements.iter().zip(&plan.shapes).zip(&mut open.tables);
     for (place, ((measurement, shape), table)) in of.enumerate() {
         let Some(table) = table.as_mut().filter(|_| wanted & 1 << place != 0) else { continue };
-        if let Some(rule) = measurement.rule {
-            let bit = 1 << rule;
-            if asked & bit == 0 {
-                asked |= bit;
-                let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
-                fits |= if judged.hits > 0 { bit } else { 0 };
-            }
-            if fits & bit == 0 {
-                continue;
-            }
+        if measurement.rule.is_none_or(|rule| ask(rule, &mut fits)) {
+            table.add(measurement, shape, packet);
         }
-        table.add(measurement, shape, packet);
     }
+    let recorded = plan.kept.map_or(0, |kept| kept.rules);
+    for rule in (0..plan.rules.len()).filter(|rule| recorded & 1 << rule != 0) {
+        ask(rule, &mut fits);
+    }
+    fits
 }
 
 /// What is known of the headers of the packets of a part.

@@ -10,7 +10,7 @@ use crate::engine::choose::{self, Started};
 use crate::engine::file::{FileInput, FileProgress};
 use crate::file::FileCapture;
 use crate::filter::{FileFilter, Filter};
-use crate::in_force::{Changed, InForce, RuleStats};
+use crate::in_force::{Changed, InForce, PluginLine, RuleStats};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::live::LiveCapture;
@@ -27,6 +27,18 @@ use crate::{Error, Result};
 /// There is an example at the [front page](crate#example).
 #[derive(Debug)]
 pub struct Capture(Kind, Option<Service>);
+
+/// The counts of a capture's plug-ins, for another thread than the capture's. They are those of this capture until it is
+/// closed: then ask [`Capture::rule_stats`] before, and this no more.
+#[derive(Clone, Debug)]
+pub struct PluginCounts(Arc<InForce>);
+
+impl PluginCounts {
+    /// What each plug-in has done so far, on all devices. While packets flow, counts are read one after the other.
+    pub fn read(&self) -> Vec<PluginLine> {
+        self.0.plugin_lines()
+    }
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -165,6 +177,12 @@ impl Capture {
     pub fn meter(&self) -> Option<Meter> {
         let Kind::Live(live) = &self.0 else { return None };
         Some(Meter::new(Arc::clone(live.streams()?), Arc::clone(live.rules()?)))
+    }
+
+    /// What reads the counts of the capture's plug-ins while it runs ([`crate::Builder::plugin`]); `None` where it has none.
+    pub fn plugins(&self) -> Option<PluginCounts> {
+        let counts = PluginCounts(Arc::clone(self.rules()?));
+        (!counts.read().is_empty()).then_some(counts)
     }
 
     fn rules(&self) -> Option<&Arc<InForce>> {

@@ -87,7 +87,7 @@ mod worker;
 pub use balance::BalanceReport;
 pub use batch::Batch;
 pub use builder::Builder;
-pub use capture::Capture;
+pub use capture::{Capture, PluginCounts};
 pub use device::{Device, Selector, XdpMode};
 pub use engine::file::{
     FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,

@@ -35,7 +35,7 @@ pub use application::{Application, Evidence, applications};
 pub use busiest::BusyFlow;
 pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY, Totals};
 pub use community_id::community_id;
-pub use reader::FlowReader;
+pub use reader::{FlowReader, speaks};
 pub use record::{FlowRecord, reverse_key};
 pub use wirelane_datapath::flow::{
     EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, Timeouts, flow_flags,

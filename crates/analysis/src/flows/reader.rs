@@ -46,9 +46,10 @@ impl FlowReader {
     }
 }
 
-/// What speaks in a packet, by what is behind its transport header and belongs to its datagram: not Ethernet's padding.
+/// What speaks in a packet of so many bytes on the wire with these headers, by what is behind its transport header and
+/// belongs to its datagram, not Ethernet's padding: a number of [`super::applications`]; 0 where that is not certain.
 #[inline]
-fn speaks(data: &[u8], wire_len: u32, ip: &Ip) -> u8 {
+pub fn speaks(data: &[u8], wire_len: u32, ip: &Ip) -> u8 {
     if ip.payload_off == NO_OFFSET {
         return 0;
     }

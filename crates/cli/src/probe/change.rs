@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGHUP;
+use wirelane::PluginLine;
 use wirelane::control::{Service, Serving};
 use wirelane_probe::{Changes, Conditions, Config, Plan, Switches};
 
@@ -50,6 +51,8 @@ pub struct Changer {
     seed: u64,
     /// The kernel adds packets up, by intervals.
     in_kernel: bool,
+    /// Plug-ins that are loaded, by their places in the configuration.
+    plugins: Vec<PluginLine>,
     /// One change at a time: the lock is held while one is made.
     in_force: Mutex<InForce>,
 }
@@ -59,9 +62,15 @@ const MOST_WORDS: usize = 1000;
 
 impl Changer {
     /// For the plan in force, which is of this text.
-    pub fn new(switches: Arc<Switches>, path: PathBuf, text: &str, seed: u64, in_kernel: bool) -> Changer {
+    pub fn new(
+        switches: Arc<Switches>,
+        (path, text): (PathBuf, &str),
+        seed: u64,
+        in_kernel: bool,
+        plugins: Vec<PluginLine>,
+    ) -> Changer {
         let in_force = InForce { text: text.to_owned(), set: Vec::new() };
-        Changer { switches, path, seed, in_kernel, in_force: Mutex::new(in_force) }
+        Changer { switches, path, seed, in_kernel, plugins, in_force: Mutex::new(in_force) }
     }
 
     fn locked(&self) -> MutexGuard<'_, InForce> {
@@ -169,6 +178,14 @@ impl Changer {
                         start"
                 .to_owned());
         }
-        Ok(())
+        if config.plugins != now.config().plugins {
+            return Err("a [[plugin]] has changed, which takes another start".to_owned());
+        }
+        let before = now.config();
+        if config.recordings() != before.recordings() || config.targets() != before.targets() {
+            return Err("what is recorded by an action has changed, or where it is exported, which takes another start"
+                .to_owned());
+        }
+        config.check_counters(&self.plugins)
     }
 }

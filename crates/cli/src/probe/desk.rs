@@ -3,11 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use wirelane::PluginLine;
 use wirelane::ledger::Counters;
-use wirelane_probe::{Closed, Conditions, Event, Plan, Reader};
+use wirelane_probe::{Closed, Conditions, Event, Orders, Plan, Reader};
 
+use super::exporter::Exporter;
 use super::helper::{Asked, Listening};
 use super::keep::Keep;
+use super::recorder::Recorder;
 use super::report::ProbeReport;
 use super::show::Show;
 use super::top::Board;
@@ -23,6 +26,8 @@ pub struct Desk {
     helper: Option<Listening>,
     /// Where there is a screen everything goes there, and nothing is printed.
     board: Option<Arc<Board>>,
+    recorder: Option<Recorder>,
+    exporter: Option<Exporter>,
     failure: Option<anyhow::Error>,
     changes: Changes,
 }
@@ -45,8 +50,20 @@ pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
 
 impl Desk {
     /// Nothing has come yet.
-    pub fn new(reader: Reader, show: Show, keep: Keep, helper: Option<Listening>) -> Desk {
-        Desk { reader, show, keep, helper, board: None, failure: None, changes: Changes::default() }
+    pub fn new(
+        reader: Reader,
+        show: Show,
+        keep: Keep,
+        helper: Option<Listening>,
+        (recorder, exporter): (Option<Recorder>, Option<Exporter>),
+    ) -> Desk {
+        let changes = Changes::default();
+        Desk { reader, show, keep, helper, board: None, recorder, exporter, failure: None, changes }
+    }
+
+    /// Where workers find what is to be recorded; `None`: nothing ever is.
+    pub fn orders(&self) -> Option<Arc<Orders>> {
+        self.recorder.as_ref().map(Recorder::orders)
     }
 
     /// The screen on which everything is shown; `None`: what comes is printed again.
@@ -96,6 +113,14 @@ impl Desk {
                     tracing::warn!("{}", printable(line));
                     Ok(String::new())
                 }
+                Event::Export(place, alarm) => {
+                    self.exporter.iter_mut().for_each(|exporter| exporter.export(*place, alarm));
+                    Ok(String::new())
+                }
+                Event::Record(recorded) => {
+                    self.recorder.iter_mut().for_each(|recorder| recorder.record(recorded));
+                    Ok(String::new())
+                }
                 Event::Run { words, timeout_ns } => {
                     if let Some(helper) = &mut self.helper {
                         helper.run(words, *timeout_ns);
@@ -117,12 +142,20 @@ impl Desk {
     }
 
     /// All workers have ended, with this ledger: the totals, and what has failed.
-    pub fn finish(&mut self, counters: Option<&Counters>) -> (ProbeReport, Option<anyhow::Error>) {
-        let (events, totals) = self.reader.finish();
+    /// `counted`: what plug-ins have counted in all.
+    pub fn finish(
+        &mut self,
+        counters: Option<&Counters>,
+        counted: &[PluginLine],
+    ) -> (ProbeReport, Option<anyhow::Error>) {
+        let (events, totals) = self.reader.finish(counted);
         self.tell(&events);
         let commands = self.helper.take().map(Listening::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
-        let report = ProbeReport { totals, commands, changes: self.changes, store };
+        let recordings = self.recorder.take().map(Recorder::finish);
+        let exports = self.exporter.take().map(Exporter::finish);
+        let changes = self.changes;
+        let report = ProbeReport { totals, commands, changes, recordings, exports, store };
         (report, self.failure.take())
     }
 }

@@ -19,10 +19,18 @@ A configuration:
   keys = 10000                      # room; the rest is counted in 'other'
   analysis = \"user\"                 # or \"kernel\", \"auto\": see below
 
+  [[plugin]]                        # your own BPF program (wirelane/plugin.h)
+  name = \"dns\"
+  file = \"dns.bpf.o\"
+  [[measurement]]
+  name = \"questions\"                # what it counts in each interval
+  plugin = \"dns\"
+  counters = [\"queries\", \"asked\"]   # else all of them; asked and matched too
+
   [[alarm]]
   name = \"flood\"
   measurement = \"syns\"
-  value = \"pps\"
+  value = \"pps\"                     # or counter = \"queries\"
   above = 1000                      # or below, rises, falls (percent)
   clear = 500
   actions = [\"tell\"]
@@ -30,7 +38,17 @@ A configuration:
   [[action]]
   name = \"tell\"
   run = [\"/usr/local/bin/tell\", \"{alarm}\", \"{state}\", \"{key}\", \"{value}\"]
-  timeout = \"5s\"                    # or log = true, activate = [...]
+  timeout = \"5s\"                    # or log = true, activate = [...],
+                                    # or record, or export, as here:
+  [[action]]
+  name = \"keep\"                     # packets around the event, as pcapng
+  record = { folder = \"/var/lib/alarms\", before = \"2s\", after = \"5s\" }
+  digest = \"sha256\"                 # in record, too: rule, buffer, most,
+                                    # cool-down, at-once, files
+  [[action]]
+  name = \"say\"
+  export = \"syslog://192.0.2.9\"     # or unix:/dev/log; as JSON file:PATH,
+                                    # udp://HOST:PORT, tcp://HOST:PORT
 
   [[schedule]]
   name = \"night\"
@@ -38,7 +56,8 @@ A configuration:
   deactivate = [\"flood\"]            # or activate = [...], flush = true
 
 Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
-  (the lower), protocol, vlan, queue, device, pair, flow (both directions)
+  (the lower), protocol, vlan, queue, device, pair, flow (both directions),
+  application (what speaks in a conversation, from the packet on that says it)
 Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
   distinct-src-port, distinct-dst-port (estimates; precision); top-src, top-dst,
   top-port, top-flow (with what may be too much in error); lengths, gaps (ns);
@@ -80,6 +99,7 @@ With --store results, alarms and the ledger are kept in tables 'measurements',
 
 Programs are run without a shell, as the user that the command becomes (--user),
 four at a time and 64 waiting at most. One that fails, or that does not end in
-time and is ended, is told and counted, and holds nothing up.
+time and is ended, is told and counted, and holds nothing up. So are recordings
+and exports that fail, or that there are too many of.
 Exit status: 0 done (also after Ctrl-C), 1 failed or a mistake in the
 configuration, 2 wrong usage.";

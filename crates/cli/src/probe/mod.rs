@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use wirelane::{Capture, Error, KernelFlows, Ledger};
+use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{LONGEST, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
@@ -21,9 +21,13 @@ use crate::store::{Store, StoreArgs, Stored};
 
 mod change;
 mod desk;
+mod exporter;
 mod help;
 pub mod helper;
 mod keep;
+mod kernel;
+mod plugins;
+mod recorder;
 mod report;
 pub mod set;
 mod settle;
@@ -33,11 +37,13 @@ mod worker;
 
 use change::Changer;
 use desk::Desk;
+use exporter::Opened;
 pub use help::HELP;
 use helper::Helper;
 use keep::Keep;
+use recorder::Folders;
 pub use report::ProbeReport;
-use settle::{kernel_flows, settle};
+use settle::settle;
 use show::Show;
 use top::{Board, Top};
 use worker::Prober;
@@ -201,10 +207,13 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
-    args.source.kernel_flows = kernel_flows(&args, &config, steering)?;
+    args.source.kernel_flows = kernel::flows(&args, &config, steering)?;
+    plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
+    let targets = Opened::open(&config, owner, &mut args.source.rights.tcp_ports)?;
     let endpoint = args.metrics.open(&mut args.source)?;
     if live {
         (args.source.service, args.source.rights.serves) = (true, true);
@@ -212,6 +221,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let board = args.top.then(|| Arc::new(Board::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
+    let counted = capture.plugins().as_ref().map(PluginCounts::read).unwrap_or_default();
+    switches.now().1.config().check_counters(&counted).map_err(anyhow::Error::msg)?;
     let helper = helper.map(Helper::listen).transpose()?;
     if let Some(store) = &mut store {
         store.start(())?;
@@ -222,10 +233,13 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         (quiet, true) => Show::Json { quiet },
         (quiet, false) => Show::Table { quiet },
     };
-    let mut desk = Desk::new(Reader::new(workers), show, keep, helper);
+    let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
+    let exporter = targets.map(Opened::start).transpose()?;
+    let mut desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
     desk.screen(board.clone());
     let in_kernel = args.source.kernel_flows.is_some();
-    let changer = Changer::new(Arc::clone(&switches), origin.path.clone(), &origin.text, seed, in_kernel);
+    let changer =
+        Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, in_kernel, counted);
     watch(
         &args,
         capture,
@@ -250,6 +264,7 @@ fn watch(
     (numbers, board): (Option<LedgerMetrics>, Option<Arc<Board>>),
 ) -> Result<()> {
     let live = args.source.read.is_none();
+    let (plugins, orders) = (capture.plugins(), desk.orders());
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
     let desk = Arc::new(Mutex::new(desk));
     let mut reporter = ProbeReporter {
@@ -286,7 +301,9 @@ fn watch(
                 let desk = Arc::clone(&desk);
                 Box::new(move |closed| desk::locked(&desk).take(closed))
             };
-            let counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
+            counting.plugins(plugins.clone());
+            orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
@@ -300,7 +317,9 @@ fn watch(
     drop(reporter.top.take());
     desk::locked(&desk).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
-    let (report, failed) = desk::locked(&desk).finish(counters);
+    let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
+    let counted = rules.map_or(&[][..], |rules| &rules.plugins);
+    let (report, failed) = desk::locked(&desk).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),

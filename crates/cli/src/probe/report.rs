@@ -4,7 +4,9 @@ use serde::Serialize;
 use wirelane_probe::Totals;
 
 use super::desk::Changes;
+use super::exporter::Exports;
 use super::helper::Commands;
+use super::recorder::Recordings;
 use crate::store::Stored;
 use crate::table::{amount, counted};
 
@@ -20,6 +22,12 @@ pub struct ProbeReport {
     /// What was changed while it ran.
     #[serde(flatten)]
     pub changes: Changes,
+    /// What became of recordings, where there is what makes them.
+    #[serde(flatten)]
+    pub recordings: Option<Recordings>,
+    /// What became of alarms that were to be exported, where there is somebody.
+    #[serde(flatten)]
+    pub exports: Option<Exports>,
     /// What is in the store, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
@@ -44,6 +52,8 @@ impl ProbeReport {
                 amount(commands.commands_refused),
             );
         }
+        text += &self.exports.as_ref().map(Exports::text).unwrap_or_default();
+        text += &self.recordings.as_ref().map(Recordings::text).unwrap_or_default();
         for (what, number) in [
             ("packets came late, and are counted in the interval in which they came", self.totals.late),
             ("intervals without packets were left out", self.totals.skipped_intervals),

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use wirelane::{Error, Intervals, KernelFlows};
-use wirelane_analysis::flows::Timeouts;
+use wirelane::Error;
 use wirelane_probe::Config;
-use wirelane_probe::config::{Engine, Place, Steering};
+use wirelane_probe::config::{Engine, Steering};
 
 use super::Args;
 use crate::source::{EngineArg, SteeringArg};
@@ -55,53 +54,3 @@ pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> 
     let workers = args.workers.or(if from_file { None } else { capture.workers }).unwrap_or(1);
     Ok((workers, steering))
 }
-
-/// What the kernel is to add up, where measurements are made there.
-///
-/// # Errors
-/// Where the configuration says so, and the options say otherwise.
-pub fn kernel_flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
-    let source = &args.source;
-    let wanted = config.place() == Place::Kernel;
-    if args.cache_entries.is_some() && !wanted {
-        return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
-    }
-    if !wanted {
-        return Ok(None);
-    }
-    let obstacle = if source.read.is_some() {
-        Some(("-r", "a file is read without the kernel's help"))
-    } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
-        Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
-    } else if source.packets.is_some() {
-        Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
-    } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
-        Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
-    } else {
-        None
-    };
-    if let Some((option, reason)) = obstacle {
-        // The results are the same, so that a configuration serves for recordings too.
-        if source.read.is_none() && config.asks_for_kernel() {
-            return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
-        }
-        tracing::info!("measured in the workers: {reason}");
-        return Ok(None);
-    }
-    let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
-    Ok(Some(KernelFlows {
-        entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
-        timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
-        sampling: 1,
-        intervals: Some(Intervals::new(config.interval_ns)),
-    }))
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
-/// What the kernel has added up is read so often, twice in an interval between these limits, so that results come soon
-/// after an interval's end, and lanes are not disturbed by it.
-const SHORTEST_TURN_NS: u64 = 50_000_000;
-const LONGEST_TURN_NS: u64 = 2_000_000_000;

@@ -129,6 +129,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => None,
     };
     let info = SectionInfo {
+        comment: "",
         hardware: std::env::consts::ARCH,
         os: &format!("Linux {}", os.trim()),
         application: concat!("Wirelane ", env!("CARGO_PKG_VERSION")),

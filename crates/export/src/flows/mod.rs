@@ -23,7 +23,7 @@ pub(crate) mod lines;
 mod netflow5;
 mod netflow9;
 pub(crate) mod target;
-mod tcp;
+pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
 mod transactions;

@@ -193,7 +193,7 @@ impl Tcp {
 
 /// Whether the other side has closed: what is written then is lost, and the kernel tells of it only with the write behind it.
 /// Collectors say nothing else (RFC 7011), and if one does, nobody reads it.
-fn has_closed(socket: &OwnedFd) -> bool {
+pub(crate) fn has_closed(socket: &OwnedFd) -> bool {
     let mut byte = [0; 1];
     let asked = recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     !matches!(asked, Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR))

@@ -75,6 +75,11 @@ impl ProbeMetrics {
                     self.value.get_or_create(&of(column)).set(number);
                 }
             }
+            // Of a plug-in, by names that it has for its counters.
+            let counters = row.and_then(|row| row.values.get("counters")?.as_object());
+            for (name, number) in counters.into_iter().flatten() {
+                self.value.get_or_create(&of(name)).set(number.as_f64().unwrap_or(0.0));
+            }
         } else if let Some(column) = shown.first.as_ref() {
             // Rows are in the order of this value. An interval without keys has none that is higher than nothing.
             let highest = shown.rows.first().and_then(|row| number(row, column)).unwrap_or(0.0);
@@ -140,7 +145,7 @@ mod tests {
                 state,
                 key: serde_json::Map::new(),
                 key_text: "192.0.2.1".to_owned(),
-                value_name: "pps",
+                value_name: "pps".to_owned(),
                 value: 9.0,
                 time: String::new(),
                 end_ns: 0,
@@ -166,5 +171,23 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} is not in:\n{text}");
         }
         assert!(!text.contains("192.0.2.1") && !text.contains("lengths"), "{text}");
+    }
+
+    #[test]
+    fn what_a_plug_in_counts_is_a_value_by_its_name() {
+        let mut registry = Registry::default();
+        let metrics = ProbeMetrics::new(&mut registry);
+        for queries in [3, 8] {
+            let counters = serde_json::json!([{ "counters": { "queries": queries, "lower half": 0 } }]);
+            metrics.take(&shown("dns", None, counters));
+        }
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "wirelane_probe_value{measurement=\"dns\",value=\"queries\"} 8.0",
+            "wirelane_probe_value{measurement=\"dns\",value=\"lower half\"} 0.0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in:\n{text}");
+        }
     }
 }

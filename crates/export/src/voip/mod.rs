@@ -12,7 +12,6 @@ mod exporters;
 mod hep;
 mod ipfix;
 mod lines;
-mod parts;
 mod rebuilt;
 mod saved;
 

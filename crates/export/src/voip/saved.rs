@@ -1,7 +1,7 @@
 //! Calls as capture files, one each: their messages, and their media where that was asked for.
 //!
 //! A call's packets are gathered in memory and appended to a file of its own, which has its name once the call is over; until
-//! then it is hidden ([`super::parts`]). So no descriptor is held by a call, and there can be as many as there is memory.
+//! then it is hidden (`parts.rs`). So no descriptor is held by a call, and there can be as many as there is memory.
 //! Packets are as they were captured. What came in several, or in one with what is not the call's, has headers made anew
 //! ([`super::rebuilt`]).
 
@@ -11,15 +11,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use serde::Serialize;
 use wirelane::linktype;
 use wirelane_analysis::voip::{Call, Captured, Finished, Kept};
 
-use super::parts::{self, Parts};
 use super::rebuilt::Rebuilt;
 use crate::calendar::compact;
+use crate::parts::{self, Parts};
 use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.
@@ -184,8 +182,8 @@ impl SavedCalls {
             return;
         }
         let stem = format!("{}-{}", compact(call.invite_ns), name_of(&call.call_id));
-        match give_name(&part, &self.folder, &stem) {
-            Ok(()) => {
+        match parts::give_name(&part, &self.folder, &stem, "pcapng") {
+            Ok(_) => {
                 self.counts.calls += 1;
                 self.counts.packets += open.packets;
                 self.counts.bytes += open.bytes;
@@ -282,24 +280,6 @@ fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Gives a file a name that none has.
-fn give_name(part: &Path, folder: &Path, stem: &str) -> io::Result<()> {
-    for number in 1..=u32::MAX {
-        let more = if number > 1 { format!("-{number}") } else { String::new() };
-        let name = folder.join(format!("{stem}{more}.pcapng"));
-        match renameat_with(CWD, part, CWD, &name, RenameFlags::NOREPLACE) {
-            Err(Errno::EXIST) => {}
-            // Network file systems know no such flag; a second name, and then the first one gone, is the same.
-            Err(Errno::INVAL | Errno::NOSYS) => match fs::hard_link(part, &name) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                result => return result.and_then(|()| fs::remove_file(part)),
-            },
-            result => return Ok(result?),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,17 +289,5 @@ mod tests {
         assert_eq!(name_of("a84b4c@pc33.example.com"), "a84b4c@pc33.example.com");
         assert_eq!(name_of("../../etc/\u{202e}x y\0"), "..-..".replace('-', "_") + "_etc__x_y_");
         assert_eq!(name_of(&"x".repeat(300)).len(), MOST_NAME);
-    }
-
-    #[test]
-    fn a_name_that_is_taken_is_nobody_elses() {
-        let folder = tempfile::tempdir().unwrap();
-        for number in 0..3 {
-            let part = folder.path().join(".part");
-            fs::write(&part, format!("{number}")).unwrap();
-            give_name(&part, folder.path(), "call").unwrap();
-        }
-        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert_eq!(["call.pcapng", "call-2.pcapng", "call-3.pcapng"].map(read), ["0", "1", "2"]);
     }
 }

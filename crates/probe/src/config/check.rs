@@ -6,12 +6,12 @@ use wirelane::Error;
 use wirelane::rules::{RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
-use super::kernel;
 use super::raw::{self, Raw};
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
 };
+use super::{kernel, recordings};
 use crate::cell::Shape;
 use crate::placed::{At, mistakes, read};
 
@@ -82,14 +82,21 @@ impl Check<'_> {
                 self.fault(at, "a probe's rules do not ask for devices: use the key \"device\"");
             }
             if asked(|test| matches!(test, Test::Plugin(_))) {
-                self.fault(at, "a probe's rules cannot ask plug-ins yet, which run in the kernel");
+                self.fault(at, "a probe's rules are asked behind the kernel, and cannot ask plug-ins: a measurement can be of what one counts");
             }
         }
         if let Some(at) = raw.rule.get(MOST_RULES) {
             self.fault(at, format!("there may be {MOST_RULES} rules"));
         }
-        let measurements: Vec<Measurement> =
-            raw.measurement.iter().map(|one| self.measurement(one, &rules, interval_ns)).collect();
+        let plugins = self.plugins(&raw.plugin);
+        let measurements: Vec<Measurement> = raw
+            .measurement
+            .iter()
+            .map(|one| match &one.get_ref().plugin {
+                Some(plugin) => self.of_plugin(one, plugin, &plugins),
+                None => self.measurement(one, &rules, interval_ns),
+            })
+            .collect();
         if measurements.is_empty() {
             self.found.push((self.text.len(), "there is no [[measurement]], and so nothing to do".into()));
         }
@@ -137,15 +144,25 @@ impl Check<'_> {
                 self.found.push((at, format!("there are {count} of these, and may be {MOST}")));
             }
         }
+        let ruled: Names = rules.rules.iter().filter_map(|rule| rule.name.clone()).collect();
         let actions: Vec<Action> =
-            raw.action.iter().map(|one| self.action(one, &measured, &alarmed)).collect();
+            raw.action.iter().map(|one| self.action(one, &measured, &alarmed, &ruled)).collect();
+        for (one, at) in measurements.iter().zip(&raw.measurement) {
+            let Some(asked) = &at.get_ref().analysis else { continue };
+            if one.analysis == Analysis::Kernel
+                && let Some(reason) = recordings::obstacle(&actions)
+            {
+                self.fault(asked, format!("this cannot be \"kernel\": {reason}"));
+            }
+        }
         let alarms = raw.alarm.iter().map(|one| self.alarm(one, &measurements, &acting)).collect();
-        let schedules = raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed)).collect();
-        Config { capture: raw.capture, interval_ns, rules, measurements, alarms, actions, schedules }
+        let schedules =
+            raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed, &ruled)).collect();
+        Config { capture: raw.capture, interval_ns, rules, plugins, measurements, alarms, actions, schedules }
     }
 
     /// No two of a kind have one name, and none is empty or moves a cursor.
-    fn once<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n At<String>>) {
+    pub(super) fn once<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n At<String>>) {
         let mut known: Vec<&str> = Vec::new();
         for name in names {
             let text = name.get_ref().as_str();
@@ -178,11 +195,19 @@ impl Check<'_> {
         let rule = raw.rule.as_ref().map(|name| self.named("rule", name, &known));
         let key: Vec<Field> = raw.key.iter().map(|field| field.value).collect();
         self.key(&raw.key);
-        let values: Vec<Value> = raw.values.value.iter().map(|value| value.value).collect();
-        if values.is_empty() {
-            self.fault(&raw.values, "nothing is asked for: give at least one value, as in [\"packets\"]");
+        if let Some(counters) = &raw.counters {
+            self.fault(counters, "this is of plugin = \"NAME\"");
         }
-        for (place, value) in raw.values.value.iter().enumerate() {
+        let asked = raw.values.as_ref().map_or(&[][..], |values| &values.value);
+        let values: Vec<Value> = asked.iter().map(|value| value.value).collect();
+        match &raw.values {
+            None => self.found.push((at.start, "missing field `values`".into())),
+            Some(none) if values.is_empty() => {
+                self.fault(none, "nothing is asked for: give at least one value, as in [\"packets\"]");
+            }
+            Some(_) => {}
+        }
+        for (place, value) in asked.iter().enumerate() {
             let one = value.value;
             if values[..place].contains(&one) {
                 self.fault(value, format!("{} is there twice", one.name()));
@@ -234,6 +259,8 @@ impl Check<'_> {
         let within = |bits: u32| bits.clamp(MIN_BITS, MAX_BITS);
         Measurement {
             name: raw.name.get_ref().clone(),
+            plugin: None,
+            counters: Vec::new(),
             rule,
             keys: if key.is_empty() { 1 } else { keys.clamp(1, MOST_KEYS) },
             key,
@@ -264,6 +291,7 @@ impl Check<'_> {
                 Field::Vlan => 64,
                 Field::Queue => 128,
                 Field::Device => 256,
+                Field::Application => 512,
             }
         }
         let mut taken = 0;

@@ -2,7 +2,7 @@
 
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On, Time};
-use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, When};
+use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, Value, When};
 use crate::placed::At;
 
 impl Check<'_> {
@@ -15,18 +15,8 @@ impl Check<'_> {
         let raw = at.get_ref();
         let measured: Names = measurements.iter().map(|one| one.name.clone()).collect();
         let measurement = self.named("measurement", &raw.measurement, &measured);
-        let value = raw.value.value;
         let of = measurements.get(measurement);
-        if !value.is_number() {
-            self.fault(&raw.value, format!("\"{}\" is not one number", value.name()));
-        } else if let Some(of) = of.filter(|of| !of.values.contains(&value)) {
-            let known: Vec<&str> =
-                of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
-            self.fault(
-                &raw.value,
-                format!("the measurement has no \"{}\"; it has {}", value.name(), known.join(", ")),
-            );
-        }
+        let value = self.looked_at(at, of);
         let alone = value.is_of_all() || of.is_some_and(|of| of.key.is_empty());
         let given = [&raw.above, &raw.below, &raw.rises, &raw.falls];
         if given.iter().filter(|one| one.is_some()).count() != 1 {
@@ -89,6 +79,7 @@ impl Check<'_> {
             name: raw.name.get_ref().clone(),
             measurement,
             value,
+            counter: raw.counter.as_ref().map(|name| name.get_ref().clone()),
             threshold,
             raise_after,
             clear_after,
@@ -98,25 +89,60 @@ impl Check<'_> {
         }
     }
 
-    pub(super) fn action(&mut self, at: &At<raw::Action>, measured: &[String], alarmed: &[String]) -> Action {
+    /// What an alarm looks at.
+    fn looked_at(&mut self, at: &At<raw::Alarm>, of: Option<&Measurement>) -> Value {
         let raw = at.get_ref();
-        for (what, name) in [(&raw.record, "record"), (&raw.export, "export")] {
-            if let Some(what) = what {
-                self.fault(
-                    what,
-                    format!(
-                        "the action {name} is not built yet: 'wirelane {}' runs beside a probe",
-                        if name == "record" { "record" } else { "flows" }
-                    ),
-                );
+        let value = match (&raw.value, &raw.counter) {
+            (None, Some(name)) => {
+                self.counter(name, of);
+                return Value::Counters;
             }
+            (Some(value), None) => value,
+            (Some(_), Some(name)) => {
+                self.fault(name, "give value, or counter of a measurement with plugin");
+                return Value::Counters;
+            }
+            (None, None) => {
+                self.found.push((at.start, "missing field `value`".into()));
+                return Value::Packets;
+            }
+        };
+        let asked = value.value;
+        if !asked.is_number() {
+            self.fault(value, format!("\"{}\" is not one number", asked.name()));
+        } else if let Some(of) = of.filter(|of| of.plugin.is_some()) {
+            self.fault(value, format!("{} is of a plug-in: give counter = \"NAME\"", of.name));
+        } else if let Some(of) = of.filter(|of| !of.values.contains(&asked)) {
+            let known: Vec<&str> =
+                of.values.iter().filter(|one| one.is_number()).map(|one| one.name()).collect();
+            let reason = format!("the measurement has no \"{}\"; it has {}", asked.name(), known.join(", "));
+            self.fault(value, reason);
         }
+        asked
+    }
+
+    pub(super) fn action(
+        &mut self,
+        at: &At<raw::Action>,
+        measured: &[String],
+        alarmed: &[String],
+        ruled: &[String],
+    ) -> Action {
+        let raw = at.get_ref();
         let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
-        let kinds = [raw.log == Some(true), raw.run.is_some(), switches];
-        let unbuilt = raw.record.is_some() || raw.export.is_some();
-        if kinds.iter().filter(|one| **one).count() != 1 && !unbuilt {
-            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate";
+        let kinds =
+            [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some(), raw.export.is_some()];
+        if kinds.iter().filter(|one| **one).count() != 1 {
+            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate, or \
+                          record = { folder = \"DIR\" }, or export = \"TARGET\"";
             self.found.push((at.start, reason.into()));
+        }
+        if let Some(digest) = &raw.digest {
+            if raw.record.is_none() {
+                self.fault(digest, "this is of record: a digest is of a recorded file");
+            } else if digest.get_ref() != "sha256" {
+                self.fault(digest, "there is \"sha256\"");
+            }
         }
         let timeout_ns = raw.timeout.as_ref().map_or(10 * SECOND, |time| time.get_ref().0);
         if let Some(at) = &raw.timeout {
@@ -126,17 +152,23 @@ impl Check<'_> {
                 self.fault(at, "give \"10ms\" to \"1h\"");
             }
         }
-        let deed = match &raw.run {
-            Some(run) => Deed::Run { words: self.words(run), timeout_ns },
-            None if switches => Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed)),
-            None => Deed::Log,
+        let deed = if let Some(run) = &raw.run {
+            Deed::Run { words: self.words(run), timeout_ns }
+        } else if let Some(record) = &raw.record {
+            Deed::Record(self.recording(record, raw.digest.is_some(), ruled))
+        } else if let Some(export) = &raw.export {
+            Deed::Export(self.target(export))
+        } else if switches {
+            Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled))
+        } else {
+            Deed::Log
         };
         let on = raw.on.as_ref();
         if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {
             self.fault(on, "never: give \"raise\", \"clear\" or both");
         }
-        // What switches would be undone at once if it were done twice.
-        let by_default = |what: On| what == On::Raise || !switches;
+        // What switches would be undone at once if it were done twice; and an alarm that is over is no event to look into.
+        let by_default = |what: On| what == On::Raise || !(switches || raw.record.is_some());
         let does = |what: On| on.map_or(by_default(what), |on| on.get_ref().contains(&what));
         Action {
             name: raw.name.get_ref().clone(),
@@ -178,14 +210,21 @@ impl Check<'_> {
         off: &[At<String>],
         measured: &[String],
         alarmed: &[String],
+        ruled: &[String],
     ) -> Switch {
         let mut switch = Switch::default();
         for (names, is_on) in [(on, true), (off, false)] {
             for name in names {
-                if let Some(place) = alarmed.iter().position(|one| one == name.get_ref()) {
+                let at = |known: &[String]| known.iter().position(|one| one == name.get_ref());
+                if let Some(place) = at(alarmed) {
                     if is_on { &mut switch.alarms_on } else { &mut switch.alarms_off }.push(place);
+                } else if let Some(place) = at(ruled) {
+                    if at(measured).is_some() {
+                        self.fault(name, "a measurement and a rule have this name: which of them?");
+                    }
+                    if is_on { &mut switch.rules_on } else { &mut switch.rules_off }.push(place);
                 } else {
-                    let place = self.named("measurement or alarm", name, measured);
+                    let place = self.named("measurement, alarm or rule", name, measured);
                     if is_on { &mut switch.measurements_on } else { &mut switch.measurements_off }
                         .push(place);
                 }
@@ -199,6 +238,7 @@ impl Check<'_> {
         at: &At<raw::Schedule>,
         measured: &[String],
         alarmed: &[String],
+        ruled: &[String],
     ) -> Schedule {
         let raw = at.get_ref();
         let days = raw.days.as_ref();
@@ -228,7 +268,7 @@ impl Check<'_> {
             self.found
                 .push((at.start, "nothing is done then: give activate, deactivate or flush = true".into()));
         }
-        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed);
+        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled);
         Schedule { name: raw.name.get_ref().clone(), when, switch, flush: raw.flush }
     }
 }

@@ -4,10 +4,15 @@ use std::fmt::Write as _;
 
 use wirelane_datapath::sketch::Distinct;
 
-use super::{Action, Alarm, Analysis, Config, Deed, Measurement, Place, Schedule, Switch, Threshold, When};
+use super::{
+    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
+    When,
+};
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
+/// What two halves of 65,536 names and their conversations take.
+const NAMES_MIB: usize = 11;
 
 fn time(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
@@ -33,6 +38,9 @@ pub fn describe(config: &Config) -> String {
         let all = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(" and ") };
         let _ = writeln!(text, "rule {}: {all}", rule.name.as_deref().unwrap_or_default());
     }
+    for plugin in &config.plugins {
+        let _ = writeln!(text, "plug-in {}: {}", plugin.name, plugin.file.escape_debug());
+    }
     for measurement in &config.measurements {
         text += &measured(config, measurement);
     }
@@ -51,6 +59,12 @@ pub fn describe(config: &Config) -> String {
 }
 
 fn measured(config: &Config, of: &Measurement) -> String {
+    if let Some(plugin) = of.plugin {
+        let counters = if of.counters.is_empty() { "all of them".into() } else { of.counters.join(", ") };
+        let name = &config.plugins[plugin].name;
+        let off = if of.active { "" } else { "; not active at first" };
+        return format!("measurement {}: counters of plug-in {name}: {counters}{off}\n", of.name);
+    }
     let packets = match of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref()) {
         Some(rule) => format!("packets of rule {rule}"),
         None => "all packets".to_owned(),
@@ -79,6 +93,9 @@ fn measured(config: &Config, of: &Measurement) -> String {
     }
     if of.values.iter().any(|value| value.top().is_some()) {
         let _ = write!(text, "; each of the top keys is shown with what may be too much");
+    }
+    if of.key.contains(&Field::Application) {
+        let _ = write!(text, "; the names of conversations take up to {NAMES_MIB} MiB more in each");
     }
     text + if of.active { "\n" } else { "; not active at first\n" }
 }
@@ -131,7 +148,7 @@ fn alarmed(config: &Config, alarm: &Alarm) -> String {
     format!(
         "alarm {}: {} of {measurement} {when}; raised after {}, cleared after {} intervals in a row; {actions}{}\n",
         alarm.name,
-        alarm.value.name(),
+        alarm.value_name(),
         alarm.raise_after,
         alarm.clear_after,
         if alarm.active { "" } else { "; not active at first" }
@@ -146,6 +163,8 @@ fn done(config: &Config, action: &Action) -> String {
             format!("runs {}, for {} at most", words.join(" "), time((*timeout_ns).max(SECOND / 1000)))
         }
         Deed::Switch(switch) => switched(config, switch).join(", "),
+        Deed::Record(recording) => recorded(config, recording),
+        Deed::Export(target) => format!("is exported to {}", target.name().escape_debug()),
     };
     let on = match (action.on_raise, action.on_clear) {
         (true, true) => "raised or cleared",
@@ -155,13 +174,46 @@ fn done(config: &Config, action: &Action) -> String {
     format!("{what}, when an alarm is {on}")
 }
 
+fn recorded(config: &Config, of: &Recording) -> String {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let rule = of.rule.and_then(|rule| config.rules.rules[rule].name.as_deref());
+    let packets = rule.map_or_else(
+        || "the packets of its measurement".to_owned(),
+        |rule| format!("packets of rule {rule}"),
+    );
+    format!(
+        "records {packets} from {} before to {} after it in {}{}, up to {} each, {} at once and {} in all, and none within {} \
+         of the one before (of the same alarm); of what was before as much as {} a worker hold",
+        time(of.before_ns),
+        time(of.after_ns),
+        of.folder.escape_debug(),
+        if of.digest { ", with a SHA-256 digest" } else { "" },
+        mib(of.most),
+        of.at_once,
+        of.files,
+        time(of.cool_down_ns),
+        mib(of.buffer as u64)
+    )
+}
+
 fn switched(config: &Config, switch: &Switch) -> Vec<String> {
     let measurement = |place: &usize| config.measurements[*place].name.as_str();
     let alarm = |place: &usize| config.alarms[*place].name.as_str();
-    let on: Vec<&str> =
-        switch.measurements_on.iter().map(measurement).chain(switch.alarms_on.iter().map(alarm)).collect();
-    let off: Vec<&str> =
-        switch.measurements_off.iter().map(measurement).chain(switch.alarms_off.iter().map(alarm)).collect();
+    let rule = |place: &usize| config.rules.rules[*place].name.as_deref().unwrap_or_default();
+    let on: Vec<&str> = switch
+        .measurements_on
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_on.iter().map(alarm))
+        .chain(switch.rules_on.iter().map(rule))
+        .collect();
+    let off: Vec<&str> = switch
+        .measurements_off
+        .iter()
+        .map(measurement)
+        .chain(switch.alarms_off.iter().map(alarm))
+        .chain(switch.rules_off.iter().map(rule))
+        .collect();
     let named =
         |verb: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{verb} {}", names.join(", ")));
     [named("activates", on), named("deactivates", off)].into_iter().flatten().collect()

@@ -5,7 +5,7 @@
 
 use wirelane::rules::{Kind, Rule, RuleSet, Test};
 
-use super::{Analysis, Config, Field, Measurement, Value};
+use super::{Analysis, Config, Field, Measurement, Value, recordings};
 
 /// Where all measurements of a configuration are made: packets come up, or they do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ impl Config {
     /// Whether a measurement of it is the same of packets that have been added up by what they have in common. Of the RX
     /// queue that is so for workers, who get each packet with its own.
     pub(crate) fn is_of_parts(&self, one: &Measurement) -> bool {
-        of_packets(&self.rules, one).is_none()
+        of_each_packet(&self.rules, one).is_none()
     }
 
     /// Where its measurements are made.
     pub fn place(&self) -> Place {
-        let any = |wanted| self.measurements.iter().any(|one| one.analysis == wanted);
+        let any = |wanted| of_packets(&self.measurements).any(|one| one.analysis == wanted);
         // One that says "kernel" was refused where another keeps it from that.
         if self.asks_for_kernel() {
             return Place::Kernel;
@@ -38,17 +38,23 @@ impl Config {
         if !any(Analysis::Auto) {
             return Place::Workers(None);
         }
-        let mut obstacles =
-            self.measurements.iter().filter_map(|one| obstacle(&self.measurements, &self.rules, one));
+        let mut obstacles = recordings::obstacle(&self.actions).into_iter().chain(
+            of_packets(&self.measurements).filter_map(|one| obstacle(&self.measurements, &self.rules, one)),
+        );
         obstacles.next().map_or(Place::Kernel, |why| Place::Workers(Some(why)))
     }
+}
+
+/// Measurements that are made of packets: not those of what plug-ins have counted, whichever way packets go.
+fn of_packets(all: &[Measurement]) -> impl Iterator<Item = &Measurement> {
+    all.iter().filter(|one| one.plugin.is_none())
 }
 
 /// What keeps a measurement from being made in the kernel: itself, or another beside it, as packets that come up for one
 /// come up for all.
 pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) -> Option<String> {
     alone(rules, one).or_else(|| {
-        all.iter().find_map(|other| match other.analysis {
+        of_packets(all).find_map(|other| match other.analysis {
             Analysis::User => Some(format!(
                 "{} is analysed in the workers (analysis = \"user\", which is so where nothing is said), and all are \
                  analysed in one place",
@@ -64,7 +70,7 @@ fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if of.key.contains(&Field::Queue) {
         return every_packet("queue");
     }
-    of_packets(rules, of)
+    of_each_packet(rules, of)
 }
 
 fn every_packet(what: &str) -> Option<String> {
@@ -72,7 +78,10 @@ fn every_packet(what: &str) -> Option<String> {
 }
 
 /// What of it is told of each packet alone.
-fn of_packets(rules: &RuleSet, of: &Measurement) -> Option<String> {
+fn of_each_packet(rules: &RuleSet, of: &Measurement) -> Option<String> {
+    if of.key.contains(&Field::Application) {
+        return Some("\"application\" is found in payloads, which do not come up from there".to_owned());
+    }
     if let Some(value) = of.values.iter().find(|value| !is_of_parts(**value)) {
         return every_packet(value.name());
     }
@@ -103,7 +112,8 @@ fn is_of_parts(value: Value) -> bool {
         | Value::TopFlow
         | Value::OneWay
         | Value::Keys
-        | Value::Entropy => true,
+        | Value::Entropy
+        | Value::Counters => true,
         Value::Lengths
         | Value::Gaps
         | Value::PeakPackets

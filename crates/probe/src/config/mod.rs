@@ -8,8 +8,11 @@ mod check;
 mod deeds;
 mod describe;
 mod kernel;
+mod plugins;
 mod raw;
+mod recordings;
 mod set;
+mod targets;
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +23,9 @@ use wirelane::rules::{Mistake, RuleSet};
 pub use describe::describe;
 pub(crate) use describe::{deed, threshold, when};
 pub use kernel::Place;
+pub use recordings::Recording;
 pub use set::{Changed, Changes};
+pub use targets::Target;
 
 /// The most measurements: a bit each says whether they are active.
 pub const MOST_MEASUREMENTS: usize = 64;
@@ -81,6 +86,8 @@ pub enum Field {
     Pair,
     /// Addresses, ports and protocol, whichever way the packet goes: a conversation.
     Flow,
+    /// What speaks in a conversation of TCP or UDP, by the first bytes of a payload that were certain.
+    Application,
 }
 
 /// What is known of a measurement, or of each key of it.
@@ -136,6 +143,9 @@ pub enum Value {
     Keys,
     /// Shannon's entropy of packets over keys, in bits, of the measurement.
     Entropy,
+    /// What a plug-in has counted. It is a measurement's by its `plugin`, and not by its values.
+    #[serde(skip_deserializing)]
+    Counters,
 }
 
 /// Where analysis runs.
@@ -195,11 +205,24 @@ pub enum Steering {
     Queue,
 }
 
+/// A user's own BPF program, which looks at packets in the kernel and counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugin {
+    /// What measurements call it.
+    pub name: String,
+    /// Its object file.
+    pub file: String,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// What it is asked for by.
     pub name: String,
+    /// The plug-in whose counters it is of, by its place. Then it is made of no packets, and the rest says nothing.
+    pub plugin: Option<usize>,
+    /// Those of its counters that are shown; none: all.
+    pub counters: Vec<String>,
     /// The rule whose packets it is about, by its place; `None`: all packets.
     pub rule: Option<usize>,
     /// What packets are told apart by; nothing: not at all.
@@ -247,6 +270,8 @@ pub struct Alarm {
     pub measurement: usize,
     /// What is looked at.
     pub value: Value,
+    /// Of a plug-in's counters the one.
+    pub counter: Option<String>,
     /// When.
     pub threshold: Threshold,
     /// Intervals in a row after which it is raised.
@@ -275,6 +300,10 @@ pub enum Deed {
     },
     /// Measurements and alarms are switched.
     Switch(Switch),
+    /// Packets around the event are written to a file.
+    Record(Recording),
+    /// The event is sent to somebody, or appended to a file.
+    Export(Target),
 }
 
 /// One action.
@@ -301,6 +330,10 @@ pub struct Switch {
     pub alarms_on: Vec<usize>,
     /// Alarms that do not stay active; those that are raised are cleared.
     pub alarms_off: Vec<usize>,
+    /// Rules that become active.
+    pub rules_on: Vec<usize>,
+    /// Rules that no packet fits from then on.
+    pub rules_off: Vec<usize>,
 }
 
 /// When a schedule's time comes, UTC.
@@ -339,6 +372,8 @@ pub struct Config {
     pub interval_ns: u64,
     /// Rules, in the order of the file; their ids are their places, from 1.
     pub rules: RuleSet,
+    /// Plug-ins.
+    pub plugins: Vec<Plugin>,
     /// Measurements, at least one.
     pub measurements: Vec<Measurement>,
     /// Alarms.
@@ -364,6 +399,13 @@ impl Config {
     }
 }
 
+impl Alarm {
+    /// The name of what is looked at.
+    pub fn value_name(&self) -> &str {
+        self.counter.as_deref().unwrap_or(self.value.name())
+    }
+}
+
 impl Field {
     /// As in the file.
     pub fn name(self) -> &'static str {
@@ -381,6 +423,7 @@ impl Field {
             Field::Device => "device",
             Field::Pair => "pair",
             Field::Flow => "flow",
+            Field::Application => "application",
         }
     }
 }
@@ -413,6 +456,7 @@ impl Value {
             Value::RetransmittedPercent => "retransmitted-percent",
             Value::Keys => "keys",
             Value::Entropy => "entropy",
+            Value::Counters => "counters",
         }
     }
 
@@ -441,7 +485,7 @@ impl Value {
 
     /// Whether it is one number, which an alarm can look at.
     pub fn is_number(self) -> bool {
-        self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps)
+        self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps | Value::Counters)
     }
 
     /// Whether it is of the measurement, and not of each key.

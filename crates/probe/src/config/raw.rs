@@ -23,6 +23,8 @@ pub(super) struct Raw {
     #[serde(rename = "patterns")]
     pub _patterns: Option<IgnoredAny>,
     #[serde(default)]
+    pub plugin: Vec<At<Plugin>>,
+    #[serde(default)]
     pub measurement: Vec<At<Measurement>>,
     #[serde(default)]
     pub alarm: Vec<At<Alarm>>,
@@ -34,6 +36,13 @@ pub(super) struct Raw {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Plugin {
+    pub name: At<String>,
+    pub file: At<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Measurement {
     pub name: At<String>,
     pub rule: Option<At<String>>,
@@ -41,12 +50,14 @@ pub(super) struct Measurement {
     pub key: Vec<At<Field>>,
     pub prefix: Option<At<u8>>,
     pub prefix6: Option<At<u8>>,
-    pub values: At<Vec<At<Value>>>,
+    pub values: Option<At<Vec<At<Value>>>>,
     pub keys: Option<At<usize>>,
     pub show: Option<usize>,
     pub precision: Option<At<u32>>,
     pub bin: Option<At<Time>>,
     pub analysis: Option<At<Analysis>>,
+    pub plugin: Option<At<String>>,
+    pub counters: Option<At<Vec<At<String>>>>,
     pub active: Option<bool>,
 }
 
@@ -55,7 +66,8 @@ pub(super) struct Measurement {
 pub(super) struct Alarm {
     pub name: At<String>,
     pub measurement: At<String>,
-    pub value: At<Value>,
+    pub value: Option<At<Value>>,
+    pub counter: Option<At<String>>,
     pub above: Option<At<f64>>,
     pub below: Option<At<f64>>,
     pub rises: Option<At<f64>>,
@@ -82,8 +94,23 @@ pub(super) struct Action {
     pub activate: Vec<At<String>>,
     #[serde(default)]
     pub deactivate: Vec<At<String>>,
-    pub record: Option<At<IgnoredAny>>,
-    pub export: Option<At<IgnoredAny>>,
+    pub record: Option<At<Record>>,
+    pub digest: Option<At<String>>,
+    pub export: Option<At<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Record {
+    pub folder: At<String>,
+    pub before: Option<At<Time>>,
+    pub after: Option<At<Time>>,
+    pub buffer: Option<At<Size>>,
+    pub most: Option<At<Size>>,
+    pub rule: Option<At<String>>,
+    pub cool_down: Option<At<Time>>,
+    pub at_once: Option<At<usize>>,
+    pub files: Option<At<u64>>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -131,6 +158,31 @@ impl<'de> Deserialize<'de> for Time {
         let time = humantime::parse_duration(&text);
         let time = time.map_err(|_| D::Error::custom(format_args!("write {wanted}")))?;
         u64::try_from(time.as_nanos()).map(Time).map_err(|_| D::Error::custom("this is too long"))
+    }
+}
+
+/// A number of bytes: `"16MiB"`.
+#[derive(Clone, Copy)]
+pub(super) struct Size(pub u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        let wanted = "a size as text, as in \"16MiB\" (of 1024), \"500kB\" (of 1000) or \"1GiB\"";
+        let text = deserializer.deserialize_str(Text(wanted))?;
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let factor: u64 = match text[digits..].trim() {
+            "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "kB" => 1000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => 0,
+        };
+        let bytes = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        bytes.map(Size).ok_or_else(|| D::Error::custom(format_args!("write {wanted}")))
     }
 }
 

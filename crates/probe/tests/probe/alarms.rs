@@ -61,6 +61,21 @@ fn alarms_switch_measurements_from_the_next_interval_on() {
 }
 
 #[test]
+fn rules_are_switched_from_the_next_interval_on() {
+    let text = format!(
+        "{RATE}[[rule]]\nname = \"web\"\ndst-port = 2\n[[measurement]]\nname = \"some\"\nrule = \"web\"\nvalues = [\"packets\"]\n\
+         [[alarm]]\nname = \"many\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 10\nactions = [\"off\", \"on\"]\n\
+         [[action]]\nname = \"off\"\ndeactivate = [\"web\"]\n\
+         [[action]]\nname = \"on\"\non = [\"clear\"]\nactivate = [\"web\"]\n"
+    );
+    let said = probe(&text, &seconds(&[1, 20, 30, 4, 5, 6]));
+    let of = |name: &str| {
+        said.of(name, false).iter().map(|one| one["packets"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((of("all"), of("some")), (vec![1, 20, 30, 4, 5, 6], vec![1, 20, 0, 0, 5, 6]));
+}
+
+#[test]
 fn schedules_flush_and_switch_by_the_clock_of_the_packets() {
     // Captures begin at 22:13:20.
     let text = format!(

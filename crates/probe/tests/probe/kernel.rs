@@ -83,7 +83,7 @@ fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Tot
     assert!(worker.tick(latest) && worker.finish());
     drop(worker);
     let (mut reader, mut shown) = Arc::into_inner(said).unwrap().into_inner().unwrap();
-    let (events, totals) = reader.finish();
+    let (events, totals) = reader.finish(&[]);
     hear(events, &mut shown);
     assert_eq!(totals.packets, packets, "every packet is counted once");
     (shown, totals)

@@ -1,11 +1,13 @@
 //! The probe over capture files that are made here, and over the corpus.
 
 mod alarms;
+mod applications;
 mod corpus;
 mod exact;
 mod kernel;
 mod mistakes;
 mod ready;
+mod recordings;
 mod reload;
 mod set;
 mod traffic;

@@ -39,6 +39,10 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "4:12: this cannot be \"kernel\": \"gaps\" is about each packet",
         ),
         (
+            format!("{one}analysis = 'kernel'\nkey = ['application']"),
+            "4:12: this cannot be \"kernel\": \"application\" is found in payloads",
+        ),
+        (
             format!("{one}key = ['src', 'pair']"),
             "4:15: \"pair\" says of a packet what a field before it says",
         ),
@@ -66,6 +70,27 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "4:7: a bin is a part of an interval",
         ),
         (format!("{one}{alarm}"), "4:1: say when: give one of above"),
+        (
+            format!("{one}[[rule]]\nname = 'r'\nplugin = 'x'"),
+            "4:1: a probe's rules are asked behind the kernel, and cannot ask plug-ins",
+        ),
+        ("[[measurement]]\nname = 'm'\nplugin = 'dns'".into(), "3:10: there is no plug-in of this name"),
+        (
+            "[[plugin]]\nname = 'a'\nfile = ''\n[[measurement]]\nname = 'm'\nplugin = 'a'".into(),
+            "3:8: give an object file",
+        ),
+        (
+            "[[plugin]]\nname = 'a'\nfile = 'x'\n[[measurement]]\nname = 'm'\nplugin = 'a'\nkey = ['src']".into(),
+            "7:8: a plug-in counts what it likes",
+        ),
+        (
+            "[[plugin]]\nname = 'a'\nfile = 'x'\n[[measurement]]\nname = 'm'\nplugin = 'a'\ncounters = ['q']\n\
+             [[alarm]]\nname = 'b'\nmeasurement = 'm'\ncounter = 'z'\nabove = 1"
+                .into(),
+            "11:11: the measurement has q",
+        ),
+        (format!("{one}{}above = 1", alarm.replace("value = \"pps\"", "counter = \"x\"")), "7:11: m is not of a plug-in: give value"),
+        (format!("{one}counters = ['x']"), "4:12: this is of plugin = \"NAME\""),
         (format!("{one}{alarm}above = 1\nbelow = 2"), "4:1: say when: give one of above"),
         (format!("{one}{alarm}above = 10\nclear = 11"), "9:9: it would be cleared where it is raised"),
         (format!("{one}{alarm}above = 10\nactions = ['x']"), "9:12: there is no action of this name"),
@@ -74,7 +99,47 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = 'f.pcapng'"),
-            "6:10: the action record is not built yet",
+            "6:10: this is no table",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = '' }}"),
+            "6:21: give a folder",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', before = '2h' }}"),
+            "6:35: give \"0s\" to \"1h\"",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', buffer = '16' }}"),
+            "6:35: write a size as text, as in \"16MiB\"",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', rule = 'r' }}"),
+            "6:33: there is no rule of this name",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'http://x'"),
+            "6:10: write file:PATH, udp://HOST:PORT or tcp://HOST:PORT (JSON), syslog://HOST:PORT",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'udp://'"),
+            "6:10: write file:PATH",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'file:a'\nlog = true"),
+            "4:1: an action does one thing",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\ndigest = 'sha256'\nlog = true"),
+            "6:10: this is of record: a digest is of a recorded file",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\ndigest = 'md5'\nrecord = {{ folder = 'a' }}"),
+            "6:10: there is \"sha256\"",
+        ),
+        (
+            format!("{one}analysis = 'kernel'\n[[action]]\nname = 'x'\nrecord = {{ folder = 'a' }}"),
+            "4:12: this cannot be \"kernel\": the action x records packets",
         ),
         (format!("{one}[[action]]\nname = 'x'\nrun = ['sh']"), "6:8: give the program's whole path"),
         (format!("{one}[[action]]\nname = 'x'\nrun = ['/x', '{{kay}}']"), "6:14: braces are for {alarm}"),
@@ -83,6 +148,10 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "6:6: write a time of the day as text",
         ),
         (format!("{one}[[schedule]]\nname = 's'\nevery = '1h'"), "4:1: nothing is done then"),
+        (
+            format!("{one}[[rule]]\nname = 'm'\n[[action]]\nname = 'x'\nactivate = ['m']"),
+            "8:13: a measurement and a rule have this name: which of them?",
+        ),
         (format!("{one}[[rule]]\nport = 80"), "4:1: the rule has no name"),
         (format!("{one}[[rule]]\nname = 'r'\naction = 'drop'"), "6:1: 'action' says what becomes of packets"),
         (
@@ -122,6 +191,22 @@ fn what_will_be_done_is_said() {
          [[action]]\nname = 'x'\nrun = ['/bin/x', 'a b']\ntimeout = '2s'\n\
          [[schedule]]\nname = 's'\nat = '06:30'\ndays = ['mon', 'sun']\nflush = true\ndeactivate = ['m']\n",
     ));
+    let more = describe(&config(
+        "[[plugin]]\nname = 'p'\nfile = \"a\\u001bb\"\n[[measurement]]\nname = 'q'\nplugin = 'p'\ncounters = ['x', 'asked']\n\
+         [[measurement]]\nname = 'm'\nkey = ['application']\nvalues = ['packets']\n\
+         [[alarm]]\nname = 'a'\nmeasurement = 'q'\ncounter = 'x'\nabove = 1\n\
+         [[action]]\nname = 'r'\nrecord = { folder = '/k', before = '1s', buffer = '1MiB' }\ndigest = 'sha256'\n\
+         [[action]]\nname = 'e'\nexport = 'unix:/dev/log'\n",
+    ));
+    for part in [
+        "plug-in p: a\\u{1b}b\nmeasurement q: counters of plug-in p: x, asked\n",
+        "; the names of conversations take up to 11 MiB more in each",
+        "alarm a: x of q above 1,",
+        "action r: records the packets of its measurement from 1s before to 5s after it in /k, with a SHA-256 digest, up to",
+        "action e: is exported to unix:/dev/log, when an alarm is raised or cleared",
+    ] {
+        assert!(more.contains(part), "{more}");
+    }
     for part in [
         "by dst (up to 100 keys a worker, the rest in 'other')",
         "standard error of 3.25 %",

@@ -47,11 +47,15 @@ pub fn shown(address: u32) -> String {
 }
 
 pub fn udp(src: u32, dst: u32, ports: (u16, u16), length: usize) -> Vec<u8> {
+    udp_with(src, dst, ports, &vec![0x55; length])
+}
+
+pub fn udp_with(src: u32, dst: u32, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::new();
-    for number in [ports.0, ports.1, 8 + length as u16, 0] {
+    for number in [ports.0, ports.1, 8 + payload.len() as u16, 0] {
         datagram.extend(number.to_be_bytes());
     }
-    datagram.resize(8 + length, 0x55);
+    datagram.extend(payload);
     ipv4(src, dst, 17, &datagram)
 }
 
@@ -60,12 +64,16 @@ pub const SYN_ACK: u8 = 0x12;
 pub const ACK: u8 = 0x10;
 
 pub fn tcp(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, length: usize) -> Vec<u8> {
+    tcp_with(src, dst, ports, flags, seq, &vec![0x55; length])
+}
+
+pub fn tcp_with(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(ports.0.to_be_bytes());
     segment.extend(ports.1.to_be_bytes());
     segment.extend(seq.to_be_bytes());
     segment.extend([0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
-    segment.resize(20 + length, 0x55);
+    segment.extend(payload);
     ipv4(src, dst, 6, &segment)
 }
 
@@ -113,6 +121,7 @@ impl Said {
                 Event::Alarm(alarm) => self.alarms.push(alarm),
                 Event::Log(line) => self.logs.push(line),
                 Event::Run { words, .. } => self.runs.push(words),
+                Event::Record(_) | Event::Export(..) => {}
             }
         }
     }
@@ -185,7 +194,7 @@ pub fn probe_files_in_turn(
     all.iter_mut().for_each(|worker| assert!(worker.finish()));
     drop(all);
     let (mut reader, mut said) = Arc::into_inner(said).unwrap().into_inner().unwrap();
-    let (events, totals) = reader.finish();
+    let (events, totals) = reader.finish(&[]);
     said.hear(events);
     said.totals = totals;
     assert_eq!(said.totals.packets, packets, "every packet is counted once");

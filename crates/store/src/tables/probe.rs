@@ -35,6 +35,7 @@ pub(super) const MEASUREMENTS: &[Described] = &[
     ("vlan", Type::Int, true),
     ("queue", Type::Int, true),
     ("device", Type::Int, true),
+    ("application", Type::Text, true),
     ("packets", Type::Long, false),
     ("bytes", Type::Long, true),
     ("error", Type::Long, true),
@@ -222,7 +223,7 @@ fn put_alarm(row: &mut Row<'_>, alarm: &AlarmEvent) {
     row.text(Some(&alarm.measurement));
     row.text(Some(alarm.state.name()));
     row.text(Some(alarm.key_text.as_str()).filter(|key| !key.is_empty()));
-    row.text(Some(alarm.value_name));
+    row.text(Some(&alarm.value_name));
     row.real(alarm.value);
 }
 

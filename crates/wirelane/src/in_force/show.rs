@@ -58,8 +58,8 @@ impl InForce {
         Ok(stats)
     }
 
-    /// What plug-ins have done, on all devices.
-    fn plugin_lines(&self) -> Vec<PluginLine> {
+    /// What plug-ins have done, on all devices. It is read where lanes write it, without a system call.
+    pub(crate) fn plugin_lines(&self) -> Vec<PluginLine> {
         let mut sum: Vec<PluginLine> = Vec::new();
         for line in self.targets.iter().flat_map(|target| target.plugin_lines()) {
             match sum.iter_mut().find(|one| one.name == line.name) {

@@ -151,7 +151,7 @@ impl Page<'_, '_> {
             let value =
                 if alarm.value.fract() == 0.0 { amount(alarm.value as u64) } else { rate(alarm.value) };
             let time = &clock(alarm.end_ns)[..8];
-            let mut words = vec![time, &alarm.alarm, &alarm.key_text, alarm.value_name, &value];
+            let mut words = vec![time, &alarm.alarm, &alarm.key_text, &alarm.value_name, &value];
             words.retain(|word| !word.is_empty());
             let text = words.join(" ");
             self.text(&printable(&text), Style::new().fg(Color::Red));
@@ -285,7 +285,7 @@ mod tests {
             state,
             key: serde_json::Map::new(),
             key_text: key.to_owned(),
-            value_name: "pps",
+            value_name: "pps".into(),
             value: 1234.0,
             time: String::new(),
             end_ns: 3600 * SECOND,

@@ -1,4 +1,4 @@
-//! Files of calls that go on, and what dead processes have left of theirs.
+//! Files of calls or events that go on, and what dead processes have left of theirs.
 //!
 //! A process holds none of these files open, so none of them can be locked. It has a file beside them that it holds a lock on
 //! (flock(2)), which the kernel takes away with the process, whatever ends it: `.MARK.pcapng.lock`. Parts have the mark in
@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 
 /// How often a lock is tried to be made while others take it for a dead one's.
@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 16;
 
 /// A process's place in a folder. Its lock goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     folder: PathBuf,
     mark: String,
     /// The lock's holder.
@@ -50,7 +50,7 @@ impl Parts {
     ///
     /// # Errors
     /// Where nothing can be made there.
-    pub(super) fn open(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<Parts> {
+    pub(crate) fn open(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<Parts> {
         for _ in 0..ATTEMPTS {
             // The standard library seeds its hashers from the kernel, each differently.
             let mark = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
@@ -78,7 +78,7 @@ impl Parts {
     }
 
     /// The name of a call's file while the call goes on.
-    pub(super) fn part(&self, call: u64) -> PathBuf {
+    pub(crate) fn part(&self, call: u64) -> PathBuf {
         self.folder.join(format!(".{}-{call}.pcapng.part", self.mark))
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Parts {
 ///
 /// # Errors
 /// The last thing that could not be looked at or removed; the rest is removed all the same.
-pub(super) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
+pub(crate) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -131,6 +131,29 @@ pub(super) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
     (gone, result)
 }
 
+/// Gives a file in this folder a name that none has; the name.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn give_name(part: &Path, folder: &Path, stem: &str, extension: &str) -> io::Result<String> {
+    for number in 1..=u32::MAX {
+        let more = if number > 1 { format!("-{number}") } else { String::new() };
+        let name = format!("{stem}{more}.{extension}");
+        let path = folder.join(&name);
+        match renameat_with(CWD, part, CWD, &path, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) => {}
+            // Network file systems know no such flag; a second name, and then the first one gone, is the same.
+            Err(Errno::INVAL | Errno::NOSYS) => match fs::hard_link(part, &path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                result => return result.and_then(|()| fs::remove_file(part)).map(|()| name),
+            },
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
 /// Who holds a lock.
 enum Holder {
     /// A process.
@@ -156,6 +179,20 @@ fn holder(lock: &Path) -> io::Result<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut names = Vec::new();
+        for number in 0..3 {
+            let part = folder.path().join(".part");
+            fs::write(&part, format!("{number}")).unwrap();
+            names.push(give_name(&part, folder.path(), "call", "pcapng").unwrap());
+        }
+        assert_eq!(names, ["call.pcapng", "call-2.pcapng", "call-3.pcapng"]);
+        let read = |name: &String| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(names.iter().map(read).collect::<Vec<_>>(), ["0", "1", "2"]);
+    }
 
     #[test]
     fn names_are_known_again_and_no_others() {

@@ -1,0 +1,148 @@
+//! Alarms on their way to those who are told of them: a thread for each target, which nobody waits for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use wirelane_export::alarms::AlarmOutput;
+use wirelane_probe::{AlarmEvent, Config};
+
+use crate::table::{amount, printable};
+
+/// Alarms that wait for one target.
+const WAITING: usize = 1024;
+/// How long an alarm may take to be sent.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same, when the capture is over.
+const HASTE: Duration = Duration::from_millis(200);
+
+/// What became of alarms that were to be exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exports {
+    /// Sent, or written.
+    pub alarms_exported: u64,
+    /// Not sent: nobody took them, or the disk is full.
+    pub exports_failed: u64,
+    /// Given up, as too many waited.
+    pub exports_refused: u64,
+}
+
+/// Relaxed: numbers that are read when the threads have ended.
+#[derive(Debug, Default)]
+struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Targets that are open, before rights are given up, by the places of their actions.
+pub struct Opened(Vec<(usize, AlarmOutput)>);
+
+/// Targets at work.
+pub struct Exporter {
+    targets: Vec<(usize, mpsc::SyncSender<AlarmEvent>, JoinHandle<()>)>,
+    counts: Arc<Counts>,
+    /// It is over. Relaxed: it only makes threads hurry.
+    ending: Arc<AtomicBool>,
+    refused: u64,
+}
+
+impl Opened {
+    /// Opens the targets of a configuration; `None` where it has none. `ports` has the TCP ports then that are connected to
+    /// again.
+    ///
+    /// # Errors
+    /// Where one cannot be opened.
+    pub fn open(config: &Config, owner: Option<(u32, u32)>, ports: &mut Vec<u16>) -> Result<Option<Opened>> {
+        let opened = config.targets().into_iter().map(|(place, target)| {
+            let output = AlarmOutput::open(target, owner)?;
+            ports.extend(output.tcp_ports());
+            Ok((place, output))
+        });
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        Ok((!opened.is_empty()).then_some(Opened(opened)))
+    }
+
+    /// Starts the threads. To be called after rights have been given up: threads keep theirs.
+    ///
+    /// # Errors
+    /// Where one cannot be started.
+    pub fn start(self) -> Result<Exporter> {
+        let (counts, ending) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
+        let begun = self.0.into_iter().map(|(place, output)| {
+            let (sender, inbox) = mpsc::sync_channel(WAITING);
+            let (counts, ending) = (Arc::clone(&counts), Arc::clone(&ending));
+            let thread = std::thread::Builder::new().name("wl-alarms".into());
+            let thread = thread.spawn(move || run(output, &inbox, &counts, &ending));
+            Ok((place, sender, thread.context("starting a thread for alarms")?))
+        });
+        let targets = begun.collect::<Result<Vec<_>>>()?;
+        Ok(Exporter { targets, counts, ending, refused: 0 })
+    }
+}
+
+/// A target's thread.
+fn run(mut output: AlarmOutput, inbox: &mpsc::Receiver<AlarmEvent>, counts: &Counts, ending: &AtomicBool) {
+    let mut said = String::new();
+    for alarm in inbox {
+        let patience = if ending.load(Ordering::Relaxed) { HASTE } else { PATIENCE };
+        match output.send(&alarm, patience) {
+            Ok(()) => {
+                counts.done.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                // Once, and again where something else goes wrong.
+                let why = error.to_string();
+                if why != said {
+                    tracing::warn!("alarms to {}: {}", printable(output.name()), printable(&why));
+                    said = why;
+                }
+            }
+        }
+    }
+}
+
+impl Exporter {
+    /// Sends an alarm to the target of this action.
+    pub fn export(&mut self, place: usize, alarm: &AlarmEvent) {
+        let target = self.targets.iter().find(|(one, ..)| *one == place);
+        let Some((_, sender, _)) = target else { return };
+        if sender.try_send(alarm.clone()).is_err() {
+            if self.refused == 0 {
+                tracing::warn!("an alarm is not exported, as too many wait");
+            }
+            self.refused += 1;
+        }
+    }
+
+    /// There are no more: what waits is sent, or given up soon.
+    pub fn finish(self) -> Exports {
+        self.ending.store(true, Ordering::Relaxed);
+        for (_, sender, thread) in self.targets {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::warn!("a thread for alarms panicked; this is a bug");
+            }
+        }
+        Exports {
+            alarms_exported: self.counts.done.load(Ordering::Relaxed),
+            exports_failed: self.counts.failed.load(Ordering::Relaxed),
+            exports_refused: self.refused,
+        }
+    }
+}
+
+impl Exports {
+    /// As people read it.
+    pub fn text(&self) -> String {
+        format!(
+            "alarms exported: {}, {} failed, {} given up as too many waited\n",
+            amount(self.alarms_exported),
+            amount(self.exports_failed),
+            amount(self.exports_refused)
+        )
+    }
+}

@@ -1,0 +1,32 @@
+//! Plug-ins that the configuration has measurements of: they run where the capture does.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use wirelane::Error;
+use wirelane_probe::Config;
+
+use crate::source::{EngineArg, SourceArgs};
+
+/// Has the capture load the plug-ins of the configuration.
+///
+/// # Errors
+/// Where they cannot run: they are the kernel's.
+pub fn prepare(source: &mut SourceArgs, config: &Config) -> Result<()> {
+    let Some(first) = config.plugins.first() else { return Ok(()) };
+    let cannot = |option: &'static str, why: &str| {
+        let reason = format!(
+            "the configuration has the plug-in '{}', and plug-ins run in the kernel: {why}",
+            first.name
+        );
+        Err(Error::BadOption { option, reason }.into())
+    };
+    if source.read.is_some() {
+        return cannot("-r", "a file is read without its help; measure packets of a device");
+    }
+    if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
+        return cannot("--engine", "only engine 'ring' asks them; leave the option out");
+    }
+    let plugins = config.plugins.iter().map(|one| (one.name.clone(), PathBuf::from(&one.file)));
+    source.ruled.ask(plugins.collect())
+}

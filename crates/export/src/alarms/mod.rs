@@ -1,0 +1,254 @@
+//! Alarms to files, collectors and syslog: a line of JSON each, or a message of RFC 5424.
+//!
+//! What is connected to is connected before rights are given up; a connection that breaks is made again. Nothing is sent
+//! twice, and nothing waits for long: what cannot be sent is given up and counted by who sends.
+
+mod syslog;
+mod tcp;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use wirelane_probe::AlarmEvent;
+use wirelane_probe::config::Target;
+
+use crate::flows::target::resolve;
+use crate::{Error, Result};
+use tcp::Tcp;
+
+/// The port of syslog by UDP (RFC 5426).
+const SYSLOG: u16 = 514;
+
+enum Way {
+    /// Whether its last line has not come to its end.
+    File(File, bool),
+    Udp(UdpSocket),
+    Tcp(Tcp),
+    Syslog(UdpSocket),
+    Unix(UnixDatagram),
+}
+
+/// An open target of alarms.
+pub struct AlarmOutput {
+    name: String,
+    way: Way,
+    host: String,
+}
+
+impl std::fmt::Debug for AlarmOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlarmOutput").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl AlarmOutput {
+    /// Opens a target: looks names up and connects, or opens a file, which is made where there is none, for its owner alone.
+    /// `owner`: whom it is given to then.
+    ///
+    /// # Errors
+    /// [`Error::Target`] with what is wrong, also where nobody takes a connection.
+    pub fn open(target: &Target, owner: Option<(u32, u32)>) -> Result<AlarmOutput> {
+        let name = target.name();
+        let failed = |why: String| Error::Target { target: name.clone(), reason: why };
+        let way = match target {
+            Target::File(path) => {
+                Way::File(file(Path::new(path), owner).map_err(|error| failed(error.to_string()))?, false)
+            }
+            Target::Udp(place) => Way::Udp(datagrams(place, 0).map_err(failed)?),
+            Target::Syslog(place) => Way::Syslog(datagrams(place, SYSLOG).map_err(failed)?),
+            Target::Tcp(place) => {
+                let addresses = resolve(place, 0).map_err(failed)?;
+                Way::Tcp(Tcp::connect(addresses).map_err(failed)?)
+            }
+            Target::Unix(path) => Way::Unix(unix(path).map_err(|error| failed(error.to_string()))?),
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Ok(AlarmOutput { name, way, host })
+    }
+
+    /// As it was written.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The TCP ports that it may connect to again.
+    pub fn tcp_ports(&self) -> Vec<u16> {
+        match &self.way {
+            Way::Tcp(tcp) => tcp.addresses().iter().map(SocketAddr::port).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sends an alarm, in this time at most.
+    ///
+    /// # Errors
+    /// Why it has not been sent, or is not known to have been.
+    pub fn send(&mut self, alarm: &AlarmEvent, patience: Duration) -> io::Result<()> {
+        let line = || -> io::Result<Vec<u8>> {
+            let mut line = serde_json::to_vec(alarm)?;
+            line.push(b'\n');
+            Ok(line)
+        };
+        match &mut self.way {
+            Way::File(file, torn) => append(file, torn, &line()?),
+            Way::Udp(socket) => whole(socket.send(&line()?)),
+            Way::Tcp(tcp) => tcp.send(&line()?, patience),
+            Way::Syslog(socket) => whole(socket.send(syslog::message(alarm, &self.host).as_bytes())),
+            Way::Unix(socket) => whole(socket.send(syslog::message(alarm, &self.host).as_bytes())),
+        }
+    }
+}
+
+/// Whoever says that nobody listens says it of the datagram before.
+fn whole(sent: io::Result<usize>) -> io::Result<()> {
+    sent.map(|_| ())
+}
+
+fn file(path: &Path, owner: Option<(u32, u32)>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    // A pipe that nobody reads is not waited for.
+    options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            if let Some((uid, gid)) = owner {
+                fchown(&file, Some(uid), Some(gid))?;
+            }
+            return Ok(file);
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is there and is not a file"));
+    }
+    Ok(file)
+}
+
+/// Appends a line. One of which only a part found room is ended before the next.
+fn append(file: &mut File, torn: &mut bool, line: &[u8]) -> io::Result<()> {
+    if *torn {
+        file.write_all(b"\n")?;
+        *torn = false;
+    }
+    let mut rest = line;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(written) => {
+                *torn = true;
+                rest = &rest[written..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    *torn = false;
+    Ok(())
+}
+
+fn datagrams(place: &str, port: u16) -> std::result::Result<UdpSocket, String> {
+    let mut why = String::new();
+    for address in resolve(place, port)? {
+        let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+        let socket = UdpSocket::bind(any).and_then(|socket| {
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        match socket {
+            Ok(socket) => return Ok(socket),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+fn unix(path: &str) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wirelane_probe::State;
+
+    fn alarm(number: u64) -> AlarmEvent {
+        AlarmEvent {
+            alarm: "flood".into(),
+            measurement: "syns".into(),
+            state: State::Raised,
+            key: [("dst".to_owned(), "10.0.0.1".into())].into_iter().collect(),
+            key_text: "10.0.0.1".into(),
+            value_name: "pps".into(),
+            value: number as f64,
+            time: "1700000000.000000000".into(),
+            end_ns: 1_700_000_000_000_000_000,
+        }
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn files_are_appended_to_and_a_torn_line_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alarms.jsonl");
+        let target = Target::File(path.to_str().unwrap().to_owned());
+        for number in 0..2 {
+            let mut output = AlarmOutput::open(&target, None).unwrap();
+            output.send(&alarm(number), PATIENCE).unwrap();
+        }
+        let mut output = AlarmOutput::open(&target, None).unwrap();
+        let Way::File(file, torn) = &mut output.way else { panic!() };
+        file.write_all(b"{\"hal").unwrap();
+        *torn = true;
+        output.send(&alarm(2), PATIENCE).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[2]), (4, "{\"hal"));
+        for (line, number) in [(lines[0], 0.0), (lines[1], 1.0), (lines[3], 2.0)] {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!((&value["value"], &value["key"]["dst"]), (&number.into(), &"10.0.0.1".into()));
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(AlarmOutput::open(&Target::File(link.to_str().unwrap().to_owned()), None).is_err());
+        let full = AlarmOutput::open(&Target::File("/dev/full".into()), None).unwrap_err();
+        assert!(full.to_string().contains("not a file"), "{full}");
+    }
+
+    #[test]
+    fn datagrams_reach_who_listens() {
+        let inbox = UdpSocket::bind("127.0.0.1:0").unwrap();
+        inbox.set_read_timeout(Some(PATIENCE)).unwrap();
+        let place = inbox.local_addr().unwrap().to_string();
+        let mut bytes = [0; 2048];
+        for (target, begin) in [
+            (Target::Udp(place.clone()), "{\"alarm\":\"flood\""),
+            (Target::Syslog(place), "<28>1 2023-11-14T22:13:20.000000Z "),
+        ] {
+            AlarmOutput::open(&target, None).unwrap().send(&alarm(7), PATIENCE).unwrap();
+            let length = inbox.recv(&mut bytes).unwrap();
+            let text = std::str::from_utf8(&bytes[..length]).unwrap();
+            assert!(text.starts_with(begin), "{text}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let inbox = UnixDatagram::bind(&path).unwrap();
+        let target = Target::Unix(path.to_str().unwrap().to_owned());
+        AlarmOutput::open(&target, None).unwrap().send(&alarm(7), PATIENCE).unwrap();
+        let length = inbox.recv(&mut bytes).unwrap();
+        assert!(bytes[..length].starts_with(b"<28>1 "));
+        drop(inbox);
+        std::fs::remove_file(&path).unwrap();
+        let nobody = AlarmOutput::open(&target, None).unwrap_err();
+        assert!(nobody.to_string().contains("No such file"), "{nobody}");
+    }
+}

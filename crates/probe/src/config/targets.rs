@@ -1,0 +1,76 @@
+//! Who events are exported to.
+
+use super::check::Check;
+use super::{Action, Config, Deed};
+use crate::placed::At;
+
+/// Who an event is sent to, as the user writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A file that lines of JSON are appended to: `file:PATH`.
+    File(String),
+    /// Datagrams of JSON: `udp://HOST:PORT`.
+    Udp(String),
+    /// Lines of JSON over a connection: `tcp://HOST:PORT`.
+    Tcp(String),
+    /// Syslog (RFC 5424) by UDP: `syslog://HOST[:PORT]`.
+    Syslog(String),
+    /// Syslog to a socket of this host, such as `unix:/dev/log`.
+    Unix(String),
+}
+
+impl Target {
+    fn parse(text: &str) -> Option<Target> {
+        let (kind, place) = text.split_once(':')?;
+        let remote = || place.strip_prefix("//").filter(|place| !place.is_empty()).map(str::to_owned);
+        let local = || (!place.is_empty() && !place.contains('\0')).then(|| place.to_owned());
+        match kind {
+            "file" => local().map(Target::File),
+            "unix" => local().map(Target::Unix),
+            "udp" => remote().map(Target::Udp),
+            "tcp" => remote().map(Target::Tcp),
+            "syslog" => remote().map(Target::Syslog),
+            _ => None,
+        }
+    }
+
+    /// As it was written.
+    pub fn name(&self) -> String {
+        match self {
+            Target::File(place) => format!("file:{place}"),
+            Target::Udp(place) => format!("udp://{place}"),
+            Target::Tcp(place) => format!("tcp://{place}"),
+            Target::Syslog(place) => format!("syslog://{place}"),
+            Target::Unix(place) => format!("unix:{place}"),
+        }
+    }
+}
+
+impl Action {
+    /// Who it exports to, where it does.
+    pub fn target(&self) -> Option<&Target> {
+        match &self.deed {
+            Deed::Export(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+impl Config {
+    /// Who its actions export to, with their places.
+    pub fn targets(&self) -> Vec<(usize, &Target)> {
+        let actions = self.actions.iter().enumerate();
+        actions.filter_map(|(place, action)| Some((place, action.target()?))).collect()
+    }
+}
+
+impl Check<'_> {
+    pub(super) fn target(&mut self, text: &At<String>) -> Target {
+        Target::parse(text.get_ref()).unwrap_or_else(|| {
+            let reason = "write file:PATH, udp://HOST:PORT or tcp://HOST:PORT (JSON), syslog://HOST:PORT or unix:PATH \
+                          (syslog)";
+            self.fault(text, reason);
+            Target::File(String::new())
+        })
+    }
+}
