@@ -1,20 +1,34 @@
 //! The option of numbers for Prometheus.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use wirelane::Error;
-use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Serving};
+use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Secured, Serving};
 
 use crate::source::{self, SourceArgs};
 
 /// Where numbers are asked for.
 #[derive(clap::Args, Debug)]
 pub struct MetricsArgs {
-    /// Answer Prometheus at this address, of this host alone, as 127.0.0.1:9464: at http://ADDRESS/metrics, as long as the
-    /// capture goes on
+    /// Answer Prometheus at this address, as 127.0.0.1:9464: at http://ADDRESS/metrics, as long as the capture goes on. Another
+    /// address than this host's own takes the three options below, and is asked by https
     #[arg(long = "metrics", value_name = "ADDRESS", conflicts_with = "read", help_heading = source::OUTPUT)]
     address: Option<SocketAddr>,
+
+    /// The certificate for that, and those between it and an authority's: PEM
+    #[arg(long, value_name = "FILE", requires = "address", help_heading = source::OUTPUT)]
+    metrics_cert: Option<PathBuf>,
+
+    /// Its private key, PEM; others than the file's owner and group may not have rights to it
+    #[arg(long, value_name = "FILE", requires = "address", help_heading = source::OUTPUT)]
+    metrics_key: Option<PathBuf>,
+
+    /// The token that Prometheus has to give (bearer token, 16 characters or more); others may have no rights to this file
+    /// either
+    #[arg(long, value_name = "FILE", requires = "address", help_heading = source::OUTPUT)]
+    metrics_token_file: Option<PathBuf>,
 }
 
 impl MetricsArgs {
@@ -26,13 +40,32 @@ impl MetricsArgs {
             return Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into());
         }
         source.rights.serves = true;
-        let endpoint = Endpoint::bind(address).map_err(|error| match error {
-            wirelane_export::Error::Target { target, reason } => {
-                Error::BadOption { option: "--metrics", reason: format!("{target}: {reason}") }.into()
+        let secured = self.secured()?;
+        Ok(Some(Endpoint::bind(address, secured).map_err(told)?))
+    }
+
+    /// What asking from elsewhere takes, where it was given: all of it.
+    fn secured(&self) -> Result<Option<Secured>> {
+        match (&self.metrics_cert, &self.metrics_key, &self.metrics_token_file) {
+            (None, None, None) => Ok(None),
+            (Some(certificate), Some(key), Some(token)) => {
+                Ok(Some(Secured::read(certificate, key, token).map_err(told)?))
             }
-            other => anyhow::Error::from(other),
-        })?;
-        Ok(Some(endpoint))
+            _ => {
+                let reason = "--metrics-cert, --metrics-key and --metrics-token-file are given together";
+                Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into())
+            }
+        }
+    }
+}
+
+/// An error as one of the command line.
+fn told(error: wirelane_export::Error) -> anyhow::Error {
+    match error {
+        wirelane_export::Error::Target { target, reason } => {
+            Error::BadOption { option: "--metrics", reason: format!("{target}: {reason}") }.into()
+        }
+        other => anyhow::Error::from(other),
     }
 }
 
@@ -51,7 +84,7 @@ impl<M> Numbers<M> {
     pub fn serve(endpoint: Endpoint, own: impl FnOnce(&mut Registry) -> M) -> Result<Numbers<M>> {
         let mut registry = Registry::default();
         let (ledger, own) = (LedgerMetrics::new(&mut registry), own(&mut registry));
-        tracing::info!("numbers are at http://{}/metrics", endpoint.address());
+        tracing::info!("numbers are at {}", endpoint.url());
         Ok(Numbers { ledger, own, _serving: endpoint.serve(registry)? })
     }
 }

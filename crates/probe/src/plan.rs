@@ -1,7 +1,7 @@
 //! A configuration made ready: compiled once, and read by all workers and the reader.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wirelane::Error;
 use wirelane::rules::{Room, RuleSet};
@@ -57,31 +57,29 @@ pub struct Plan {
     pub(crate) kept: Option<Kept>,
     /// Of sketches.
     pub(crate) seed: u64,
-    /// A bit for each measurement that is active. Written by the reader alone; a worker looks at it when it begins an
-    /// interval. Relaxed: nothing else is read by what it says.
-    active: AtomicU64,
-    /// The same of rules that are not.
-    idle: AtomicU32,
-    /// By alarm, whether it is active. For the reader, and for who makes a plan that follows.
-    alarms: Mutex<Vec<bool>>,
+    /// What is active: the same of all plans that were made of each other by changing them.
+    switched: Arc<Switched>,
     /// The same of all plans that follow each other with the same intervals: what is counted by them is one sum.
     line: Arc<()>,
     /// The number of the first plan that had these rules and recordings.
     origin: u64,
     /// How often totals have been asked for in this line.
     flushes: u64,
-    /// What was made of this plan by changing it, which takes over what is switched in this one.
-    next: OnceLock<Next>,
+    /// There is a plan behind this one in its line. Relaxed: it is there before that plan is, and who looks has heard of
+    /// that plan by way of a worker ([`Switches::change`]).
+    followed: AtomicBool,
 }
 
-/// A plan behind another one.
+/// What is active.
 #[derive(Debug)]
-struct Next {
-    plan: Arc<Plan>,
-    /// A bit for each measurement that was set, and is not what it was.
-    measurements: u64,
-    /// Alarms that were.
-    alarms: Vec<usize>,
+struct Switched {
+    /// A bit for each measurement. Written by the reader, and by who changes a plan while the reader does not work; a worker
+    /// looks at it when it begins an interval. Relaxed: nothing else is read by what it says.
+    measurements: AtomicU64,
+    /// A bit for each rule that no packet fits, as it is switched off. The same of it.
+    idle: AtomicU32,
+    /// By alarm. For the reader, and for who changes a plan.
+    alarms: Mutex<Vec<bool>>,
 }
 
 impl Plan {
@@ -106,6 +104,7 @@ impl Plan {
             of.fold(0, |bits, (place, _)| bits | 1 << place)
         };
         let active = bits(&|one| one.active);
+        let alarms = config.alarms.iter().map(|alarm| alarm.active).collect();
         Ok(Plan {
             of_parts: bits(&|one| config.is_of_parts(one)),
             all: bits(&|_| true),
@@ -115,15 +114,17 @@ impl Plan {
             speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
             kept: Kept::of(&config),
-            alarms: Mutex::new(config.alarms.iter().map(|alarm| alarm.active).collect()),
             config,
             seed,
-            active: AtomicU64::new(active),
-            idle: AtomicU32::new(0),
+            switched: Arc::new(Switched {
+                measurements: AtomicU64::new(active),
+                idle: AtomicU32::new(0),
+                alarms: Mutex::new(alarms),
+            }),
             line: Arc::default(),
             origin: 0,
             flushes: 0,
-            next: OnceLock::new(),
+            followed: AtomicBool::new(false),
         })
     }
 
@@ -131,18 +132,18 @@ impl Plan {
     fn changed(&self, changed: &Changed) -> Result<Plan, Error> {
         let mut plan = Plan::new(changed.config.clone(), self.seed)?;
         let set = changed.measurements;
-        let active = self.active() & !set | plan.active() & set;
-        plan.active = AtomicU64::new(active);
-        plan.idle = AtomicU32::new(self.idle_rules());
+        let measurements = self.active() & !set | plan.active() & set;
+        // In one step, as one of several may have been switched off for another.
+        self.switched.measurements.store(measurements, Ordering::Relaxed);
         plan.origin = self.origin;
-        for (place, is_on) in self.alarms().iter().enumerate() {
-            if !changed.alarms.contains(&place) {
-                plan.set_alarm(place, *is_on);
-            }
+        for place in &changed.alarms {
+            self.set_alarm(*place, plan.alarm_is_on(*place));
         }
+        plan.switched = Arc::clone(&self.switched);
         if plan.config.interval_ns == self.config.interval_ns {
             plan.line = Arc::clone(&self.line);
             plan.flushes = self.flushes + u64::from(changed.flush);
+            self.followed.store(true, Ordering::Relaxed);
         }
         Ok(plan)
     }
@@ -154,7 +155,7 @@ impl Plan {
 
     /// Whether there is a plan that goes on with this one's intervals.
     pub(crate) fn is_followed(&self) -> bool {
-        self.next.get().is_some_and(|next| next.plan.is_of_line(self))
+        self.followed.load(Ordering::Relaxed)
     }
 
     /// The same of plans whose rules and recordings are the same.
@@ -167,7 +168,7 @@ impl Plan {
     }
 
     fn alarms(&self) -> MutexGuard<'_, Vec<bool>> {
-        self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
+        self.switched.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn alarm_is_on(&self, place: usize) -> bool {
@@ -178,9 +179,6 @@ impl Plan {
         if let Some(alarm) = self.alarms().get_mut(place) {
             *alarm = is_on;
         }
-        if let Some(next) = self.next.get().filter(|next| !next.alarms.contains(&place)) {
-            next.plan.set_alarm(place, is_on);
-        }
     }
 
     /// What it is made of.
@@ -189,32 +187,26 @@ impl Plan {
     }
 
     pub(crate) fn active(&self) -> u64 {
-        self.active.load(Ordering::Relaxed)
+        self.switched.measurements.load(Ordering::Relaxed)
     }
 
     /// Rules that no packet fits, a bit each.
     pub(crate) fn idle_rules(&self) -> u32 {
-        self.idle.load(Ordering::Relaxed)
+        self.switched.idle.load(Ordering::Relaxed)
     }
 
     /// For the reader, and for who makes a plan that follows while the reader does not work.
     pub(crate) fn set_rule_active(&self, place: usize, is_on: bool) {
-        let bits = self.idle.load(Ordering::Relaxed);
+        let bits = self.switched.idle.load(Ordering::Relaxed);
         let bits = if is_on { bits & !(1 << place) } else { bits | 1 << place };
-        self.idle.store(bits, Ordering::Relaxed);
-        if let Some(next) = self.next.get() {
-            next.plan.set_rule_active(place, is_on);
-        }
+        self.switched.idle.store(bits, Ordering::Relaxed);
     }
 
     /// For the reader, and for who makes a plan that follows while the reader does not work.
     pub(crate) fn set_active(&self, place: usize, is_on: bool) {
-        let bits = self.active.load(Ordering::Relaxed);
+        let bits = self.switched.measurements.load(Ordering::Relaxed);
         let bits = if is_on { bits | 1 << place } else { bits & !(1 << place) };
-        self.active.store(bits, Ordering::Relaxed);
-        if let Some(next) = self.next.get().filter(|next| next.measurements & 1 << place == 0) {
-            next.plan.set_active(place, is_on);
-        }
+        self.switched.measurements.store(bits, Ordering::Relaxed);
     }
 }
 
@@ -252,13 +244,6 @@ impl Switches {
     pub fn change(&self, changed: &Changed) -> Result<(), Error> {
         let mut now = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = Arc::new(now.1.changed(changed)?);
-        let next = Next {
-            plan: Arc::clone(&plan),
-            measurements: changed.measurements,
-            alarms: changed.alarms.clone(),
-        };
-        // The one in force has none behind it: each plan is in force once, and changed under this lock.
-        let _ = now.1.next.set(next);
         *now = (now.0 + 1, plan);
         self.generation.store(now.0, Ordering::Release);
         Ok(())

@@ -74,13 +74,16 @@ impl Conditions {
         };
         let alarm = |(place, one): (usize, &crate::config::Alarm)| {
             let of = &config.measurements[one.measurement];
-            let raised = watches.get(place).map(Watch::raised_keys).unwrap_or_default();
+            let active = plan.alarm_is_on(place);
+            // What is switched off is cleared at the end of the interval.
+            let watch = watches.get(place).filter(|_| active);
+            let raised = watch.map(Watch::raised_keys).unwrap_or_default();
             let keyed = !one.value.is_of_all() && !of.key.is_empty();
             let told = raised.iter().filter(|_| keyed).take(KEYS_TOLD);
             AlarmCondition {
                 alarm: one.name.clone(),
                 measurement: of.name.clone(),
-                active: plan.alarm_is_on(place),
+                active,
                 when: format!("{} {}", one.value.name(), threshold(one)),
                 raised: raised.len(),
                 keys: told.map(|key| key::text(of, key)).collect(),

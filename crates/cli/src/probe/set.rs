@@ -28,7 +28,7 @@ pub enum Running {
 #[command(after_long_help = SET_HELP)]
 pub struct SetArgs {
     /// interval=TIME, measurement.NAME.active=true|false, alarm.NAME.KEY=VALUE, schedule.NAME.KEY=VALUE, or flush, which
-    /// shows totals and begins them anew
+    /// shows totals at the end of the interval and begins them anew
     #[arg(value_name = "CHANGE", required = true)]
     changes: Vec<String>,
 

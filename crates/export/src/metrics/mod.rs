@@ -7,12 +7,14 @@
 //! The text is that of OpenMetrics 1.0, which Prometheus asks for. Labels have few values, whatever packets have in them: what
 //! comes from the network is never one.
 //!
-//! The endpoint is for this host alone, without names and passwords, and answers one request after the other, each within
-//! two seconds: what scrapes from elsewhere comes through a proxy that knows whom it lets in.
+//! The endpoint is for this host alone, or takes TLS and a token (`secured.rs`). It answers up to 64 who ask at a time, each
+//! within two seconds (`connection.rs`).
 
+mod connection;
 mod endpoint;
 mod http;
 mod probe;
+mod secured;
 mod voip;
 
 use std::sync::atomic::Ordering;
@@ -25,6 +27,7 @@ use wirelane::ledger::Counters;
 pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
 pub use probe::ProbeMetrics;
+pub use secured::Secured;
 pub use voip::VoipMetrics;
 
 /// One label: its name and value.

@@ -48,6 +48,9 @@ const KEYS: [(&str, Keys); 3] = [
 const FORMS: &str =
     "there are interval=TIME, measurement.NAME.active=, alarm.NAME.KEY=, schedule.NAME.KEY= and flush";
 
+/// Most bytes of a word.
+const LONGEST_WORD: usize = 4096;
+
 /// One assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Assignment {
@@ -102,6 +105,9 @@ impl Changes {
             return Err(format!("nothing is to be set; {FORMS}"));
         }
         for word in words {
+            if word.len() > LONGEST_WORD {
+                return Err(format!("a change has {LONGEST_WORD} bytes at most"));
+            }
             if word == "flush" {
                 changes.flush = true;
                 continue;
@@ -252,7 +258,7 @@ fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Optio
             Some(_) if in_line => {
                 Err(format!("{word}: this stands within braces, and cannot be taken out of them"))
             }
-            Some((key, value)) => made(key.start..value.end, String::new()),
+            Some((key, value)) => made(whole_line(text, key.start..value.end), String::new()),
         };
     }
     if let Some((_, at)) = there {
@@ -270,6 +276,14 @@ fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Optio
         Some((_, name)) if in_line => made(name.end..name.end, format!(", {key} = {value}")),
         Some((name, _)) => made(name.start..name.start, format!("{key} = {value}\n")),
     }
+}
+
+/// A part of the text, with the whole line where nothing else stands there: what comes and goes leaves nothing behind.
+fn whole_line(text: &str, part: Range<usize>) -> Range<usize> {
+    let start = text[..part.start].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[part.end..].find('\n').map_or(text.len(), |end| part.end + end + 1);
+    let is_blank = |text: &str| text.trim().is_empty();
+    if is_blank(&text[start..part.start]) && is_blank(&text[part.end..end]) { start..end } else { part }
 }
 
 /// The table of a kind that has this name, and whether it stands within braces.
@@ -360,6 +374,29 @@ flush = true
     }
 
     #[test]
+    fn what_comes_and_goes_leaves_nothing_behind() {
+        let mut text = TEXT.to_owned();
+        for _ in 0..10 {
+            let words =
+                ["interval=2s", "alarm.a.b.clear=", "measurement.all.active=false", "schedule.night.days="];
+            text = apply(&text, &words).unwrap().text;
+            assert!(
+                !text.contains("clear") && text.starts_with("interval = \"2s\"\n# what is measured\n"),
+                "{text}"
+            );
+            let words =
+                ["interval=", "alarm.a.b.clear=500", "measurement.all.active=", "schedule.night.days=mon"];
+            text = apply(&text, &words).unwrap().text;
+        }
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(lines(&text), lines(TEXT), "{text}");
+    }
+
+    #[test]
     fn what_excludes_another_takes_its_place() {
         let changed = apply(TEXT, &["schedule.night.every=10m", "schedule.night.days="]).unwrap();
         assert_eq!(changed.config.schedules[0].when, When::Every(600_000_000_000));
@@ -407,6 +444,7 @@ flush = true
             (&["schedule.night.at="], "p.toml:13:1: say when: give every"),
             (&["schedule.day.at=10:00"], "there is no schedule of this name; there are night"),
             (&["interval=\n[[rule]]"], "interval=\\n[[rule]]: write a length of time"),
+            (&[&"x".repeat(5000)], "a change has 4096 bytes at most"),
         ] {
             let refused = apply(TEXT, words).unwrap_err();
             assert!(refused.contains(what), "{words:?}: {refused}");

@@ -172,7 +172,12 @@ mod tests {
         let common = |number: u32| {
             let mut ip = Ip { l3: 4, proto: 17, ..Ip::default() };
             ip.src[..4].copy_from_slice(&number.to_be_bytes());
-            Common::new(&ip, (number % 3 == 0).then_some(7), number % 2 == 0, (number as u16 % 5, 1))
+            Common::new(
+                &ip,
+                (number.is_multiple_of(3)).then_some(7),
+                number.is_multiple_of(2),
+                (number as u16 % 5, 1),
+            )
         };
         let (mut sent, mut got): (HashMap<u32, _>, HashMap<u32, _>) = Default::default();
         let add = |got: &mut HashMap<u32, (u64, u64)>, part: &Part| {
@@ -185,7 +190,7 @@ mod tests {
         for turn in 0..200_000u32 {
             let number = turn.wrapping_mul(2_654_435_761) % 30_000;
             // A quarter of the flows has one hash.
-            let hash = if number % 4 == 0 { 9 } else { number };
+            let hash = if number.is_multiple_of(4) { 9 } else { number };
             let bytes = u64::from(turn % 1500);
             let sum = sent.entry(number).or_insert((0, 0));
             (sum.0, sum.1) = (sum.0 + 1, sum.1 + bytes);

@@ -1,11 +1,12 @@
 //! Packets around an event: exactly those of its time, each once, whichever worker they came to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wirelane::{FileOptions, FileSource};
-use wirelane_probe::{Caught, Event, Orders, Plan, Reader, Recorded, Switches, Totals, Worker};
+use wirelane_probe::{Caught, Changes, Event, Orders, Plan, Reader, Recorded, Switches, Totals, Worker};
 
 use crate::traffic::*;
 
@@ -34,6 +35,18 @@ impl Found {
 /// A probe over these frames that records. Orders are posted when events come, as by who shows them; `lag`: only when so many
 /// more packets have come, as where results are shown beside the workers; `None`: when all workers have ended.
 fn record(text: &str, frames: &[Timed], workers: usize, lag: Option<u64>) -> (Found, Totals) {
+    record_and_set(text, frames, workers, lag, &[])
+}
+
+/// The same, where before each of these packets the alarm is set to another threshold.
+fn record_and_set(
+    text: &str,
+    frames: &[Timed],
+    workers: usize,
+    lag: Option<u64>,
+    set_before: &[u64],
+) -> (Found, Totals) {
+    let mut text_now = text.to_owned();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");
     write(&path, frames);
@@ -79,6 +92,13 @@ fn record(text: &str, frames: &[Timed], workers: usize, lag: Option<u64>) -> (Fo
     let mut source = FileSource::open(&path, FileOptions::default()).unwrap();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
+            if set_before.contains(&*packets.lock().unwrap()) {
+                let words = [format!("alarm.many.above={}", 111 + *packets.lock().unwrap() / 100)];
+                let changed = Changes::parse(&words).unwrap().apply(&text_now, Path::new("p.toml")).unwrap();
+                switches.change(&changed).unwrap();
+                text_now = changed.text;
+                all.iter_mut().for_each(|worker| assert!(worker.pause()));
+            }
             *packets.lock().unwrap() += 1;
             let worker = record.header().hash as usize % workers;
             assert!(all[worker].record(&record, record.header().ts_ns));
@@ -146,6 +166,18 @@ fn exactly_the_packets_of_its_time_are_caught_by_several_workers() {
             assert_eq!((alarm.alarm.as_str(), alarm.end_ns), ("many", START_NS + 7 * SECOND));
         }
     }
+}
+
+#[test]
+fn what_is_set_meanwhile_leaves_no_hole() {
+    let frames = traffic();
+    let text = text("rule = \"some\"\n", "before = \"2500ms\", after = \"1250ms\"");
+    let (plain, _) = record(&text, &frames, 3, Some(20));
+    assert!(plain.times(0).len() > 200);
+    // Before the event, and while what comes after it is waited for; what was raised stays so.
+    let (set, totals) = record_and_set(&text, &frames, 3, Some(20), &[450, 520, 1650]);
+    assert_eq!((set.events.len(), set.times(0)), (plain.events.len(), plain.times(0)));
+    assert_eq!((totals.packets, totals.reloads), (frames.len() as u64, 0));
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Who may ask from elsewhere: TLS with a certificate of this host's, and a token that only those who may ask know.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::version::TLS13;
+use subtle::ConstantTimeEq as _;
+
+use crate::{Error, Result};
+
+/// Most bytes of a file.
+const LONGEST_FILE: u64 = 1 << 20;
+/// Characters of a token: what is shorter can be guessed.
+const TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
+
+/// What asking from elsewhere takes.
+#[derive(Clone)]
+pub struct Secured {
+    /// TLS 1.3, without tickets: each connection is one request.
+    pub(super) tls: Arc<ServerConfig>,
+    token: Vec<u8>,
+}
+
+impl std::fmt::Debug for Secured {
+    /// Without the token, which would be in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secured").finish_non_exhaustive()
+    }
+}
+
+impl Secured {
+    /// Reads the certificate of this host with those between it and an authority's, its key, both PEM, and the token.
+    ///
+    /// # Errors
+    /// [`Error::Target`], with the file's name: where it cannot be read, holds something else, or, of the key and the
+    /// token, others than its owner and its group have rights to it.
+    pub fn read(certificate: &Path, key: &Path, token: &Path) -> Result<Secured> {
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate, false)?)
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| wrong(certificate, format!("this is no certificate in PEM: {error}")))?;
+        if chain.is_empty() {
+            return Err(wrong(
+                certificate,
+                "there is no certificate in it: it should be PEM, from BEGIN CERTIFICATE on",
+            ));
+        }
+        let private = PrivateKeyDer::from_pem_slice(&read(key, true)?)
+            .map_err(|error| wrong(key, format!("this is no private key in PEM: {error}")))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
+        let mut config = config.map_err(|error| {
+            wrong(certificate, format!("it cannot be used with the key {}: {error}", key.display()))
+        })?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        let text = read(token, true)?;
+        let text = text.trim_ascii();
+        if !TOKEN.contains(&text.len()) || !text.iter().all(u8::is_ascii_graphic) {
+            return Err(wrong(
+                token,
+                format!(
+                    "a token is of {} to {} letters, digits and signs, without blanks, as 'openssl rand -hex 32' makes",
+                    TOKEN.start(),
+                    TOKEN.end()
+                ),
+            ));
+        }
+        Ok(Secured { tls: Arc::new(config), token: text.to_vec() })
+    }
+
+    /// Whether a request's head has the token (`Authorization: Bearer TOKEN`, RFC 6750). How long that takes does not depend
+    /// on how much of it is right.
+    pub(super) fn admits(&self, head: &[u8]) -> bool {
+        let mut lines = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let (name, value) = line.split_at(colon);
+            name.eq_ignore_ascii_case(b"authorization").then(|| value[1..].trim_ascii())
+        });
+        // Of two that say something else, nobody knows which was meant.
+        let (Some(value), None) = (lines.next(), lines.next()) else { return false };
+        let Some((scheme, given)) = value.split_at_checked(7) else { return false };
+        scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(given.trim_ascii().ct_eq(&self.token))
+    }
+}
+
+fn wrong(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Target { target: path.display().to_string(), reason: reason.into() }
+}
+
+/// What is in a file. A secret one is refused where others could read it, or put another in its place.
+fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| wrong(path, error.to_string());
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode();
+    if is_secret && mode & 0o007 != 0 {
+        return Err(wrong(
+            path,
+            format!("others have rights to it (mode {:03o}), and it is a secret: chmod 600", mode & 0o777),
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(wrong(path, format!("it has more than {LONGEST_FILE} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_the_one_and_nothing_else() {
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_protocol_versions(&[&TLS13]).unwrap().with_no_client_auth();
+        let nobody = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
+        let tls = Arc::new(config.with_cert_resolver(nobody));
+        let secured = Secured { tls, token: b"0123456789abcdef".to_vec() };
+        let head = |headers: &str| format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        for (headers, admitted) in [
+            ("Authorization: Bearer 0123456789abcdef\r\n", true),
+            ("authorization:bearer   0123456789abcdef  \r\n", true),
+            ("", false),
+            ("Authorization: Bearer 0123456789abcdeF\r\n", false),
+            ("Authorization: Bearer 0123456789abcde\r\n", false),
+            ("Authorization: Bearer 0123456789abcdef0\r\n", false),
+            ("Authorization: Bearer \r\n", false),
+            ("Authorization: Bearer\r\n", false),
+            ("Authorization: Basic 0123456789abcdef\r\n", false),
+            ("Authorization: 0123456789abcdef\r\n", false),
+            ("X-Authorization: Bearer 0123456789abcdef\r\n", false),
+            ("Authorization: Bearer 0123456789abcdef\r\nAuthorization: Bearer x\r\n", false),
+            ("\u{0}Authorization\u{0}: Bearer 0123456789abcdef\r\n", false),
+        ] {
+            assert_eq!(secured.admits(head(headers).as_bytes()), admitted, "{headers:?}");
+        }
+        // Not in the line that says what is wanted.
+        assert!(!secured.admits(b"Authorization: Bearer 0123456789abcdef\r\n\r\n"));
+        assert!(!format!("{secured:?}").contains("0123"));
+    }
+}

@@ -1,0 +1,228 @@
+//! Numbers for Prometheus beyond this host: by TLS, to who has the token, and to nobody else.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use wirelane_tests::numbers::{LIMIT, capture, column, finish};
+use wirelane_tests::{Lab, require_root, wirelane_binary};
+
+const TOKEN: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
+const CONFIG: &str = "interval = \"100ms\"\n[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n";
+
+/// Whether the programs are there that the test takes.
+fn is_there(test: &str) -> bool {
+    let missing =
+        ["curl", "openssl"].into_iter().find(|name| Command::new(name).arg("--version").output().is_err());
+    if let Some(name) = missing {
+        println!("left out: {test} (no {name}: scripts/setup)");
+    }
+    missing.is_none()
+}
+
+/// A certificate for this address that speaks for itself, its key, the token, and a configuration.
+fn write_files(folder: &Path, address: &str) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let alternative = format!("subjectAltName=IP:{address}");
+    let output = Command::new("openssl")
+        .current_dir(folder)
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=probe", "-keyout", "key.pem", "-out", "cert.pem", "-addext", &alternative])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::write(folder.join("token"), format!("{TOKEN}\n")).unwrap();
+    for secret in ["key.pem", "token"] {
+        fs::set_permissions(folder.join(secret), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::write(folder.join("p.toml"), CONFIG).unwrap();
+}
+
+#[test]
+fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
+    if !require_root("who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way")
+        || !is_there("TLS and token")
+    {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let (device, address) = (lab.receiver().device.clone(), lab.receiver().address);
+    let folder = tempfile::tempdir().unwrap();
+    write_files(folder.path(), &address.to_string());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let at = format!("{address}:9464");
+    let (config, cert, key, token) = (path("p.toml"), path("cert.pem"), path("key.pem"), path("token"));
+    let words = ["probe", &config, "-i", &device, "--json", "-p", "--metrics", &at, "--metrics-cert", &cert];
+    let words = [&words[..], &["--metrics-key", &key, "--metrics-token-file", &token, "udp"]].concat();
+    let probe = capture(&lab, &words).unwrap();
+    // They were read when there was the right to.
+    fs::remove_file(&key).unwrap();
+    fs::remove_file(&token).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", probe.pid())).unwrap();
+    for task in tasks {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        assert!(status.contains("Seccomp:\t2"), "{status}");
+    }
+    // From another host.
+    let elsewhere = lab.sender().namespace.clone();
+    let curl = |words: &[&str], url: &str| -> (Option<i32>, String) {
+        let fixed = ["-s", "-S", "--max-time", "20", "--cacert", &cert, "-w", "\n%{http_code}"];
+        let output = lab.command(&elsewhere, "curl").args(fixed).args(words).arg(url).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.code(), said.concat())
+    };
+    let url = format!("https://{at}/metrics");
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let good = || {
+        let start = Instant::now();
+        let (status, said) = curl(&["-H", &bearer], &url);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(
+            said.ends_with("\n200") && said.contains("wirelane_packets_total{column=\"lost\"} 0"),
+            "{said}"
+        );
+        start.elapsed()
+    };
+    good();
+    for (words, path, code) in [
+        (&[][..], "/metrics", "401"),
+        (&["-H", "Authorization: Bearer 0f1e2d3c4b5a69788796a5b4c3d2e1f1"], "/metrics", "401"),
+        (&["-H", "Authorization: Bearer 0f1e2d3c4b5a69788796a5b4c3d2e1f"], "/metrics", "401"),
+        (&["-u", "wirelane:0f1e2d3c4b5a69788796a5b4c3d2e1f0"], "/metrics", "401"),
+        (&[], "/", "401"),
+        (&["-X", "POST"], "/metrics", "401"),
+        (&["-H", &bearer], "/", "404"),
+        (&["-H", &bearer, "-X", "POST"], "/metrics", "405"),
+        (&["-H", &bearer, "-I"], "/metrics", "200"),
+    ] {
+        let (status, said) = curl(words, &format!("https://{at}{path}"));
+        assert!(status == Some(0) && said.ends_with(&format!("\n{code}")), "{words:?} {path}: {said}");
+        assert!(code == "200" || !said.contains("wirelane_"), "{said}");
+    }
+    let (_, said) = curl(&["-i"], &url);
+    assert!(said.to_lowercase().contains("www-authenticate: bearer"), "{said}");
+    // Without TLS, and with one that is too old.
+    let (status, said) = curl(&["-H", &bearer], &format!("http://{at}/metrics"));
+    assert!(status == Some(0) && said.ends_with("\n400") && said.contains("ask by https"), "{said}");
+    let (status, said) = curl(&["-H", &bearer, "--tls-max", "1.2"], &url);
+    assert!(status == Some(35), "{status:?} {said}");
+
+    // Who says nothing, or not enough, is in nobody's way, and is shown out.
+    let to: SocketAddr = at.parse().unwrap();
+    let connect = || {
+        let stream = lab.enter(&elsewhere, || TcpStream::connect(to).unwrap()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    };
+    let silent: Vec<TcpStream> = (0..40)
+        .map(|number| {
+            let mut stream = connect();
+            // A handshake that promises more than comes, and a request without TLS that does not end.
+            let begun: [&[u8]; 3] = [b"", &[22, 3, 1, 0x40, 0, 1], b"GET /metrics HTTP/1.1\r\nX: "];
+            stream.write_all(begun[number % 3]).unwrap();
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    let took = good();
+    assert!(took < Duration::from_millis(1900), "{took:?}");
+    for mut stream in silent {
+        let mut rest = Vec::new();
+        // Closed, however that is told.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() < 1000, "{rest:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // More of them than there are places: the next waits for one.
+    let many: Vec<TcpStream> = (0..80).map(|_| connect()).collect();
+    good();
+    drop(many);
+    // What no client says.
+    let long = [b"GET /metrics HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 4 << 20]].concat();
+    let records: Vec<u8> = [22, 3, 1, 0x40, 0].into_iter().chain(vec![0xff; 0x4000]).collect();
+    for hostile in [&long[..], &records, &[22; 100_000], &[0; 100_000], b"\x16\x03\x01\x00\x00", b"\r\n\r\n"]
+    {
+        let mut stream = connect();
+        // It may be shut out before all of it is said.
+        let _ = stream.write_all(hostile);
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        let said = String::from_utf8_lossy(&rest).into_owned();
+        assert!(rest.len() < 1000 && !said.contains("wirelane_"), "{said}");
+        good();
+    }
+    let end = finish(probe).unwrap();
+    assert_eq!(column(&end, "lost"), 0);
+}
+
+/// What would leave numbers to everybody, or a secret to others, is refused before anything is captured.
+#[test]
+fn what_does_not_keep_others_out_is_refused() {
+    if !is_there("refusals of certificates and tokens") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    write_files(here, "127.0.0.1");
+    let write = |name: &str, text: &str, mode: u32| {
+        fs::write(here.join(name), text).unwrap();
+        fs::set_permissions(here.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let key = fs::read_to_string(here.join("key.pem")).unwrap();
+    write("open-key.pem", &key, 0o644);
+    write("open-token", TOKEN, 0o604);
+    write("short-token", "0123456789abcde", 0o600);
+    write("blank-token", "0123456789abcdef 0123456789abcdef", 0o600);
+    fs::create_dir(here.join("other")).unwrap();
+    write_files(&here.join("other"), "127.0.0.1");
+    let refused = |address: &str, files: &[&str], what: &str| {
+        for command in [&["probe", "p.toml"][..], &["voip"], &["http"]] {
+            let names = ["--metrics-cert", "--metrics-key", "--metrics-token-file"];
+            let options = names.iter().zip(files).filter(|(_, file)| !file.is_empty());
+            let options = options.flat_map(|(name, file)| [*name, *file]);
+            let output = Command::new(wirelane_binary().unwrap())
+                .current_dir(here)
+                .args(command)
+                .args(["-i", "lo", "--metrics", address])
+                .args(options)
+                .output()
+                .unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{files:?}: {errors}");
+            assert!(errors.contains(what) && output.stdout.is_empty(), "{files:?}: {errors}");
+            assert!(!errors.contains(TOKEN), "{errors}");
+        }
+    };
+    refused("0.0.0.0:0", &[], "this would tell everybody");
+    refused("[::]:0", &[], "this would tell everybody");
+    for files in [["cert.pem", "key.pem", ""], ["", "key.pem", "token"], ["cert.pem", "", "token"]] {
+        refused("127.0.0.1:0", &files, "are given together");
+    }
+    for (files, what) in [
+        (["none.pem", "key.pem", "token"], "none.pem: No such file"),
+        (["token", "key.pem", "token"], "token: there is no certificate in it"),
+        (["cert.pem", "cert.pem", "token"], "cert.pem: others have rights to it (mode 644)"),
+        (["cert.pem", "open-key.pem", "token"], "open-key.pem: others have rights to it (mode 644)"),
+        (["cert.pem", "key.pem", "open-token"], "open-token: others have rights to it (mode 604)"),
+        (["cert.pem", "token", "token"], "token: this is no private key in PEM"),
+        (["cert.pem", "other/key.pem", "token"], "cert.pem: it cannot be used with the key other/key.pem"),
+        (["cert.pem", "key.pem", "short-token"], "short-token: a token is of 16 to 4096"),
+        (["cert.pem", "key.pem", "blank-token"], "blank-token: a token is of 16 to 4096"),
+    ] {
+        refused("0.0.0.0:0", &files, what);
+    }
+}
