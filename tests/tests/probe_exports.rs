@@ -174,7 +174,6 @@ fn targets_that_are_not_there_are_told_at_the_start() {
         (format!("unix:{}", here.join("none").display()), "No such file"),
         (format!("file:{}", here.join("no/such").display()), "No such file"),
         ("file:/dev/null".to_owned(), "not a file"),
-        ("udp://127.0.0.1".to_owned(), "port"),
     ] {
         let output = probe(&configuration(here, std::slice::from_ref(&target)), &file);
         assert_eq!(output.status.code(), Some(1), "{target}: {}", text(&output.stderr));

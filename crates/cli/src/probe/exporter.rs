@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use wirelane_export::alarms::AlarmOutput;
 use wirelane_probe::{AlarmEvent, Config};
@@ -57,7 +57,10 @@ impl Opened {
     /// Where one cannot be opened.
     pub fn open(config: &Config, owner: Option<(u32, u32)>, ports: &mut Vec<u16>) -> Result<Option<Opened>> {
         let opened = config.targets().into_iter().map(|(place, target)| {
-            let output = AlarmOutput::open(target, owner)?;
+            let output = AlarmOutput::open(target, owner).map_err(|error| match error {
+                wirelane_export::Error::Target { target, reason } => anyhow!("export to {target}: {reason}"),
+                other => other.into(),
+            })?;
             ports.extend(output.tcp_ports());
             Ok((place, output))
         });

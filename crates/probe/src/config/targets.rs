@@ -22,14 +22,16 @@ pub enum Target {
 impl Target {
     fn parse(text: &str) -> Option<Target> {
         let (kind, place) = text.split_once(':')?;
-        let remote = || place.strip_prefix("//").filter(|place| !place.is_empty()).map(str::to_owned);
+        let remote = |has_port: bool| {
+            place.strip_prefix("//").filter(|place| is_remote(place, has_port)).map(str::to_owned)
+        };
         let local = || (!place.is_empty() && !place.contains('\0')).then(|| place.to_owned());
         match kind {
             "file" => local().map(Target::File),
             "unix" => local().map(Target::Unix),
-            "udp" => remote().map(Target::Udp),
-            "tcp" => remote().map(Target::Tcp),
-            "syslog" => remote().map(Target::Syslog),
+            "udp" => remote(true).map(Target::Udp),
+            "tcp" => remote(true).map(Target::Tcp),
+            "syslog" => remote(false).map(Target::Syslog),
             _ => None,
         }
     }
@@ -43,6 +45,15 @@ impl Target {
             Target::Syslog(place) => format!("syslog://{place}"),
             Target::Unix(place) => format!("unix:{place}"),
         }
+    }
+}
+
+/// `HOST:PORT`; without `has_port` also `HOST`. Addresses of IPv6 are in brackets.
+fn is_remote(place: &str, has_port: bool) -> bool {
+    let behind = place.rfind(']').map_or(0, |bracket| bracket + 1);
+    match place[behind..].split_once(':') {
+        Some((host, port)) => behind + host.len() > 0 && port.parse::<u16>().is_ok_and(|port| port > 0),
+        None => !has_port && !place.is_empty(),
     }
 }
 

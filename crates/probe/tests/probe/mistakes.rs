@@ -126,6 +126,14 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "6:10: write file:PATH",
         ),
         (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'udp://192.0.2.1'"),
+            "6:10: write file:PATH",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nexport = 'tcp://[2001:db8::1]:0'"),
+            "6:10: write file:PATH",
+        ),
+        (
             format!("{one}[[action]]\nname = 'x'\nexport = 'file:a'\nlog = true"),
             "4:1: an action does one thing",
         ),
