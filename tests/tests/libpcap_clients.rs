@@ -8,7 +8,7 @@ mod readme;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wirelane::groups::Group;
 use wirelane_tests::libpcap::{Library, built, start, wait_for_groups, wait_for_handler};
@@ -297,10 +297,22 @@ fn processes_share_a_group_by_flow() {
     killed.finish(LIMIT).unwrap();
     children.insert(2, begin(2));
     beside.send();
+    // tcpdump ends at a signal, with what it has not read yet unread.
+    let file = |number: usize| beside.path(&format!("share-{number}.pcap"));
+    let written = || {
+        (0..6)
+            .map(|number| in_file(Path::new(&file(number))).map_or(0, |found| found.len() as u64))
+            .sum::<u64>()
+    };
+    let end = Instant::now() + LIMIT;
+    while written() < SENT {
+        assert!(Instant::now() < end, "{} of {SENT} packets were written", written());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let mut all = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         let finished = child.terminate(LIMIT).unwrap();
-        let file = beside.path(&format!("share-{number}.pcap"));
+        let file = file(number);
         let numbers = in_file(Path::new(&file)).unwrap();
         assert_eq!(number_before(&finished.stderr, " packets captured"), numbers.len() as u64);
         // Whole flows: each of the 16 has 10 packets.
