@@ -48,7 +48,8 @@ pub struct Plan {
     /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
-    /// A bit for each measurement that can be made of packets that have been added up; and for each at all.
+    /// A bit for each measurement that can be made of packets that have been added up; and for each that is made
+    /// of packets, which those of plug-ins are not.
     pub(crate) of_parts: u64,
     pub(crate) all: u64,
     /// Whether any is by what speaks.
@@ -106,8 +107,8 @@ impl Plan {
         let active = bits(&|one| one.active);
         let alarms = config.alarms.iter().map(|alarm| alarm.active).collect();
         Ok(Plan {
-            of_parts: bits(&|one| config.is_of_parts(one)),
-            all: bits(&|_| true),
+            of_parts: bits(&|one| one.plugin.is_none() && config.is_of_parts(one)),
+            all: bits(&|one| one.plugin.is_none()),
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),

@@ -344,7 +344,8 @@ impl Worker {
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
-        let fits = add(plan, open, &self.hits, (seen, &facts), &packet, !plan.of_parts);
+        let recorded = plan.kept.map_or(0, |kept| kept.rules);
+        let fits = add(plan, open, &self.hits, (seen, &facts), &packet, (!plan.of_parts, recorded));
         if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
             let head = Head {
                 ts_ns: utc_ns,
@@ -384,11 +385,11 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
     let egress = u32::from(part.common.is_egress);
     let facts = Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, seed: 0 };
     let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
-    add(plan, open, hits, (seen, &facts), &packet, of);
+    add(plan, open, hits, (seen, &facts), &packet, (of, 0));
 }
 
 /// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit. Of the rules of
-/// these, and of recordings, a bit each says whether they do.
+/// these, and of those that are recorded, a bit each says whether they do.
 #[inline]
 fn add(
     plan: &Plan,
@@ -396,7 +397,7 @@ fn add(
     hits: &[LiveCounts; 1],
     (seen, facts): (judge::Packet<'_>, &Facts),
     packet: &Counted<'_>,
-    wanted: u64,
+    (wanted, mut recorded): (u64, u32),
 ) -> u32 {
     // Of each rule, whether it has been asked, and what it said; no packet fits those that are idle.
     let (mut asked, mut fits) = (open.idle, 0u32);
@@ -416,9 +417,9 @@ fn add(
             table.add(measurement, shape, packet);
         }
     }
-    let recorded = plan.kept.map_or(0, |kept| kept.rules);
-    for rule in (0..plan.rules.len()).filter(|rule| recorded & 1 << rule != 0) {
-        ask(rule, &mut fits);
+    while recorded != 0 {
+        ask(recorded.trailing_zeros() as usize, &mut fits);
+        recorded &= recorded - 1;
     }
     fits
 }
