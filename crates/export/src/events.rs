@@ -3,9 +3,9 @@
 //! A file has another name until it is whole and on the disk (`parts.rs`), and is there for its owner alone: packets are
 //! other people's words. With its digest beside it, `NAME.sha256`, `sha256sum -c` says whether it is what was written.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -80,12 +80,6 @@ impl EventFiles {
     /// [`Error::Open`], also where nothing can be made in the folder.
     pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<EventFiles> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
-        if !folder.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-            if let Some((uid, gid)) = owner {
-                std::os::unix::fs::chown(folder, Some(uid), Some(gid)).map_err(failed)?;
-            }
-        }
         let parts = Parts::open(folder, owner).map_err(failed)?;
         let held = File::open(folder).map_err(failed)?;
         let (cleared, result) = parts::sweep(folder);

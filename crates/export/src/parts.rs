@@ -7,10 +7,10 @@
 //! well removes those of calls that were not over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
@@ -46,11 +46,18 @@ fn mark_of(name: &str) -> Option<(&str, bool)> {
 }
 
 impl Parts {
-    /// A place in this folder. `owner`: whom the lock is given to.
+    /// A place in this folder, which is made where it is missing, for its owner alone. `owner`: whom folder and lock are given
+    /// to.
     ///
     /// # Errors
     /// Where nothing can be made there.
     pub(crate) fn open(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<Parts> {
+        if !folder.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            if let Some((uid, gid)) = owner {
+                chown(folder, Some(uid), Some(gid))?;
+            }
+        }
         for _ in 0..ATTEMPTS {
             // The standard library seeds its hashers from the kernel, each differently.
             let mark = format!("{:016x}", RandomState::new().hash_one(std::process::id()));

@@ -6,9 +6,9 @@
 //! ([`super::rebuilt`]).
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -91,12 +91,6 @@ impl SavedCalls {
     /// [`Error::Open`], also where nothing can be made in the folder.
     pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<SavedCalls> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
-        if !folder.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-            if let Some((uid, gid)) = owner {
-                std::os::unix::fs::chown(folder, Some(uid), Some(gid)).map_err(failed)?;
-            }
-        }
         let parts = Parts::open(folder, owner).map_err(failed)?;
         let (cleared_files, result) = parts::sweep(folder);
         let name = folder.display().to_string();
