@@ -193,6 +193,32 @@ fn rules_of_an_adapter_want_one_packet_of_256() {
 }
 
 #[test]
+fn rtp_of_calls_is_measured_where_their_rules_say_so() {
+    if !require_root("rtp_of_calls_is_measured_where_their_rules_say_so") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let battery = "name = \"v\"\nsensors = [\"wirelane-count-take\", \"wirelane-voip\", \"wirelane-voip-kernel\"]\nrates = [5000]\n\
+                   duration = \"400ms\"\n[traffic]\ncalls = [3, 50]\nsizes = [124]\n";
+    fs::write(at.join("v.toml"), battery).unwrap();
+    assert!(testbed(&["run", "v.toml"], at).status.success());
+    let trials = rows(&at.join("testbed-v/trials.csv"));
+    assert_eq!(trials.len(), 6);
+    for (row, calls) in trials.iter().zip([3, 3, 3, 50, 50, 50]) {
+        let number = |name: &str| row[name].parse::<i64>().unwrap();
+        assert!(row["case"].ends_with(&format!(" calls={calls}")) && row["fault"].is_empty(), "{row:?}");
+        // RTP alone: the messages before are none of the trial's.
+        assert_eq!((number("offered"), number("sent")), (2000, 2000), "{row:?}");
+        let seen = number("captured") + number("lost");
+        assert_eq!((seen, number("aside"), number("unaccounted")), (2000, 0, 0), "{row:?}");
+        assert_eq!((number("seen"), number("analysed")), (2000, number("captured")), "{row:?}");
+    }
+    let table = fs::read_to_string(at.join("testbed-v/report.txt")).unwrap();
+    assert!(table.contains("calls") && !table.contains("went wrong"), "{table}");
+}
+
+#[test]
 fn a_battery_among_papers_is_drawn_in_their_form() {
     if !require_root("a_battery_among_papers_is_drawn_in_their_form") {
         return;
@@ -287,9 +313,6 @@ fn batteries_that_cannot_be_run_are_refused_in_words() {
     assert!(told.contains("is this the folder of a battery's results?"), "{told}");
     let papers = testbed(&["papers", "--list"], at);
     let told = String::from_utf8(papers.stdout).unwrap();
-    assert!(
-        told.contains("zabala13-figures-6-to-9") && told.contains("not there: the tutorial's RTP rules"),
-        "{told}"
-    );
+    assert!(told.contains("tutorial-rtp\n") && told.contains("zabala13-figures-6-to-9\n"), "{told}");
     assert_eq!(testbed(&["run"], at).status.code(), Some(2));
 }

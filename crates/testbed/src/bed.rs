@@ -9,7 +9,6 @@
 //! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::battery::Napi;
-use crate::holder::{Holder, output};
+use crate::holder::{Folder, Holder, output};
 use crate::process;
 use crate::roles::Ground;
 
@@ -112,9 +111,9 @@ impl Bed {
         self.pairs.iter().map(|(sends, _)| sends.as_str()).collect()
     }
 
-    /// A command of the generator, on these cores. Its pid is the program's.
-    pub fn injector(&self, cores: &[usize], words: &[String]) -> Command {
-        self.injector.on(cores, words)
+    /// Where the generator runs.
+    pub fn injector(&self) -> &Holder {
+        &self.injector
     }
 
     /// Whether both holders are there.
@@ -164,7 +163,7 @@ impl Ground for Bed {
         self.sensor.on(cores, words)
     }
 
-    fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+    fn folder(&self, name: &str) -> Result<Folder> {
         self.sensor.folder(name)
     }
 

@@ -62,6 +62,7 @@ pub fn charts(battery: &Battery) -> Vec<Chart> {
         (Axis::Queues, battery.queues.len()),
         (Axis::Loops, battery.loops.len()),
         (Axis::Size, battery.traffic.sizes.len()),
+        (Axis::Calls, battery.traffic.calls.len()),
         (Axis::Cores, battery.cores.len()),
     ];
     // The first of those with most values.
@@ -130,6 +131,7 @@ fn name(battery: &Battery, sensors: &Sensors, line: &Line, chart: &Chart) -> Str
     let loops = battery.loops.len() > 1 && chart.loops.is_none();
     add(Some(Axis::Loops), loops, case.loops.map(|loops| format!("{loops} loops")));
     add(Some(Axis::Size), battery.traffic.sizes.len() > 1, case.size.map(|size| format!("{size} bytes")));
+    add(Some(Axis::Calls), battery.traffic.calls.len() > 1, case.calls.map(|calls| format!("{calls} calls")));
     add(None, battery.engines.len() > 1, case.engine.clone());
     let set: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
     let same_count = battery.cores.iter().any(|set| set.len() == case.cores.len() && *set != case.cores);

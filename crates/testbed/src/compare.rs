@@ -81,6 +81,7 @@ fn conditions(line: &Line) -> String {
     words.extend(case.loops.map(|loops| format!("{loops} loops")));
     words.push(format!("core{} {}", if cores.len() == 1 { "" } else { "s" }, cores.join("+")));
     words.extend(case.size.map(|size| format!("{size} bytes")));
+    words.extend(case.calls.map(|calls| format!("{calls} calls")));
     if case.queues > 1 {
         words.push(format!("{} RX queues", case.queues));
     }

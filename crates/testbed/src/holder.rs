@@ -80,15 +80,31 @@ impl Holder {
         command
     }
 
-    /// A new folder for a trial's files, in memory: as processes inside see it, and as this process does.
+    /// A new folder for a trial's files, in memory.
     ///
     /// # Errors
     /// Where it cannot be made.
-    pub fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+    pub fn folder(&self, name: &str) -> Result<Folder> {
         let inside = Path::new(FILES).join(name);
         let outside = PathBuf::from(format!("/proc/{}/root{}", self.pid(), inside.display()));
         fs::create_dir(&outside).with_context(|| outside.display().to_string())?;
-        Ok((inside, outside))
+        Ok(Folder { inside, outside })
+    }
+}
+
+/// A folder of one trial, which is removed when dropped: what a trial has written must not take memory from the next one.
+#[derive(Debug)]
+pub struct Folder {
+    /// As processes of the holder see it.
+    pub inside: PathBuf,
+    /// As this process does.
+    pub outside: PathBuf,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Where this fails, so does the next trial that wants to make it.
+        let _ = fs::remove_dir_all(&self.outside);
     }
 }
 

@@ -7,6 +7,7 @@
 //!                     bed       two network namespaces, a veth pair, NAPI where the battery wants it
 //!                     roles/    what injector and sensor do, wherever they are
 //!                     sensors/  any program, by an adapter: a command line, when it is ready, what it has counted
+//!                     calls     signalling and RTP of calls, as captures to replay
 //!                     trial     what they are told to do, and the account of every packet
 //!                     search    trials at chosen rates: the highest with so much loss
 //!                  -> results   trials.csv, a line as each trial ends
@@ -20,6 +21,7 @@
 pub mod away;
 pub mod battery;
 pub mod bed;
+pub mod calls;
 pub mod chart;
 pub mod child;
 pub mod columns;

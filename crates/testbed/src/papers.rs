@@ -8,10 +8,11 @@ use crate::battery::{Battery, Means, Rate};
 use crate::sensors::Sensors;
 
 /// Those that are shipped, in the order of their publication.
-const SHIPPED: [(&str, &str); 10] = [
+const SHIPPED: [(&str, &str); 11] = [
     ("tutorial-sizes", include_str!("../papers/tutorial-sizes.toml")),
     ("tutorial-flows", include_str!("../papers/tutorial-flows.toml")),
     ("tutorial-bloom", include_str!("../papers/tutorial-bloom.toml")),
+    ("tutorial-rtp", include_str!("../papers/tutorial-rtp.toml")),
     ("imc10-table-2", include_str!("../papers/imc10-table-2.toml")),
     ("imc10-table-3", include_str!("../papers/imc10-table-3.toml")),
     ("pam12-figure-4", include_str!("../papers/pam12-figure-4.toml")),
@@ -20,12 +21,6 @@ const SHIPPED: [(&str, &str); 10] = [
     ("pam12-figure-7", include_str!("../papers/pam12-figure-7.toml")),
     ("zabala13-figures-6-to-9", include_str!("../papers/zabala13-figures-6-to-9.toml")),
 ];
-
-/// Published measurements that there is no battery for, and why.
-pub const ABSENT: [(&str, &str); 1] = [(
-    "the tutorial's RTP rules",
-    "calls are no traffic of the generator's; make bench measures them (voip)",
-)];
 
 /// How a battery is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::roles::sensor::{self, Running};
 use crate::roles::{Ground, SendOrder, SensorOrder, Sent, Taken, Wrong, injector};
 use crate::sensors::Adapter;
 
-/// A place. A trial is `start`, `begin`, `send`, `sent`, `end`, in this order; after an error it is over.
+/// A place. A trial is `start`, `announce` where there are calls, `begin`, `send`, `sent`, `end`, in this order; after an error it is over.
 #[derive(Debug)]
 pub enum Place {
     /// On this machine.
@@ -70,6 +70,16 @@ impl Place {
         }
     }
 
+    /// Sends what a sensor has to know before it is measured, and waits until it has taken that.
+    pub fn announce(&mut self, order: &SendOrder) -> Result<Sent, Wrong> {
+        let sent = self.send(order)?;
+        match self {
+            Place::Here(here) => here.running()?.0.rest()?,
+            Place::Away(_) => return Err(Wrong::Bed(anyhow::anyhow!("agents place no calls"))),
+        }
+        Ok(sent)
+    }
+
     /// Measures the sensor from now on.
     pub fn begin(&mut self) -> Result<(), Wrong> {
         match self {
@@ -82,8 +92,8 @@ impl Place {
     pub fn send(&mut self, order: &SendOrder) -> Result<Sent, Wrong> {
         match self {
             Place::Here(here) => {
-                let on = |cores: &[usize], words: &[String]| here.bed.injector(cores, words);
-                injector::send(&here.wirelane, &here.bed.sending(), order, on).map_err(Wrong::Bed)
+                let (bed, wirelane) = (&here.bed, &here.wirelane);
+                injector::send(wirelane, &bed.sending(), order, bed.injector()).map_err(Wrong::Bed)
             }
             Place::Away(agents) => agents.send(order),
         }

@@ -377,6 +377,7 @@ mod tests {
             workers: None,
             queues: 1,
             engine: None,
+            calls: None,
         };
         Trial { case, repetition }
     }

@@ -22,6 +22,8 @@ pub struct Case {
     pub queues: u32,
     /// Engine; none: the sensor cannot be told.
     pub engine: Option<String>,
+    /// Calls that speak; none: the packets are others.
+    pub calls: Option<u32>,
 }
 
 /// A trial, or a search.
@@ -52,7 +54,7 @@ impl Case {
             optional(self.workers.map(|workers| workers.to_string())),
             self.queues,
             optional(self.engine.clone()),
-        )
+        ) + &self.calls.map_or(String::new(), |calls| format!(" calls={calls}"))
     }
 }
 
@@ -68,11 +70,14 @@ pub fn trials(battery: &Battery, sensors: &Sensors) -> Vec<Trial> {
         Some(_) => vec![None],
         None => battery.traffic.sizes.iter().copied().map(Some).collect(),
     };
+    let calls = &battery.traffic.calls;
+    let calls = each(calls, !calls.is_empty());
     for repetition in 1..=battery.repetitions {
         for queues in battery.beds() {
-            for size in &sizes {
+            for (size, calls) in sizes.iter().flat_map(|size| calls.iter().map(move |calls| (*size, *calls)))
+            {
                 for rate in &battery.rates {
-                    let traffic = (queues, *size, rate);
+                    let traffic = (queues, size, calls, rate);
                     cases(battery, sensors, traffic, |case| all.push(Trial { case, repetition }));
                 }
             }
@@ -85,7 +90,7 @@ pub fn trials(battery: &Battery, sensors: &Sensors) -> Vec<Trial> {
 fn cases(
     battery: &Battery,
     sensors: &Sensors,
-    (queues, size, rate): (u32, Option<u16>, &Rate),
+    (queues, size, calls, rate): (u32, Option<u16>, Option<u32>, &Rate),
     mut add: impl FnMut(Case),
 ) {
     let adapters: Vec<_> = battery.sensors.iter().filter_map(|name| sensors.get(name)).collect();
@@ -107,6 +112,7 @@ fn cases(
                             workers,
                             queues,
                             engine,
+                            calls,
                         });
                     }
                 }
@@ -179,6 +185,17 @@ mod tests {
             ]
         };
         assert_eq!(keys, [of("1", 1), of("1+2", 2), of("2+3", 2)].concat());
+    }
+
+    #[test]
+    fn numbers_of_calls_take_turns() {
+        let trials = schedule("rates = [1000]\ncores = [[1]]\n[traffic]\ncalls = [10, 20]\n");
+        let keys: Vec<String> = trials.iter().map(|trial| trial.case.key()).collect();
+        assert_eq!(keys.len(), 4);
+        assert_eq!(
+            keys[2],
+            "tcpdump size=214 rate=1000 loops=- cores=1 workers=- queues=1 engine=- calls=20"
+        );
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Line {
             Axis::Cores => Some(case.cores.len() as f64),
             Axis::Workers => case.workers.map(|workers| workers as f64),
             Axis::Queues => Some(f64::from(case.queues)),
+            Axis::Calls => case.calls.map(f64::from),
         }
     }
 }

@@ -8,10 +8,14 @@ use crate::battery::{Battery, Quantity};
 use crate::sensors::Sensors;
 use crate::summary::{Line, Spread, Summary};
 
+/// Of the columns those that say what was measured.
+const CONDITIONS: usize = 9;
+
 /// The columns of the table.
-pub const COLUMNS: [&str; 11] = [
+pub const COLUMNS: [&str; CONDITIONS + 3] = [
     "sensor",
     "size",
+    "calls",
     "rate",
     "loops",
     "cores",
@@ -64,6 +68,7 @@ pub fn cells(line: &Line) -> Vec<String> {
     vec![
         case.sensor.clone(),
         or_none(case.size.map(|size| size.to_string())),
+        or_none(case.calls.map(|calls| calls.to_string())),
         case.rate.name(),
         or_none(case.loops.map(|loops| loops.to_string())),
         cores.join("+"),
@@ -121,7 +126,7 @@ pub fn table(battery: &Battery, summary: &Summary) -> String {
 pub fn csv(sensors: &Sensors, summary: &Summary) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let quantities = [Quantity::Captured, Quantity::Analysed, Quantity::Loss, Quantity::Cpu];
-    let mut head: Vec<String> = COLUMNS[..8].iter().map(|name| (*name).to_owned()).collect();
+    let mut head: Vec<String> = COLUMNS[..CONDITIONS].iter().map(|name| (*name).to_owned()).collect();
     head.extend(["title", "trials", "left_out", "disturbed", "goal", "found_pps"].map(str::to_owned));
     for quantity in quantities {
         head.extend(["", "_low", "_high"].map(|end| format!("{}{end}", quantity.name())));
@@ -137,7 +142,7 @@ pub fn csv(sensors: &Sensors, summary: &Summary) -> Result<String> {
             line.found.iter().map(|(goal, rate, _)| (goal.to_string(), number(rate))).collect()
         };
         for (goal, rate) in goals {
-            let mut row = cells(line)[..8].to_vec();
+            let mut row = cells(line)[..CONDITIONS].to_vec();
             row.extend([
                 title.to_owned(),
                 line.trials.to_string(),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::battery::{Battery, Method, Rate};
+use crate::calls::{self, Media};
 use crate::place::Place;
-use crate::roles::{Load, Replay, SendOrder, SensorOrder, Wrong};
+use crate::roles::{Load, Recording, Replay, SendOrder, SensorOrder, Sent, Taken, Wrong};
 use crate::schedule::Case;
 use crate::sensors::Adapter;
 
@@ -16,6 +17,9 @@ const LEAST_OFFERED: f64 = 0.995;
 /// ticks in a trial of 0.3 s, or taken by the hypervisor.
 const MOST_OTHERS: f64 = 0.08;
 const MOST_STEAL: f64 = 0.02;
+
+/// Of calls at full speed so many packets are made for each second that a trial should take: it takes as long as it takes.
+const FULL_SPEED: f64 = 1_000_000.0;
 
 /// Why a trial says nothing about the sensor at this rate.
 pub const FELL_SHORT: &str = "generator fell short";
@@ -125,12 +129,16 @@ pub fn run(
     duration: Duration,
 ) -> Result<Measured> {
     let (taken, sent) = (sensor_order(battery, case, duration), send_order(battery, case, rate, duration));
+    let announces = case.calls.map(|calls| announcement(&sent, calls));
     let mut course = || {
         place.start(adapter, &taken)?;
+        let announced =
+            announces.as_ref().map(|order| place.announce(order)).transpose()?.unwrap_or_default();
         place.begin()?;
         let sent = place.send(&sent)?;
         place.sent()?;
-        Ok((sent, place.end()?))
+        let taken = place.end()?;
+        Ok((sent, without(taken, &announced, copies(adapter, case)).map_err(Wrong::Trial)?))
     };
     let (sent, taken) = match course() {
         Ok(told) => told,
@@ -167,7 +175,12 @@ pub fn run(
     measured.invalid = if sent.foreign > 0 {
         FOREIGN.to_owned()
     } else {
-        disturbance(&measured, rate, duration, sent.fell_short).to_owned()
+        // Of calls all packets are sent, however long that takes.
+        let late = match rate {
+            Rate::Pps(pps) => case.calls.is_some() && measured.offered_pps() < LEAST_OFFERED * pps,
+            _ => sent.fell_short,
+        };
+        disturbance(&measured, rate, duration, late).to_owned()
     };
     Ok(measured)
 }
@@ -197,9 +210,18 @@ fn sensor_order(battery: &Battery, case: &Case, duration: Duration) -> SensorOrd
 
 fn send_order(battery: &Battery, case: &Case, rate: &Rate, duration: Duration) -> SendOrder {
     let traffic = &battery.traffic;
-    let replay = match (&traffic.replay, rate) {
-        (Some(file), Rate::Speed(speed)) => {
-            Some(Replay { file: file.clone(), speed: speed.clone(), passes: traffic.passes })
+    let pps = if let Rate::Pps(pps) = rate { Some(*pps) } else { None };
+    let replay = match (&traffic.replay, rate, case.calls) {
+        (Some(file), Rate::Speed(speed), _) => {
+            let recording = Recording::File(file.clone());
+            Some(Replay { recording, speed: speed.clone(), passes: traffic.passes })
+        }
+        (_, _, Some(calls)) => {
+            let packets = (pps.unwrap_or(FULL_SPEED) * duration.as_secs_f64()).ceil() as u64;
+            let size = case.size.unwrap_or(calls::FRAME);
+            let recording = Recording::Media(Media { calls, size, packets, pps });
+            let speed = if pps.is_some() { "recorded" } else { "max" };
+            Some(Replay { recording, speed: speed.to_owned(), passes: 1 })
         }
         _ => None,
     };
@@ -213,15 +235,48 @@ fn send_order(battery: &Battery, case: &Case, rate: &Rate, duration: Duration) -
         pattern: traffic.pattern,
         proto: traffic.proto,
         method: if one_queue { Method::Socket } else { traffic.method },
-        pps: if let Rate::Pps(pps) = rate { Some(*pps) } else { None },
+        pps,
         duration_s: duration.as_secs_f64(),
         replay,
     }
 }
 
+/// What is sent so that the sensor knows of these calls before they speak.
+fn announcement(order: &SendOrder, calls: u32) -> SendOrder {
+    let recording = Recording::Signalling(calls);
+    SendOrder { replay: Some(Replay { recording, speed: "recorded".to_owned(), passes: 1 }), ..order.clone() }
+}
+
+/// What was taken but for what was announced before, which must all have been.
+fn without(taken: Taken, announced: &Sent, copies: u64) -> Result<Taken> {
+    ensure!(
+        announced.sent == announced.offered,
+        "{} of {} messages of calls found no room in the sensor's device before the trial",
+        announced.offered - announced.sent,
+        announced.offered
+    );
+    let packets = announced.sent * copies;
+    let rest = |what: &str, count: u64| {
+        count.checked_sub(packets).with_context(|| {
+            format!("calls began with {packets} messages, and the sensor has {what} {count} packets in all")
+        })
+    };
+    Ok(Taken {
+        seen: taken.seen.map(|seen| rest("seen", seen)).transpose()?,
+        captured: rest("captured", taken.captured)?,
+        analysed: rest("analysed", taken.analysed)?,
+        ..taken
+    })
+}
+
+/// How often a sensor counts a packet.
+fn copies(adapter: &Adapter, case: &Case) -> u64 {
+    if adapter.copies { case.workers.unwrap_or(1) as u64 } else { 1 }
+}
+
 /// Holds what was sent against what the sensor says; `away`: on another machine.
 fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, away: bool) {
-    let copies = if adapter.copies { case.workers.unwrap_or(1) as u64 } else { 1 };
+    let copies = copies(adapter, case);
     let told = measured.captured + measured.lost + measured.aside;
     measured.unaccounted = (measured.sent * copies).cast_signed() - told.cast_signed();
     // Between machines cards and switches lose packets before any sensor; none is made there.
@@ -236,10 +291,10 @@ fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, away: bool) 
 }
 
 /// Why a trial does not count; empty: it does.
-fn disturbance(measured: &Measured, rate: &Rate, duration: Duration, fell_short: bool) -> &'static str {
+fn disturbance(measured: &Measured, rate: &Rate, duration: Duration, late: bool) -> &'static str {
     let short = match rate {
-        Rate::Pps(pps) => (measured.offered as f64) < LEAST_OFFERED * pps * duration.as_secs_f64(),
-        Rate::Speed(_) => fell_short,
+        Rate::Pps(pps) => late || (measured.offered as f64) < LEAST_OFFERED * pps * duration.as_secs_f64(),
+        Rate::Speed(_) => late,
         Rate::Full | Rate::Search(_) => false,
     };
     if short {
@@ -283,6 +338,7 @@ mod tests {
             workers: Some(workers),
             queues: 1,
             engine: None,
+            calls: None,
         }
     }
 
@@ -311,6 +367,19 @@ mod tests {
         let mut copies = Measured { captured: 2880, ..measured() };
         account(&mut copies, sensors.get("wirelane-count-copy").unwrap(), &case(3), false);
         assert_eq!((copies.unaccounted, copies.fault.as_str()), (0, ""));
+    }
+
+    #[test]
+    fn what_came_before_a_trial_is_none_of_it() {
+        let taken = Taken { seen: Some(1010), captured: 1006, analysed: 1006, lost: 4, ..Taken::default() };
+        let announced = Sent { offered: 6, sent: 6, ..Sent::default() };
+        let rest = without(taken.clone(), &announced, 1).unwrap();
+        assert_eq!((rest.seen, rest.captured, rest.analysed, rest.lost), (Some(1004), 1000, 1000, 4));
+        assert_eq!(without(taken.clone(), &announced, 2).unwrap().captured, 994);
+        let few = Taken { captured: 5, ..taken.clone() };
+        assert!(without(few, &announced, 1).unwrap_err().to_string().contains("captured 5"));
+        let short = Sent { sent: 5, ..announced };
+        assert!(without(taken, &short, 1).unwrap_err().to_string().contains("1 of 6 messages"));
     }
 
     #[test]

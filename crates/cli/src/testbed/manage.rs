@@ -215,10 +215,7 @@ pub fn sensors(args: &SensorsArgs) -> Result<()> {
 /// `wirelane testbed papers`.
 pub fn papers(args: &PapersArgs) -> Result<()> {
     if args.list {
-        let mut text: String = papers::names().iter().map(|name| format!("{name}\n")).collect();
-        for (what, why) in papers::ABSENT {
-            let _ = writeln!(text, "not there: {what} ({why})");
-        }
+        let text: String = papers::names().iter().map(|name| format!("{name}\n")).collect();
         return out::print(text);
     }
     let (sensors, means) = (Sensors::shipped(), Means::here());
@@ -303,11 +300,6 @@ fn page_of_papers(folder: &Path, how: &Papers, sensors: &Sensors) -> Result<()> 
         let results = Results::resume(&place)?;
         parts += &Report::of(&battery, sensors, &results)?.section(&battery);
     }
-    parts += "<h2>Not there</h2>\n<ul>\n";
-    for (what, why) in papers::ABSENT {
-        let _ = writeln!(parts, "<li>{}: {}</li>", page::escaped(what), page::escaped(why));
-    }
-    parts += "</ul>\n";
     let title =
         if how.quick { "Published measurements, in the quick form" } else { "Published measurements" };
     let path = folder.join(page::PAGE);

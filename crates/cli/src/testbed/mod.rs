@@ -161,7 +161,7 @@ pub struct PapersArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     resume: Option<PathBuf>,
 
-    /// Name the batteries, and what there is none for
+    /// Name the batteries
     #[arg(long)]
     list: bool,
 }
@@ -221,6 +221,7 @@ A battery says which sensors are measured, under which traffic:
   workers = [1, 2]             # so are these, and queues, loops, engines
   [traffic]
   sizes = [60, 1514]           # or: replay = \"capture.pcap\"
+  # calls = [100, 1000]        # RTP of calls instead, answered before
 
 Each trial adds a line to trials.csv as it ends: offered, sent, captured,
 analysed, lost, CPU time, and why it does not count where it does not. At the

@@ -1,6 +1,6 @@
 //! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::message::{Answer, FromAgent, Hello, Order, Role};
 use crate::battery::{ENGINES, MOST_LOOPS, MOST_PPS};
-use crate::holder::Holder;
+use crate::holder::{Folder, Holder};
 use crate::roles::sensor::{self, Running};
 use crate::roles::{Ground, SendOrder, SensorOrder, Wrong, injector};
 use crate::sensors::Sensors;
@@ -96,8 +96,7 @@ impl<'a> Worker<'a> {
             Order::End => Ok(Answer::Taken(self.running.take().ok_or_else(none)?.end(&*ground)?)),
             Order::Send(order) => {
                 check_send(&order, self.cores).map_err(Wrong::Bed)?;
-                let on = |cores: &[usize], words: &[String]| ground.holder.on(cores, words);
-                let sent = injector::send(self.wirelane, &[&ground.device], &order, on);
+                let sent = injector::send(self.wirelane, &[&ground.device], &order, &ground.holder);
                 Ok(Answer::Sent(sent.map_err(Wrong::Bed)?))
             }
         }
@@ -113,7 +112,7 @@ impl Ground for Own {
         self.holder.on(cores, words)
     }
 
-    fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+    fn folder(&self, name: &str) -> Result<Folder> {
         self.holder.folder(name)
     }
 

@@ -9,16 +9,12 @@ use wirelane_probe::placed::{At, mistakes, read};
 
 use super::raw::{self, Raw};
 use super::seats::{Seat, Seats, host_and_port, is_device};
-use super::{Battery, Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity, Rate, Traffic};
+use super::{Battery, Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity};
 use crate::schedule;
 use crate::sensors::Sensors;
 
 /// Engines that `--engine` knows, and a battery can ask for.
 pub(crate) const ENGINES: [&str; 4] = ["auto", "ring", "xsk", "packet"];
-/// The smallest frame that carries a number, over UDP and TCP.
-const SMALLEST: [u16; 2] = [60, 66];
-/// The largest frame: what a veth pair's MTU allows.
-const LARGEST: u16 = 65_535;
 pub(crate) const MOST_PPS: f64 = 1e9;
 pub(crate) const MOST_LOOPS: u32 = 100_000_000;
 
@@ -46,17 +42,17 @@ pub(super) fn parse(text: &str, path: &Path, sensors: &Sensors) -> Result<Batter
     if check.found.is_empty() { Ok(battery) } else { fail(check.found) }
 }
 
-struct Check {
-    found: Vec<(usize, String)>,
+pub(super) struct Check {
+    pub(super) found: Vec<(usize, String)>,
 }
 
 impl Check {
-    fn fault<T>(&mut self, value: &At<T>, reason: impl Into<String>) {
+    pub(super) fn fault<T>(&mut self, value: &At<T>, reason: impl Into<String>) {
         self.found.push((value.start, reason.into()));
     }
 
     /// The values of a list, of which there is at least one, each once and allowed.
-    fn list<T: Clone + PartialEq + Display>(
+    pub(super) fn list<T: Clone + PartialEq + Display>(
         &mut self,
         list: Option<At<Vec<At<T>>>>,
         default: &[T],
@@ -79,7 +75,7 @@ impl Check {
         values
     }
 
-    fn within<T: Copy + PartialOrd + Display>(
+    pub(super) fn within<T: Copy + PartialOrd + Display>(
         &mut self,
         value: Option<At<T>>,
         default: T,
@@ -139,8 +135,11 @@ impl Check {
             let reason = "method \"kernel\" takes GRO on a veth pair, which would merge segments of TCP: leave out 'method'";
             self.found.push((raw.name.start, reason.into()));
         }
-        if replays && injector.len() > 1 {
-            self.found.push((raw.name.start, "a capture is replayed from one core".into()));
+        if (replays || !traffic.calls.is_empty()) && injector.len() > 1 {
+            self.found.push((raw.name.start, "a capture is replayed from one core, and so are calls".into()));
+        }
+        if let Some(devices) = raw.devices.as_ref().filter(|_| !traffic.calls.is_empty()) {
+            self.fault(devices, "calls come in on one device: leave out 'devices', or 'calls'");
         }
         let per_core = raw.per_core.as_ref().is_some_and(|one| *one.get_ref());
         let asked = [raw.queues.as_ref().map(|at| at.start), raw.workers.as_ref().map(|at| at.start)];
@@ -243,104 +242,6 @@ impl Check {
         buffer
     }
 
-    fn traffic(&mut self, raw: Option<At<raw::Traffic>>) -> Traffic {
-        let (start, raw) = raw.map_or_else(Default::default, |raw| (raw.start, raw.value));
-        let smallest = SMALLEST[usize::from(raw.proto == super::Proto::Tcp)];
-        let replay = raw.replay.map(|file| file.value);
-        if replay.is_some() && (raw.sizes.is_some() || raw.flows.is_some()) {
-            self.found.push((start, "a capture has its own packets; leave out 'sizes' and 'flows'".into()));
-        }
-        if let (None, Some(passes)) = (&replay, &raw.passes) {
-            self.fault(passes, "'passes' is for a capture: name it as 'replay'");
-        }
-        let allowed = format!("bytes of a frame without FCS, {smallest} to {LARGEST}");
-        let sizes = match &replay {
-            Some(_) => Vec::new(),
-            None => self.list(raw.sizes, &[smallest], &allowed, |size| *size >= smallest),
-        };
-        Traffic {
-            sizes,
-            flows: self.within(raw.flows, 4096, 1, u32::MAX),
-            pattern: raw.pattern,
-            proto: raw.proto,
-            method: raw.method,
-            replay,
-            passes: self.within(raw.passes, 1, 1, 1_000_000),
-        }
-    }
-
-    fn rates(&mut self, raw: &Raw, replays: bool, duration: Duration) -> Vec<Rate> {
-        let mut rates: Vec<Rate> = Vec::new();
-        let least = 1.0 / duration.as_secs_f64();
-        for rate in raw.rates.iter().flat_map(|rates| &rates.value) {
-            if !(least..=MOST_PPS).contains(&rate.value) {
-                let reason = format!(
-                    "{} packets a second: give one packet a trial ({least:.0}) to {MOST_PPS:.0}",
-                    rate.value
-                );
-                self.fault(rate, reason);
-            }
-            rates.push(Rate::Pps(rate.value));
-        }
-        if let Some(sweep) = &raw.sweep {
-            let (from, to, steps) = (sweep.value.from.value, sweep.value.to.value, sweep.value.steps.value);
-            if from < least || to > MOST_PPS || from >= to {
-                self.fault(sweep, "a sweep goes from a rate to a higher one, in packets a second");
-            } else if !(2..=1000).contains(&steps) {
-                self.fault(&sweep.value.steps, "a sweep has 2 to 1000 steps");
-            } else {
-                let step = (to - from) / f64::from(steps - 1);
-                rates.extend((0..steps).map(|at| Rate::Pps((from + step * f64::from(at)).round())));
-            }
-        }
-        if raw.full_speed.as_ref().is_some_and(|full| full.value) {
-            rates.push(Rate::Full);
-        }
-        if let Some(search) = &raw.search {
-            for goal in search.value.iter().filter(|goal| !(0.0..1.0).contains(&goal.value)) {
-                self.fault(goal, "a loss to search for is a part from 0 to 1, as in 0.005");
-            }
-            if search.value.is_empty() {
-                self.fault(search, "give losses to search for, as in [0.005, 0.0]");
-            }
-            let mut goals: Vec<f64> = search.value.iter().map(|goal| goal.value).collect();
-            goals.sort_by(|a, b| b.total_cmp(a));
-            rates.push(Rate::Search(goals));
-        }
-        if let (true, false) = (replays, rates.is_empty()) {
-            let reason = "a capture is replayed at 'speeds', not at rates: leave out 'rates', 'sweep', 'search' and 'full-speed'";
-            self.found.push((raw.name.start, reason.into()));
-        }
-        if replays {
-            let is_speed = |text: &String| {
-                let factor = text.strip_suffix('x').and_then(|number| number.parse::<f64>().ok());
-                matches!(text.as_str(), "recorded" | "max")
-                    || factor.is_some_and(|factor| factor > 0.0 && factor < 1e6)
-            };
-            let speeds = raw.speeds.as_ref().map(|list| At {
-                start: list.start,
-                value: list
-                    .value
-                    .iter()
-                    .map(|one| At { start: one.start, value: one.value.clone() })
-                    .collect(),
-            });
-            let allowed = "speeds: \"recorded\", \"max\", or a factor such as \"10x\"";
-            let speeds = self.list(speeds, &["recorded".to_owned()], allowed, is_speed);
-            return speeds.into_iter().map(Rate::Speed).collect();
-        }
-        if let Some(speeds) = &raw.speeds {
-            self.fault(speeds, "'speeds' are for a capture: name it as 'replay' under [traffic]");
-        }
-        // What says it wrongly has been told.
-        if rates.is_empty() && raw.sweep.is_none() {
-            let reason =
-                "nothing says how fast packets come: give 'rates', 'sweep', 'search' or 'full-speed = true'";
-            self.found.push((raw.name.start, reason.into()));
-        }
-        rates
-    }
-
     fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>) -> Vec<Vec<usize>> {
         let Some(raw) = raw else {
             // Beside the generator where there is more than one core.
@@ -382,6 +283,7 @@ impl Check {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rate;
     use super::*;
 
     fn parse(text: &str) -> Result<Battery, Vec<String>> {
@@ -464,6 +366,21 @@ mod tests {
                 "speeds",
             ),
             ("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\npasses = 2", "5:10", "replay"),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\ncalls = [0]",
+                "5:10",
+                "1 to 1000000",
+            ),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\n[traffic]\ncalls = [1]\nflows = 2",
+                "5:9",
+                "of their own",
+            ),
+            (
+                "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1]\ninjector-cores = [0, 1]\n[traffic]\ncalls = [1]",
+                "1:8",
+                "one core",
+            ),
             ("name = ", "1:8", ""),
         ] {
             let found = parse(text).unwrap_err();

@@ -5,6 +5,7 @@
 //! is started.
 
 mod check;
+mod packets;
 mod possible;
 mod raw;
 mod seats;
@@ -176,6 +177,8 @@ pub enum Axis {
     Workers,
     /// RX queues.
     Queues,
+    /// Calls that go on.
+    Calls,
 }
 
 impl Axis {
@@ -188,11 +191,12 @@ impl Axis {
             Axis::Cores => "cores of the sensor",
             Axis::Workers => "workers",
             Axis::Queues => "RX queues",
+            Axis::Calls => "calls",
         }
     }
 }
 
-/// Packets of the generator, or of a capture.
+/// Packets of the generator, of a capture, or of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// Bytes of frames without FCS, one trial each; none with a capture.
@@ -209,6 +213,8 @@ pub struct Traffic {
     pub replay: Option<String>,
     /// Times that it is replayed in a trial.
     pub passes: u64,
+    /// Calls that are answered before a trial and speak in it, instead; numbers of them are measured in turn.
+    pub calls: Vec<u32>,
 }
 
 impl Traffic {

@@ -57,6 +57,7 @@ pub(super) struct Traffic {
     pub method: Method,
     pub replay: Option<At<String>>,
     pub passes: Option<At<u64>>,
+    pub calls: Option<At<Vec<At<u32>>>>,
 }
 
 #[derive(Deserialize)]

@@ -63,6 +63,8 @@ impl Battery {
             )
         } else if self.traffic.replay.is_some() {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
+        } else if !self.traffic.calls.is_empty() {
+            Some("agents place no calls: leave out 'calls', or [injector] and [sensor]")
         } else if self.queues != [1] || self.per_core {
             Some(
                 "agents leave the queues of their devices as they are: leave out 'queues' and 'per-core', and set them with ethtool -L",
@@ -113,6 +115,7 @@ mod tests {
             ("rates = [1]\ndevices = 2\n", AGENTS.to_owned(), "4:11", "one device"),
             ("rates = [1]\nnapi = \"threads\"\n", AGENTS.to_owned(), "5:1", "napi"),
             ("", format!("{AGENTS}[traffic]\nreplay = \"a.pcap\"\n"), "3:1", "no captures"),
+            ("rates = [1]\n", format!("{AGENTS}[traffic]\ncalls = [1]\n"), "4:1", "no calls"),
             ("rates = [1]\n", AGENTS.replace("device = \"eth2\"", "command = \"sh\""), "9:1", "command"),
         ] {
             let found = parse(head, &tail).unwrap_err();

@@ -1,43 +1,53 @@
 //! The injector: a generator's process, and what it reports.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
 
-use super::{SendOrder, Sent, Watch};
+use super::{Recording, SendOrder, Sent, Watch};
 use crate::battery::Proto;
+use crate::calls;
 use crate::child::{Child, Finished};
+use crate::holder::Holder;
 
 /// How long the generator may take beside its sending.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A capture takes the time that it takes.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Sends from these devices, a generator on each with its part of the rate. `wirelane` is the program; `on` makes a command of a
-/// generator.
+/// Sends from these devices, a generator on each with its part of the rate, where the holder is. `wirelane` is the program.
 ///
 /// # Errors
 /// Where a generator fails, or does not say what it has sent.
-pub fn send(
-    wirelane: &Path,
-    devices: &[&str],
-    order: &SendOrder,
-    on: impl Fn(&[usize], &[String]) -> Command,
-) -> Result<Sent> {
+pub fn send(wirelane: &Path, devices: &[&str], order: &SendOrder, holder: &Holder) -> Result<Sent> {
+    // Captures that are made go when all is sent.
+    let folder = holder.folder("sent")?;
+    let made = "calls.pcap";
+    let file = match order.replay.as_ref().map(|replay| &replay.recording) {
+        None => None,
+        Some(Recording::File(file)) => Some(file.clone()),
+        Some(Recording::Signalling(count)) => {
+            calls::write_signalling(&folder.outside.join(made), *count)?;
+            Some(folder.inside.join(made).display().to_string())
+        }
+        Some(Recording::Media(media)) => {
+            calls::write_media(&folder.outside.join(made), media)?;
+            Some(folder.inside.join(made).display().to_string())
+        }
+    };
     let each = SendOrder { pps: order.pps.map(|pps| pps / devices.len() as f64), ..order.clone() };
     let children = children_time()?;
     let watch = Watch::begin(&order.cores)?;
     let mut generators = Vec::new();
     for device in devices {
-        let mut words = words(wirelane, device, &each);
+        let mut words = words(wirelane, device, &each, file.as_deref());
         if order.shares_cores {
             words.splice(0..0, FIRST.map(str::to_owned));
         }
-        generators.push(Child::spawn("the generator", &mut on(&order.cores, &words))?);
+        generators.push(Child::spawn("the generator", &mut holder.on(&order.cores, &words))?);
     }
     let most = order.replay.as_ref().map_or(Duration::from_secs_f64(order.duration_s) + LIMIT, |_| LONGEST);
     let finished = generators.into_iter().map(|child| child.finish(most)).collect::<Result<Vec<_>>>()?;
@@ -79,15 +89,15 @@ const FIRST: [&str; 4] = [
     "first",
 ];
 
-/// The generator's command line.
-fn words(wirelane: &Path, device: &str, order: &SendOrder) -> Vec<String> {
+/// The generator's command line; `file` is what it replays.
+fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -> Vec<String> {
     let cores = order.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let mut words = vec![wirelane.display().to_string()];
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(&format!("send -i {device} --json"));
-    if let Some(replay) = &order.replay {
+    if let (Some(replay), Some(file)) = (&order.replay, file) {
         add(&format!("--speed {} --loop {} --replay", replay.speed, replay.passes));
-        words.push(replay.file.clone());
+        words.push(file.to_owned());
         return words;
     }
     // Where packets could be merged there is no NAPI that takes frames of the method "kernel".
@@ -134,7 +144,9 @@ mod tests {
             duration_s: 0.5,
             replay: None,
         };
-        let words = |order: &SendOrder| super::words(Path::new("/w"), "tx", order).join(" ");
+        let words = |order: &SendOrder| {
+            super::words(Path::new("/w"), "tx", order, order.replay.as_ref().map(|_| "/a b.pcap")).join(" ")
+        };
         assert_eq!(
             words(&order),
             "/w send -i tx --json --interval 3600 --cores 0,2 --method auto --flows 16 --pattern papers --proto udp \
@@ -143,7 +155,8 @@ mod tests {
         order.proto = Proto::Tcp;
         order.pps = None;
         assert!(words(&order).contains("--method socket") && !words(&order).contains("--rate"));
-        order.replay = Some(Replay { file: "/a b.pcap".into(), speed: "10x".into(), passes: 2 });
+        let recording = Recording::File("/a b.pcap".into());
+        order.replay = Some(Replay { recording, speed: "10x".into(), passes: 2 });
         assert_eq!(words(&order), "/w send -i tx --json --speed 10x --loop 2 --replay /a b.pcap");
         // Over the network it has no capture.
         let text = serde_json::to_string(&order).unwrap();

@@ -6,7 +6,6 @@
 pub mod injector;
 pub mod sensor;
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::battery::{Method, Pattern, Proto};
+use crate::calls::Media;
+use crate::holder::Folder;
 use crate::process::CoreTime;
 
 /// Where a sensor captures and its programs run.
@@ -24,11 +25,11 @@ pub trait Ground {
     /// A command of the sensor, on these cores. Its pid is the program's.
     fn command(&self, cores: &[usize], words: &[String]) -> Command;
 
-    /// A new folder for a trial's files, in memory: as the sensor sees it, and as this process does.
+    /// A new folder for a trial's files, in memory.
     ///
     /// # Errors
     /// Where it cannot be made.
-    fn folder(&self, name: &str) -> Result<(PathBuf, PathBuf)>;
+    fn folder(&self, name: &str) -> Result<Folder>;
 
     /// To be called when the sensor is ready.
     ///
@@ -108,12 +109,23 @@ pub struct SendOrder {
 /// A capture to replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// The file.
-    pub file: String,
+    /// What is in it.
+    pub recording: Recording,
     /// `recorded`, `10x` or `max`.
     pub speed: String,
     /// How many times.
     pub passes: u64,
+}
+
+/// What is replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recording {
+    /// A file.
+    File(String),
+    /// The messages with which so many calls begin.
+    Signalling(u32),
+    /// What calls say.
+    Media(Media),
 }
 
 /// What the injector has sent. Counts are packets.

@@ -1,6 +1,5 @@
 //! The sensor's side of a trial: its process from its start to what it has counted.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::{Ground, Load, SensorOrder, Taken, Watch, Wrong};
 use crate::child::Child;
+use crate::holder::Folder;
 use crate::process;
 use crate::sensors::{Adapter, Counts, Fill, Ready};
 
@@ -20,20 +20,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const READY_IDLE: Duration = Duration::from_millis(300);
 /// How long a sensor may go on working on what was sent, beside its quiet time.
 const MOST_LATE: Duration = Duration::from_secs(10);
-
-/// A folder of one trial. What a trial has written must not take memory from the next one.
-#[derive(Debug)]
-struct Folder {
-    inside: PathBuf,
-    outside: PathBuf,
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Where this fails, so does the next trial that wants to make it.
-        let _ = fs::remove_dir_all(&self.outside);
-    }
-}
 
 /// A sensor that runs.
 #[derive(Debug)]
@@ -71,8 +57,7 @@ pub fn start(
     order: &SensorOrder,
     number: u64,
 ) -> Result<Running, Wrong> {
-    let (inside, outside) = ground.folder(&format!("trial-{number}")).map_err(Wrong::Bed)?;
-    let folder = Folder { inside, outside };
+    let folder = ground.folder(&format!("trial-{number}")).map_err(Wrong::Bed)?;
     let device = ground.device().to_owned();
     let words = adapter.words(&fill(order, &device, wirelane, &folder)).map_err(Wrong::Trial)?;
     let child = Child::spawn(&adapter.name, &mut ground.command(&order.cores, &words));
@@ -127,6 +112,16 @@ impl Running {
                 value.is_some_and(|value| value.pointer(pointer) == Some(&Value::Bool(true)))
             }),
         }
+    }
+
+    /// Waits until it has taken what was sent before it is measured.
+    ///
+    /// # Errors
+    /// Where it has ended, or goes on working.
+    pub fn rest(&mut self) -> Result<(), Wrong> {
+        let quiet = self.adapter.quiet;
+        let idle = process::wait_until_all_idle(&self.pids, quiet, quiet + MOST_LATE);
+        idle.with_context(|| self.ended_by_itself()).map_err(Wrong::Trial)
     }
 
     /// Measures from now on.

@@ -45,7 +45,7 @@ use counts::{Ways, ways};
 pub use files::File;
 
 /// Adapters that are shipped, by name.
-const SHIPPED: [(&str, &str); 21] = [
+const SHIPPED: [(&str, &str); 23] = [
     ("dumpcap", include_str!("../../sensors/dumpcap.toml")),
     ("libpcap-loops", include_str!("../../sensors/libpcap-loops.toml")),
     ("netsniff-ng", include_str!("../../sensors/netsniff-ng.toml")),
@@ -67,6 +67,8 @@ const SHIPPED: [(&str, &str); 21] = [
     ("wirelane-record", include_str!("../../sensors/wirelane-record.toml")),
     ("wirelane-rules-network", include_str!("../../sensors/wirelane-rules-network.toml")),
     ("wirelane-rules-set", include_str!("../../sensors/wirelane-rules-set.toml")),
+    ("wirelane-voip", include_str!("../../sensors/wirelane-voip.toml")),
+    ("wirelane-voip-kernel", include_str!("../../sensors/wirelane-voip-kernel.toml")),
 ];
 
 /// Analysis loads of the kernel: loops, and the steering program that spins so many times.
