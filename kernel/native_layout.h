@@ -131,6 +131,8 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_group, shares),
 	    FIELD(wl_group, share),
 	    FIELD(wl_group, share_seed),
+	    FIELD(wl_group, whole),
+	    FIELD(wl_group, pad),
 	    FIELD(wl_group, flow_splits),
 	    FIELD(wl_group, buckets),
 	    WHOLE(wl_step),

@@ -90,7 +90,7 @@ impl Running {
                 Some((entries, intervals)) => {
                     let (active_ns, idle_ns, ended_ns) = (60_000_000_000, 15_000_000_000, 2_000_000_000);
                     let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };
-                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals })
+                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals, whole: 0 })
                 }
                 None => builder.filter("less 1"),
             }

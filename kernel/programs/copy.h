@@ -250,7 +250,8 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			return;
 		}
 	}
-	if (group->flags & WL_GROUP_FLOWS) {
+	/* Rules have ids from 1 on: 0, which is none, is above all others here. */
+	if (group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
 		fate = wl_keep_flow(packet, parsed, target);
 		if (fate & WL_NAMELESS) {
 			if (hook == WL_HOOK_XDP)

@@ -116,6 +116,8 @@ struct wl_group {
 	__u32 shares;	     /* equal parts of all flows, of which it wants one; 0: it wants all */
 	__u32 share;	     /* this one, below `shares` */
 	__u32 share_seed;    /* of the hash that they go by: the same at all groups that divide flows */
+	__u32 whole;	     /* WL_GROUP_FLOWS: what a rule decides whose id is 1 to this becomes no flow */
+	__u32 pad;
 	struct wl_flow_splits flow_splits; /* where parts end */
 	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
 };

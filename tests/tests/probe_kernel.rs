@@ -17,11 +17,19 @@ const MEASURED: &str = "[[rule]]\nname = \"dns\"\nport = 53\n\
     [[measurement]]\nname = \"dns\"\nanalysis = \"PLACE\"\nrule = \"dns\"\nkey = [\"src\", \"port\"]\nshow = 100000\n\
     values = [\"packets\", \"bytes\"]\n";
 
-fn configuration(folder: &Path, place: &str, interval: &str) -> String {
-    let path = folder.join(format!("{place}-{interval}.toml"));
-    let text = MEASURED.replace("PLACE", place);
+/// What is about each packet, of two rules that no packet fits both of.
+const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\nnot.port = 53\n\
+    [[measurement]]\nname = \"lengths\"\nrule = \"dns\"\nkey = [\"src\"]\nshow = 100000\nvalues = [\"packets\", \"lengths\"]\n\
+    [[measurement]]\nname = \"syns\"\nrule = \"syn\"\nkey = [\"queue\"]\nshow = 100000\nvalues = [\"packets\", \"bytes\"]\n";
+
+fn write(folder: &Path, name: &str, interval: &str, text: &str) -> String {
+    let path = folder.join(format!("{name}-{interval}.toml"));
     fs::write(&path, format!("interval = \"{interval}\"\n{text}")).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+fn configuration(folder: &Path, place: &str, interval: &str) -> String {
+    write(folder, place, interval, &MEASURED.replace("PLACE", place))
 }
 
 fn start(lab: &Lab, config: &str, options: &[&str]) -> Child {
@@ -84,6 +92,96 @@ fn the_kernel_measures_what_workers_measure() {
     }
 }
 
+/// What is about each packet of a rule, beside what the kernel adds up of all others.
+#[test]
+fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
+    if !require_root("what_workers_measure_comes_up_beside_what_the_kernel_adds_up") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    make_capture(&file, 2400).unwrap();
+    let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
+    let path =
+        |place: &str| write(folder.path(), place, "100ms", &(MEASURED.replace("PLACE", place) + BESIDE));
+    let (of_kernel, of_user) = (path("kernel"), path("user"));
+    let sets: &[&[&str]] = &[
+        &[],
+        &["--workers", "3"],
+        &["--hook", "tc", "--clock", "batch"],
+        &["--steering", "queue", "--workers", "2"],
+        &["tcp"],
+    ];
+    let pairs: Vec<(Child, Child)> = sets
+        .iter()
+        .map(|options| (start(&lab, &of_kernel, options), start(&lab, &of_user, options)))
+        .collect();
+    let end = lab.sender();
+    let words = ["send", "-i", &end.device, "--replay", file.to_str().unwrap(), "--json"];
+    let sent = last_of(&wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
+    assert!(column(&sent, "sent") >= 2400);
+    for (options, (kernel, user)) in sets.iter().zip(pairs) {
+        let (kernel, of_kernel) = totals(&kernel.terminate(LIMIT).unwrap().json().unwrap());
+        let (user, of_user) = totals(&user.terminate(LIMIT).unwrap().json().unwrap());
+        assert_eq!((kernel.len(), user.len()), (5, 5));
+        for (kernel, user) in kernel.iter().zip(&user) {
+            assert!(kernel == user, "{options:?}: {}", kernel["measurement"]);
+        }
+        for name in ["seen", "filtered", "probed", "probed_bytes"] {
+            assert_eq!(column(&of_kernel, name), column(&of_user, name), "{options:?}: {name}");
+        }
+        let whole = column(&kernel[3], "packets") + column(&kernel[4], "packets");
+        assert!(whole > 30 && column(&kernel[4], "packets") > 0, "{options:?}: {whole} came up");
+        assert_eq!(
+            (column(&of_kernel, "delivered"), column(&of_kernel, "analysed")),
+            (whole, whole),
+            "{options:?}"
+        );
+        assert_eq!(column(&of_kernel, "absorbed"), column(&of_user, "analysed") - whole, "{options:?}");
+        assert_eq!((column(&of_kernel, "lost"), column(&of_kernel, "late")), (0, 0), "{options:?}");
+    }
+}
+
+/// A configuration takes over that has packets come up as the one before, and none that has others come up.
+#[test]
+fn only_what_comes_up_can_be_measured_by_another_configuration() {
+    if !require_root("only_what_comes_up_can_be_measured_by_another_configuration") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let lab = Lab::new(1).unwrap();
+    let text = MEASURED.replace("PLACE", "kernel") + BESIDE;
+    // All that is sent here.
+    let text = text.replacen("port = 53", "protocol = \"udp\"", 1);
+    let config = write(folder.path(), "changing", "200ms", &text);
+    let child = start(&lab, &config, &[]);
+    let change = |text: &str| {
+        write(folder.path(), "changing", "200ms", text);
+        child.signal(Signal::HangUp).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    };
+    // Other packets; other measurements of the same; and what takes all packets.
+    change(&text.replace("not.port = 53", "not.port = 54"));
+    change(&text.replace("name = \"lengths\"", "name = \"sizes\""));
+    change(&(text.clone() + "[[measurement]]\nname = \"each\"\nvalues = [\"lengths\"]\n"));
+    send(&lab, 300, &["--flows", "100"]).unwrap();
+    let output = child.terminate(LIMIT).unwrap();
+    let (of, last) = totals(&output.json().unwrap());
+    let sizes = of.iter().find(|one| one["measurement"] == "sizes").expect("the second is in force");
+    assert_eq!(column(sizes, "packets"), 300);
+    assert_eq!(
+        (column(&last, "delivered"), column(&last, "absorbed"), column(&last, "probed")),
+        (300, 0, 300)
+    );
+    assert_eq!((column(&last, "reloads"), column(&last, "reloads_refused")), (1, 2));
+    assert!(
+        output.stderr.contains("a measurement of the workers has the rule syn, whose packets do not come up"),
+        "{}",
+        output.stderr
+    );
+}
+
 /// Results of intervals come while the capture goes on, without another packet; a new configuration takes over; one that
 /// measures elsewhere is refused.
 #[test]
@@ -138,10 +236,14 @@ fn what_cannot_be_in_the_kernel_is_refused() {
     let device = &lab.receiver().device;
     let kernel = configuration(folder.path(), "kernel", "1s");
     let user = configuration(folder.path(), "user", "1s");
+    let mixed = write(folder.path(), "mixed", "1s", &(MEASURED.replace("PLACE", "kernel") + BESIDE));
+    let rules = folder.path().join("rules.toml").to_str().unwrap().to_owned();
+    fs::write(&rules, "default = \"pass\"\n").unwrap();
     for (words, message) in [
         (vec![&*kernel, "-i", device, "--engine", "packet"], "by engine 'ring' only"),
         (vec![&*kernel, "-i", device, "--packets", "5"], "use --duration"),
         (vec![&*user, "-i", device, "--cache-entries", "5"], "no measurement is made in the kernel"),
+        (vec![&*mixed, "-i", device, "--rules", &*rules], "take the place of rules"),
     ] {
         let output = run(&words);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

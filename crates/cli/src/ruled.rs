@@ -43,9 +43,14 @@ pub struct RuleArgs {
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
     pub plugin_budget: u32,
 
-    /// What asks plug-ins about every packet, where no rule file says when.
+    /// The command's own rules, where no rule file is given: which packets come up beside flows that are made in the
+    /// kernel, and what asks plug-ins about every packet.
     #[arg(skip)]
-    asking: Option<RuleSet>,
+    own: Option<RuleSet>,
+
+    /// Something rests on its own rules being as they are.
+    #[arg(skip)]
+    fixed: bool,
 }
 
 /// A value of --plugin.
@@ -84,6 +89,17 @@ fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
 }
 
 impl RuleArgs {
+    /// Has these rules, whose ids are 1 and so on, decide which packets come up. Nobody else may change them.
+    pub fn decide(&mut self, rules: RuleSet) {
+        self.own = Some(rules);
+        self.fixed = true;
+    }
+
+    /// Whether rules may be changed while the capture runs.
+    pub fn are_changeable(&self) -> bool {
+        !self.fixed
+    }
+
     /// Loads these plug-ins too, by names and files, before those of the command line. They are asked about every packet, or
     /// where the rule file has them asked.
     ///
@@ -94,11 +110,13 @@ impl RuleArgs {
         let own = plugins.iter().map(|(name, file)| PluginArg { name: name.clone(), file: file.clone() });
         self.plugins = own.chain(given).collect();
         let Some(file) = &self.rules else {
+            let own = self.own.get_or_insert_default();
+            let others = own.rules.len();
             let rule = |(place, (name, _)): (usize, &(String, PathBuf))| {
-                format!("[[rule]]\nid = {}\nplugin = \"{name}\"\naction = \"none\"\n", place + 1)
+                format!("[[rule]]\nid = {}\nplugin = \"{name}\"\naction = \"none\"\n", others + place + 1)
             };
             let rules: String = plugins.iter().enumerate().map(rule).collect();
-            self.asking = Some(RuleSet::parse(&rules)?);
+            own.rules.extend(RuleSet::parse(&rules)?.rules);
             return Ok(());
         };
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
@@ -144,7 +162,7 @@ impl RuleArgs {
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
         if let Some(file) = &self.rules {
             builder = builder.rules(RuleSet::read_for(file, Some(&self.exits), Some(&names))?);
-        } else if let Some(rules) = &self.asking {
+        } else if let Some(rules) = &self.own {
             builder = builder.rules(rules.clone());
         }
         if !self.exits.is_empty() {

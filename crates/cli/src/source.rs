@@ -453,7 +453,7 @@ impl SourceArgs {
             let precise = if room.precise == 0 { (2 * streams).max(1 << 16) } else { room.precise };
             builder = builder.kernel_streams(streams).rules_room(RulesRoom { precise, ..room });
         }
-        builder = builder.control(true).service(self.service);
+        builder = builder.control(self.ruled.are_changeable()).service(self.service);
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,
             None => builder.open()?,

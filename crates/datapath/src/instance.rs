@@ -173,6 +173,10 @@ pub struct Group {
     pub share: u32,
     /// Seed of the hash that they go by: the same at all groups that divide flows among them.
     pub share_seed: u32,
+    /// [`group_flags::FLOWS`]: what a rule decides whose id is 1 to this comes up as it is, and becomes no flow.
+    pub whole: u32,
+    /// 0.
+    pub pad: u32,
     /// Where parts of flows end.
     pub flow_splits: Splits,
     /// Worker of each bucket of the flow hash.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
 use wirelane_datapath::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_datapath::judge::{self, NoPrecise};
-use wirelane_datapath::layout::{NO_OFFSET, Parsed};
+use wirelane_datapath::layout::{NO_OFFSET, Parsed, RecordHeader};
 use wirelane_datapath::native;
 use wirelane_datapath::rules::{Facts, LiveCounts};
 
@@ -242,33 +242,50 @@ impl Worker {
             }
             None => self.begin(at),
         }
-        self.count(record, utc_ns);
+        self.count(record, utc_ns, self.open.len() - 1);
         goes_on
+    }
+
+    /// Counts a packet that has come up beside parts of flows, in the interval of this time, UTC in nanoseconds.
+    pub fn whole(&mut self, record: &Record<'_>, utc_ns: u64) {
+        let place = self.open_at(utc_ns, 1);
+        self.count(record, utc_ns, place);
     }
 
     /// Counts the packets of a part of a flow, which are of the interval of this time, UTC in nanoseconds: made with
     /// [`wirelane::KernelFlows::intervals`], and of this device.
     pub fn part(&mut self, key: &FlowKey, flow: &Flow, device: u16, utc_ns: u64) {
-        let at = self.interval_of(utc_ns);
-        let late = at < self.floor;
-        let at = at.max(self.floor);
-        let place = match self.open.binary_search_by_key(&at, |open| open.interval) {
-            Ok(place) => place,
-            Err(place) => {
-                self.open.insert(place, Open::new(&self.plan, at));
-                place
-            }
-        };
+        let place = self.open_at(utc_ns, flow.packets);
         let plan = &*self.plan;
         let open = &mut self.open[place];
-        open.late += if late { flow.packets } else { 0 };
         open.packets += flow.packets;
         open.bytes += flow.wire_bytes;
         let vlan = (key.vlan != NO_VLAN).then_some(key.vlan);
         let is_egress = key.flags & KEY_EGRESS != 0;
         let common = Common::new(&headers(key), vlan, is_egress, (flow.queue, device));
         let part = Part { common, packets: flow.packets, bytes: flow.wire_bytes };
-        add_part(plan, open, &self.hits, &part, u64::MAX);
+        // Of what else is measured packets come up, and are in no part.
+        add_part(plan, open, &self.hits, &part, plan.of_parts);
+    }
+
+    /// The open interval of this time, UTC in nanoseconds, by its place; so many packets are late for one that is over.
+    fn open_at(&mut self, utc_ns: u64, packets: u64) -> usize {
+        let at = self.interval_of(utc_ns);
+        let late = at < self.floor;
+        let at = at.max(self.floor);
+        let place = match self.open.binary_search_by_key(&at, |open| open.interval) {
+            Ok(place) => place,
+            Err(place) => {
+                if place == self.open.len() {
+                    // What is added up is of the last interval.
+                    self.settle();
+                }
+                self.open.insert(place, Open::new(&self.plan, at));
+                place
+            }
+        };
+        self.open[place].late += if late { packets } else { 0 };
+        place
     }
 
     /// Counts what has been added up of the last open interval.
@@ -278,19 +295,29 @@ impl Worker {
         self.parts.drain(|part| add_part(plan, open, hits, part, plan.of_parts));
     }
 
-    fn count(&mut self, record: &Record<'_>, utc_ns: u64) {
+    /// Counts a packet in the open interval at this place.
+    fn count(&mut self, record: &Record<'_>, utc_ns: u64, place: usize) {
         let header = record.header();
-        let Some(open) = self.open.back_mut() else { return };
+        let last = place + 1 == self.open.len();
+        let Some(open) = self.open.get_mut(place) else { return };
         open.packets += 1;
         open.bytes += u64::from(header.wire_len);
         let plan = &*self.plan;
         let is_kept = self.catching.is_some() && plan.kept.is_some();
         let is_added_up = plan.of_parts == plan.all && !is_kept;
+        let mut add_up = |common: Common, header: &RecordHeader| {
+            let bytes = header.wire_len.into();
+            if last {
+                self.parts.add(&common, header.hash, bytes)
+            } else {
+                Some(Part { common, packets: 1, bytes })
+            }
+        };
         if is_added_up
             && !self.inner
             && let Some(common) = Common::of_record(record)
         {
-            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+            if let Some(part) = add_up(common, header) {
                 add_part(plan, open, &self.hits, &part, plan.of_parts);
             }
             return;
@@ -309,7 +336,7 @@ impl Worker {
         let device = record.device() as u16;
         if plan.of_parts != 0 {
             let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
-            if let Some(part) = self.parts.add(&common, header.hash, header.wire_len.into()) {
+            if let Some(part) = add_up(common, header) {
                 add_part(plan, open, &self.hits, &part, plan.of_parts);
             }
             if is_added_up {

@@ -309,7 +309,8 @@ impl Builder {
         self
     }
 
-    /// Makes flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and no packets.
+    /// Makes flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and no packets but
+    /// those of some rules ([`KernelFlows::whole`]).
     /// What becomes part of a flow is `absorbed` in the ledger ([`crate::Ledger::flow_cache`]). Parts of a flow come in
     /// the order of their packets, and merged they are what the packets come to. Engine `ring` only. Default: not.
     #[must_use]

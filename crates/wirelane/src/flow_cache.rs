@@ -20,6 +20,9 @@ pub struct KernelFlows {
     pub sampling: u32,
     /// Intervals that parts are added up by, so that none belongs to two of them.
     pub intervals: Option<Intervals>,
+    /// Packets that a rule decides about ([`crate::Builder::rules`]) whose id is 1 to this come up as they are, and become
+    /// part of no flow. 0: there are none. Those rules have to pass what they accept.
+    pub whole: u32,
 }
 
 /// Intervals of time, one behind the other, which begin at multiples of their length in UTC since 1970.

@@ -229,6 +229,7 @@ impl Args {
             timeouts: cache.timeouts,
             sampling: self.sampling,
             intervals: None,
+            whole: 0,
         });
         Ok(cache)
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGHUP;
 use wirelane::PluginLine;
 use wirelane::control::{Service, Serving};
+use wirelane::rules::{Rule, RuleSet};
 use wirelane_probe::{Changes, Conditions, Config, Plan, Switches};
 
 use super::desk::{self, Desk};
@@ -49,8 +50,8 @@ pub struct Changer {
     path: PathBuf,
     /// Of sketches.
     seed: u64,
-    /// The kernel adds packets up, by intervals.
-    in_kernel: bool,
+    /// Where the kernel adds packets up, by intervals: the rules whose packets come up.
+    whole: Option<RuleSet>,
     /// Plug-ins that are loaded, by their places in the configuration.
     plugins: Vec<PluginLine>,
     /// One change at a time: the lock is held while one is made.
@@ -66,11 +67,11 @@ impl Changer {
         switches: Arc<Switches>,
         (path, text): (PathBuf, &str),
         seed: u64,
-        in_kernel: bool,
+        whole: Option<RuleSet>,
         plugins: Vec<PluginLine>,
     ) -> Changer {
         let in_force = InForce { text: text.to_owned(), set: Vec::new() };
-        Changer { switches, path, seed, in_kernel, plugins, in_force: Mutex::new(in_force) }
+        Changer { switches, path, seed, whole, plugins, in_force: Mutex::new(in_force) }
     }
 
     fn locked(&self) -> MutexGuard<'_, InForce> {
@@ -165,19 +166,36 @@ impl Changer {
         Ok(before.set.len())
     }
 
+    /// Whether the packets come up that the workers measure.
+    fn comes_up(&self, config: &Config) -> std::result::Result<(), String> {
+        let (Some(whole), Some(wanted)) = (&self.whole, config.whole()) else { return Ok(()) };
+        let comes_up = |wanted: &Rule| whole.rules.iter().any(|rule| rule.conditions == wanted.conditions);
+        let of_others =
+            !wanted.rules.is_empty() && (wanted.sets != whole.sets || wanted.patterns != whole.patterns);
+        match wanted.rules.iter().find(|rule| of_others || !comes_up(rule)) {
+            None => Ok(()),
+            Some(rule) => Err(format!(
+                "a measurement of the workers has the rule {}, whose packets do not come up from the kernel so far, which \
+                 takes another start",
+                rule.name.as_deref().unwrap_or("without a name")
+            )),
+        }
+    }
+
     /// Whether a configuration can take over while it runs.
     fn fits(&self, config: &Config) -> std::result::Result<(), String> {
         let (_, now) = self.switches.now();
         if config.capture != now.config().capture {
             return Err("[capture] has changed, which takes another start".to_owned());
         }
-        if config.place() != now.config().place()
-            || config.interval_ns != now.config().interval_ns && self.in_kernel
+        if config.is_in_kernel() != now.config().is_in_kernel()
+            || config.interval_ns != now.config().interval_ns && self.whole.is_some()
         {
             return Err("where it measures has changed, or the interval of what the kernel adds up, which takes another \
                         start"
                 .to_owned());
         }
+        self.comes_up(config)?;
         if config.plugins != now.config().plugins {
             return Err("a [[plugin]] has changed, which takes another start".to_owned());
         }

@@ -67,10 +67,11 @@ Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
 analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
   device and direction, and only these sums come up: the packets are 'absorbed'
   in the ledger, and many measurements cost what one costs. Results are the
-  same, and come up to 2 s later. It takes engine 'ring', values and rules that
-  are not about each packet (lengths, gaps, peaks, segments, TCP flags), and all
-  measurements in one place; \"auto\" is \"kernel\" where that is so, and --check
-  says why where it is not.
+  same, and come up to 2 s later. It takes engine 'ring', and values and rules
+  that are not about each packet (lengths, gaps, peaks, segments, TCP flags).
+  Measurements in the workers beside it have rules: the packets of these come
+  up, and no others. \"auto\" is \"kernel\" where that is so, and --check says
+  why where it is not.
 
 The screen of --top:
   Measurements with rates and their past, the rows of one, alarms that are

@@ -4,7 +4,6 @@ use anyhow::Result;
 use wirelane::{Error, Intervals, KernelFlows};
 use wirelane_analysis::flows::Timeouts;
 use wirelane_probe::Config;
-use wirelane_probe::config::Place;
 
 use super::Args;
 use crate::source::{EngineArg, SteeringArg};
@@ -14,19 +13,20 @@ use crate::source::{EngineArg, SteeringArg};
 const SHORTEST_TURN_NS: u64 = 50_000_000;
 const LONGEST_TURN_NS: u64 = 2_000_000_000;
 
-/// What the kernel is to add up, where measurements are made there.
+/// What the kernel is to add up, where measurements are made there. Rules that have packets come up beside it are the
+/// capture's then.
 ///
 /// # Errors
 /// Where the configuration says so, and the options say otherwise.
-pub fn flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
+pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
     let source = &args.source;
-    let wanted = config.place() == Place::Kernel;
-    if args.cache_entries.is_some() && !wanted {
-        return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
-    }
-    if !wanted {
+    let ruled = &source.ruled;
+    let Some(whole) = config.whole() else {
+        if args.cache_entries.is_some() {
+            return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
+        }
         return Ok(None);
-    }
+    };
     let obstacle = if source.read.is_some() {
         Some(("-r", "a file is read without the kernel's help"))
     } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
@@ -35,6 +35,12 @@ pub fn flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Opti
         Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
     } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
         Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
+    } else if !whole.rules.is_empty() && (ruled.rules.is_some() || ruled.rules_room.is_some()) {
+        Some((
+            if ruled.rules.is_some() { "--rules" } else { "--rules-room" },
+            "measurements in the workers beside those in the kernel take the place of rules: they decide which packets \
+             come up",
+        ))
     } else {
         None
     };
@@ -47,12 +53,17 @@ pub fn flows(args: &Args, config: &Config, steering: SteeringArg) -> Result<Opti
         return Ok(None);
     }
     let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
-    Ok(Some(KernelFlows {
+    let flows = KernelFlows {
         entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
         timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
         sampling: 1,
         intervals: Some(Intervals::new(config.interval_ns)),
-    }))
+        whole: whole.rules.len() as u32,
+    };
+    if !whole.rules.is_empty() {
+        args.source.ruled.decide(whole);
+    }
+    Ok(Some(flows))
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {

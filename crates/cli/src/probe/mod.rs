@@ -207,7 +207,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
-    args.source.kernel_flows = kernel::flows(&args, &config, steering)?;
+    args.source.kernel_flows = kernel::flows(&mut args, &config, steering)?;
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store, live, owner)?;
@@ -237,9 +237,9 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let exporter = targets.map(Opened::start).transpose()?;
     let mut desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
     desk.screen(board.clone());
-    let in_kernel = args.source.kernel_flows.is_some();
+    let whole = args.source.kernel_flows.and_then(|_| switches.now().1.config().whole());
     let changer =
-        Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, in_kernel, counted);
+        Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, whole, counted);
     watch(
         &args,
         capture,

@@ -19,8 +19,9 @@ enum Time {
     File(Timebase),
     /// Packets say it, and the clock where none come.
     Live(Timebase),
-    /// The kernel adds packets up: these intervals are its parts', and up to this time all parts have come.
-    Kernel { intervals: Intervals, settled: Arc<AtomicU64>, ticked: u64 },
+    /// The kernel adds packets up: these intervals are its parts', and up to this time all parts have come, and what
+    /// comes up beside them.
+    Kernel { intervals: Intervals, of: Timebase, settled: Arc<AtomicU64>, ticked: u64 },
 }
 
 /// One worker's measurements.
@@ -55,7 +56,7 @@ impl Prober {
             (Some(intervals), _) => {
                 let settled =
                     of.settled().ok_or_else(|| anyhow!("no parts of flows are made; this is a bug"))?;
-                Time::Kernel { intervals, settled, ticked: 0 }
+                Time::Kernel { intervals, of: of.timebase(), settled, ticked: 0 }
             }
             (None, true) => Time::Live(of.timebase()),
             (None, false) => Time::File(of.timebase()),
@@ -79,8 +80,9 @@ impl Handler for Prober {
                 self.worker.part(&part.key, &part.flow, record.device() as u16, utc_ns);
                 Ok(())
             }
-            (Time::Kernel { .. }, None) => {
-                Err(anyhow!("a packet has come up that should not; this is a bug"))
+            (Time::Kernel { intervals, of, .. }, None) => {
+                self.worker.whole(record, intervals.utc_ns(of.steady_ns(record)));
+                Ok(())
             }
         }
     }
@@ -90,7 +92,7 @@ impl Handler for Prober {
         match &mut self.time {
             // While packets come, it is they who say how late it is.
             Time::Live(_) if idle => taken(self.worker.tick(now_ns().saturating_sub(ON_ITS_WAY_NS))),
-            Time::Kernel { intervals, settled, ticked } => {
+            Time::Kernel { intervals, settled, ticked, .. } => {
                 // Relaxed: this thread has written it.
                 let now = settled.load(Ordering::Relaxed);
                 if now == *ticked {

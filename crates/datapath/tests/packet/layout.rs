@@ -145,6 +145,8 @@ fn rust_and_c_agree_on_every_field() {
             shares,
             share,
             share_seed,
+            whole,
+            pad,
             flow_splits,
             buckets
         }

@@ -6,12 +6,12 @@ use wirelane::Error;
 use wirelane::rules::{RuleSet, Test};
 use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
+use super::kernel;
 use super::raw::{self, Raw};
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
 };
-use super::{kernel, recordings};
 use crate::cell::Shape;
 use crate::placed::{At, mistakes, read};
 
@@ -114,14 +114,6 @@ impl Check<'_> {
             );
             self.fault(at, reason);
         }
-        for (one, at) in measurements.iter().zip(&raw.measurement) {
-            let Some(asked) = &at.get_ref().analysis else { continue };
-            if asked.value == Analysis::Kernel
-                && let Some(reason) = kernel::obstacle(&measurements, &rules, one)
-            {
-                self.fault(asked, format!("this cannot be \"kernel\": {reason}"));
-            }
-        }
         let measured: Names = measurements.iter().map(|one| one.name.clone()).collect();
         self.once("measurement", raw.measurement.iter().map(|one| &one.get_ref().name));
         let alarmed: Names = raw.alarm.iter().map(|one| one.get_ref().name.get_ref().clone()).collect();
@@ -149,8 +141,8 @@ impl Check<'_> {
             raw.action.iter().map(|one| self.action(one, &measured, &alarmed, &ruled)).collect();
         for (one, at) in measurements.iter().zip(&raw.measurement) {
             let Some(asked) = &at.get_ref().analysis else { continue };
-            if one.analysis == Analysis::Kernel
-                && let Some(reason) = recordings::obstacle(&actions)
+            if asked.value == Analysis::Kernel
+                && let Some(reason) = kernel::obstacle(&measurements, &rules, &actions, one)
             {
                 self.fault(asked, format!("this cannot be \"kernel\": {reason}"));
             }

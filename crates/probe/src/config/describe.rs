@@ -44,6 +44,15 @@ pub fn describe(config: &Config) -> String {
     for measurement in &config.measurements {
         text += &measured(config, measurement);
     }
+    let whole = config.whole().unwrap_or_default();
+    if !whole.rules.is_empty() {
+        let names: Vec<&str> = whole.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
+        let _ = writeln!(
+            text,
+            "beside what the kernel adds up, packets of these rules come up: {}",
+            names.join(", ")
+        );
+    }
     for alarm in &config.alarms {
         text += &alarmed(config, alarm);
     }
@@ -78,7 +87,7 @@ fn measured(config: &Config, of: &Measurement) -> String {
     let values: Vec<&str> = of.values.iter().map(|value| value.name()).collect();
     let mut text = format!("measurement {}: {packets}{by}: {}\n", of.name, values.join(", "));
     let auto = if of.analysis == Analysis::Auto { "auto: " } else { "" };
-    let where_from = match config.place() {
+    let where_from = match config.place(of) {
         Place::Kernel => format!("{auto}in the kernel"),
         Place::Workers(Some(why)) if of.analysis == Analysis::Auto => {
             format!("{auto}in the workers, as {why}")

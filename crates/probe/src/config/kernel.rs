@@ -3,11 +3,11 @@
 //! A part has what its packets have in common: addresses, ports, protocol, VLAN, device, direction. What is told of each
 //! packet alone, its length, time, TCP flags, payload, is not in it.
 
-use wirelane::rules::{Kind, Rule, RuleSet, Test};
+use wirelane::rules::{Action, Kind, Rule, RuleSet, Test, Then};
 
-use super::{Analysis, Config, Field, Measurement, Value, recordings};
+use super::{Action as DeedOf, Analysis, Config, Field, Measurement, Value, recordings};
 
-/// Where all measurements of a configuration are made: packets come up, or they do not.
+/// Where a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the workers, of packets; and why not in the kernel, where that was left open.
@@ -22,26 +22,57 @@ impl Config {
         self.measurements.iter().any(|one| one.analysis == Analysis::Kernel)
     }
 
+    /// Whether any measurement is made in the kernel.
+    pub fn is_in_kernel(&self) -> bool {
+        of_packets(&self.measurements).any(|one| self.place(one) == Place::Kernel)
+    }
+
     /// Whether a measurement of it is the same of packets that have been added up by what they have in common. Of the RX
     /// queue that is so for workers, who get each packet with its own.
     pub(crate) fn is_of_parts(&self, one: &Measurement) -> bool {
         of_each_packet(&self.rules, one).is_none()
     }
 
-    /// Where its measurements are made.
-    pub fn place(&self) -> Place {
-        let any = |wanted| of_packets(&self.measurements).any(|one| one.analysis == wanted);
-        // One that says "kernel" was refused where another keeps it from that.
-        if self.asks_for_kernel() {
-            return Place::Kernel;
-        }
-        if !any(Analysis::Auto) {
+    /// Where one of its measurements is made.
+    pub fn place(&self, one: &Measurement) -> Place {
+        if one.analysis == Analysis::User {
             return Place::Workers(None);
         }
-        let mut obstacles = recordings::obstacle(&self.actions).into_iter().chain(
-            of_packets(&self.measurements).filter_map(|one| obstacle(&self.measurements, &self.rules, one)),
-        );
-        obstacles.next().map_or(Place::Kernel, |why| Place::Workers(Some(why)))
+        match obstacle(&self.measurements, &self.rules, &self.actions, one) {
+            Some(why) => Place::Workers(Some(why)),
+            None => Place::Kernel,
+        }
+    }
+
+    /// The rules whose packets come up, beside what the kernel adds up: those of the measurements that are made in the
+    /// workers. They pass what they accept, and have ids from 1 on. `None`: all packets come up.
+    pub fn whole(&self) -> Option<RuleSet> {
+        if !self.is_in_kernel() {
+            return None;
+        }
+        let mut places: Vec<usize> = of_packets(&self.measurements)
+            .filter(|one| self.place(one) != Place::Kernel)
+            .filter_map(|one| one.rule)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        let passing = |(at, place): (usize, usize)| Rule {
+            conditions: self.rules.rules[place].conditions.clone(),
+            name: self.rules.rules[place].name.clone(),
+            // Others may have something to ask of the packet.
+            then: Then::Continue,
+            ..Rule::new(at as u32 + 1, Action::Pass)
+        };
+        let rules: Vec<Rule> = places.into_iter().enumerate().map(passing).collect();
+        if rules.is_empty() {
+            return Some(RuleSet::default());
+        }
+        Some(RuleSet {
+            rules,
+            sets: self.rules.sets.clone(),
+            patterns: self.rules.patterns.clone(),
+            ..RuleSet::default()
+        })
     }
 }
 
@@ -50,19 +81,40 @@ fn of_packets(all: &[Measurement]) -> impl Iterator<Item = &Measurement> {
     all.iter().filter(|one| one.plugin.is_none())
 }
 
-/// What keeps a measurement from being made in the kernel: itself, or another beside it, as packets that come up for one
-/// come up for all.
-pub(super) fn obstacle(all: &[Measurement], rules: &RuleSet, one: &Measurement) -> Option<String> {
-    alone(rules, one).or_else(|| {
-        of_packets(all).find_map(|other| match other.analysis {
-            Analysis::User => Some(format!(
-                "{} is analysed in the workers (analysis = \"user\", which is so where nothing is said), and all are \
-                 analysed in one place",
-                other.name
-            )),
-            _ => alone(rules, other).map(|why| format!("{} is not: {why}", other.name)),
-        })
-    })
+/// What keeps a measurement from being made in the kernel: itself, or what has every packet come up, so that there is
+/// nothing left to be added up.
+pub(super) fn obstacle(
+    all: &[Measurement],
+    rules: &RuleSet,
+    actions: &[DeedOf],
+    one: &Measurement,
+) -> Option<String> {
+    alone(rules, one)
+        .or_else(|| recordings::obstacle(actions))
+        .or_else(|| of_packets(all).find_map(|other| takes_all(rules, other)))
+}
+
+/// Whether a measurement has every packet come up, and why.
+fn takes_all(rules: &RuleSet, one: &Measurement) -> Option<String> {
+    let name = &one.name;
+    let why = match (one.analysis, alone(rules, one)) {
+        (Analysis::User, _) => {
+            "is analysed in the workers (analysis = \"user\", which is so where nothing is said)".to_owned()
+        }
+        (_, Some(why)) => format!("is analysed in the workers, as {why}"),
+        (_, None) => return None,
+    };
+    let by_name = one.key.contains(&Field::Application);
+    match (one.rule, by_name) {
+        (None, _) => Some(format!(
+            "{name} {why}, and has no rule: every packet comes up for it, and none is left to be added up"
+        )),
+        (_, true) => Some(format!(
+            "{name} is by application, which any packet of a conversation may tell: every packet comes up for it, and none \
+             is left to be added up"
+        )),
+        (Some(_), false) => None,
+    }
 }
 
 /// What keeps it from that by itself.

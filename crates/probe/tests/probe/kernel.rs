@@ -6,11 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use wirelane::{FileOptions, FileSource};
+use wirelane::rules::{Action, Room, RuleSet, Then};
+use wirelane::{FileOptions, FileSource, Record};
 use wirelane_analysis::flows::{FlowReader, Timeouts};
 use wirelane_datapath::flow_cache::{FirstLevel, FlowPart, Splits};
+use wirelane_datapath::judge::{self, NoPrecise};
+use wirelane_datapath::native;
+use wirelane_datapath::rules::{Facts, LiveCounts};
 use wirelane_probe::config::Place;
-use wirelane_probe::{Event, Plan, Reader, Switches, Totals, Worker};
+use wirelane_probe::{Config, Event, Plan, Reader, Switches, Totals, Worker};
 
 use crate::corpus::captures;
 use crate::traffic::*;
@@ -33,9 +37,35 @@ const ALL: &str = "[[rule]]\nname = \"web\"\nprotocol = [\"tcp\", \"udp\"]\nport
     values = [\"packets\", \"distinct-src\"]\n\
     [[measurement]]\nname = \"few\"\nanalysis = \"auto\"\nkey = [\"flow\"]\nkeys = 100000\nshow = 1000000\nvalues = [\"packets\", \"bytes\"]\n";
 
-/// The probe over parts: those that had to make place as that happened, the others when `turn` packets have come.
-fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Totals) {
-    let switches = Arc::new(Switches::new(Plan::new(config(&all(ms)), 5).unwrap()));
+/// Measurements in the workers beside all of that.
+const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\n\
+    [[measurement]]\nname = \"syns\"\nrule = \"syn\"\nkey = [\"dst\"]\nkeys = 100000\nshow = 1000000\n\
+    values = [\"packets\", \"bytes\", \"lengths\"]\n\
+    [[measurement]]\nname = \"queues\"\nanalysis = \"user\"\nrule = \"web\"\nkey = [\"src\", \"queue\"]\nkeys = 100000\nshow = 1000000\n\
+    values = [\"packets\"]\n\
+    [[measurement]]\nname = \"gaps\"\nanalysis = \"auto\"\nrule = \"web\"\nkey = [\"flow\"]\nkeys = 100000\nshow = 1000000\n\
+    bin = \"10ms\"\nvalues = [\"gaps\", \"peak-packets\", \"segments\"]\n";
+
+/// Whether a packet comes up, as the kernel decides it.
+fn comes_up(whole: RuleSet) -> impl Fn(&Record<'_>) -> bool {
+    let compiled = whole.compile("", &[], Room::UNLIMITED).unwrap();
+    let counts = [LiveCounts::default()];
+    let most = whole.rules.len() as u32;
+    move |record| {
+        let parsed = native::parse(record.link_type(), record.data(), false);
+        let packet = judge::Packet { parsed: &parsed, data: record.data(), inner: false };
+        let facts = Facts { now_ns: 0, wire_len: record.wire_len(), queue: 0, egress: 0, seed: 0 };
+        let judged = judge::judge(&compiled, &counts, &mut NoPrecise, packet, &facts);
+        (1..=most).contains(&judged.rule_id)
+    }
+}
+
+/// The probe over parts: those that had to make place as that happened, the others when `turn` packets have come; and over
+/// the packets that come up beside them, how many of which there were.
+fn probe_parts(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (Vec<Value>, Totals, u64) {
+    let config = config(text);
+    let comes_up = comes_up(config.whole().unwrap());
+    let switches = Arc::new(Switches::new(Plan::new(config, 5).unwrap()));
     let said = Arc::new(Mutex::new((Reader::new(1), Vec::new())));
     let hear = |events: Vec<Event>, shown: &mut Vec<Value>| {
         shown.extend(events.into_iter().filter_map(|event| match event {
@@ -58,7 +88,7 @@ fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Tot
     // Some other time than the packets', of which one interval begins there.
     let mut first =
         FirstLevel::with_splits(sets, Splits::of(&timeouts).with_intervals(length_ns, 7 * length_ns), 3);
-    let (mut headers, mut packets, mut latest) = (FlowReader::new(false), 0, 0u64);
+    let (mut headers, mut packets, mut whole, mut latest) = (FlowReader::new(false), 0, 0, 0u64);
     let hand_on = |part: FlowPart, worker: &mut Worker| {
         worker.part(&part.key, &part.flow, part.key.device, part.flow.first_ns);
     };
@@ -68,6 +98,11 @@ fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Tot
                 packets += 1;
                 let ts_ns = record.header().ts_ns;
                 latest = latest.max(ts_ns);
+                if comes_up(&record) {
+                    whole += 1;
+                    worker.whole(&record, ts_ns);
+                    continue;
+                }
                 let (ip, mut packet) = headers.read(&record, ts_ns);
                 packet.device = record.device() as u16;
                 if let Some(part) = first.keep(ip, &packet) {
@@ -86,15 +121,16 @@ fn probe_parts(file: &Path, ms: u64, sets: usize, turn: u64) -> (Vec<Value>, Tot
     let (events, totals) = reader.finish(&[]);
     hear(events, &mut shown);
     assert_eq!(totals.packets, packets, "every packet is counted once");
-    (shown, totals)
+    (shown, totals, whole)
 }
 
-fn agree(file: &Path, ms: u64, sets: usize, turn: u64) -> usize {
-    let packets = probe_files(config(&all(ms)), &[file.to_owned()], 1, |_, _| {});
-    let (parts, totals) = probe_parts(file, ms, sets, turn);
+/// How many results there were, and packets that came up.
+fn agree(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (usize, u64) {
+    let packets = probe_files(config(text), &[file.to_owned()], 1, |_, _| {});
+    let (parts, totals, whole) = probe_parts(file, (text, ms), sets, turn);
     // Where packets come late, parts do not: each is of its own interval.
     if packets.totals.late > 0 {
-        return 0;
+        return (0, 0);
     }
     assert_eq!(
         (totals.packets, totals.bytes),
@@ -106,7 +142,7 @@ fn agree(file: &Path, ms: u64, sets: usize, turn: u64) -> usize {
     for (parts, packets) in parts.iter().zip(&packets.shown) {
         assert_eq!(parts, packets, "{}", file.display());
     }
-    parts.len()
+    (parts.len(), whole)
 }
 
 #[test]
@@ -143,7 +179,11 @@ fn parts_come_to_what_their_packets_come_to() {
     let path = folder.path().join("in.pcap");
     write(&path, &frames);
     for (sets, turn) in [(1, 1_000_000), (4, 100), (256, 1_000_000), (256, 7)] {
-        assert!(agree(&path, 100, sets, turn) > 100);
+        let (shown, whole) = agree(&path, (&all(100), 100), sets, turn);
+        assert!(shown > 100 && whole == 0);
+        let beside = all(100) + BESIDE;
+        let (shown, whole) = agree(&path, (&beside, 100), sets, turn);
+        assert!(shown > 160 && (1000..3000).contains(&whole), "{shown} results, {whole} packets came up");
     }
     assert!(agree_with_each(&path, 100) > 100);
 }
@@ -181,17 +221,27 @@ fn agree_with_each(file: &Path, ms: u64) -> usize {
 #[test]
 fn captures_of_the_corpus_come_to_the_same_in_parts() {
     let Some(captures) = captures("captures_of_the_corpus_come_to_the_same_in_parts") else { return };
-    let compared = captures.iter().filter(|path| agree(path, 3_600_000, 64, 500) > 0).count();
+    let hour = all(3_600_000);
+    let beside = hour.clone() + &BESIDE.replace("10ms", "400s");
+    let compared = captures.iter().filter(|path| agree(path, (&hour, 3_600_000), 64, 500).0 > 0).count();
     assert!(compared > 100, "{compared} captures");
+    let beside = captures.iter().map(|path| agree(path, (&beside, 3_600_000), 64, 500));
+    let came_up = beside.filter(|(shown, whole)| *shown > 0 && *whole > 0).count();
+    assert!(came_up > 50, "of {came_up} captures packets came up");
     let compared = captures.iter().filter(|path| agree_with_each(path, 3_600_000) > 0).count();
     assert!(compared > 100, "{compared} captures");
 }
 
 #[test]
 fn a_configuration_says_where_it_measures_and_why() {
-    assert_eq!(config(&all(1000)).place(), Place::Kernel);
+    let places =
+        |config: &Config| -> Vec<Place> { config.measurements.iter().map(|one| config.place(one)).collect() };
+    assert_eq!(places(&config(&all(1000))), vec![Place::Kernel; 5]);
+    let whole = config(&all(1000)).whole().unwrap();
+    assert_eq!(whole, RuleSet::default(), "nothing comes up");
     let one = |more: &str| format!("[[measurement]]\nname = \"m\"\n{more}\n");
-    assert_eq!(config(&one("values = [\"packets\"]")).place(), Place::Workers(None));
+    let in_workers = config(&one("values = [\"packets\"]"));
+    assert_eq!((places(&in_workers), in_workers.whole()), (vec![Place::Workers(None)], None));
     for (more, why) in [
         ("values = [\"lengths\"]", "\"lengths\" is about each packet"),
         ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" is about each packet"),
@@ -201,18 +251,70 @@ fn a_configuration_says_where_it_measures_and_why() {
         ),
         (
             "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nvalues = [\"pps\"]",
-            "n is analysed in the workers",
+            "n is analysed in the workers (analysis = \"user\", which is so where nothing is said), and has no rule",
+        ),
+        (
+            "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nanalysis = \"auto\"\nvalues = [\"gaps\"]",
+            "n is analysed in the workers, as \"gaps\" is about each packet, and the kernel adds them up, and has no rule",
+        ),
+        (
+            "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nrule = \"web\"\nkey = [\"application\"]\n\
+             values = [\"pps\"]\n[[rule]]\nname = \"web\"\nport = 80",
+            "n is by application",
         ),
     ] {
         let auto = config(&one(&format!("analysis = \"auto\"\n{more}")));
-        let Place::Workers(Some(told)) = auto.place() else { panic!("{more}") };
+        let Place::Workers(Some(told)) = auto.place(&auto.measurements[0]) else { panic!("{more}") };
         assert!(told.contains(why), "{told}");
         assert!(wirelane_probe::config::describe(&auto).contains(why));
+        assert_eq!(auto.whole(), None, "everything comes up");
         let text = one(&format!("analysis = \"kernel\"\n{more}"));
-        let mistakes = wirelane_probe::Config::parse(&text, Path::new("p.toml")).unwrap_err().to_string();
+        let mistakes = Config::parse(&text, Path::new("p.toml")).unwrap_err().to_string();
         assert!(
             mistakes.starts_with("p.toml:3:12: this cannot be \"kernel\": ") && mistakes.contains(why),
             "{mistakes}"
         );
     }
+}
+
+/// Packets of several lanes come out of their order, some before the parts of their interval, some behind: each is counted in
+/// its own.
+#[test]
+fn what_comes_up_is_of_its_own_interval() {
+    let frames: Vec<Timed> = (0..900u64)
+        .map(|at| (at * MS, udp(host(at as u32 % 5), host(9), (7, 53), at as usize % 90)))
+        .collect();
+    // Three lanes, each in order, one read behind the other: from the first packet of the second on none is in the last
+    // interval but those of it.
+    let lanes: Vec<Timed> = (0..3).flat_map(|lane| frames.iter().skip(lane).step_by(3).cloned()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let (sorted, mixed) = (folder.path().join("sorted.pcap"), folder.path().join("mixed.pcap"));
+    write(&sorted, &frames);
+    write(&mixed, &lanes);
+    let text = all(100)
+        + "[[measurement]]\nname = \"lengths\"\nrule = \"web\"\nkey = [\"src\"]\nvalues = [\"packets\", \"lengths\"]\n";
+    let of_sorted = probe_files(config(&text), &[sorted], 1, |_, _| {});
+    let (of_mixed, totals, whole) = probe_parts(&mixed, (&text, 100), 4, 100);
+    assert_eq!((whole, totals.late, of_mixed.len()), (900, 0, of_sorted.shown.len()));
+    assert_eq!(of_mixed, of_sorted.shown);
+}
+
+#[test]
+fn what_workers_measure_beside_the_kernel_comes_up_by_its_rules() {
+    let config = config(&(all(100) + BESIDE));
+    let places: Vec<Place> = config.measurements.iter().map(|one| config.place(one)).collect();
+    assert_eq!(places[..5], vec![Place::Kernel; 5]);
+    assert_eq!(places[5..7], [Place::Workers(None), Place::Workers(None)]);
+    let Place::Workers(Some(why)) = &places[7] else { panic!("{:?}", places[7]) };
+    assert!(why.contains("\"gaps\" is about each packet"), "{why}");
+    let whole = config.whole().unwrap();
+    let rules: Vec<_> = whole.rules.iter().map(|rule| (rule.id, rule.name.as_deref().unwrap())).collect();
+    assert_eq!(rules, [(1, "web"), (2, "syn")]);
+    assert!(whole.rules.iter().all(|rule| rule.action == Action::Pass && rule.then == Then::Continue));
+    assert_eq!(whole.rules[1].conditions, config.rules.rules[2].conditions);
+    let told = wirelane_probe::config::describe(&config);
+    assert!(
+        told.contains("beside what the kernel adds up, packets of these rules come up: web, syn\n"),
+        "{told}"
+    );
 }

@@ -63,6 +63,8 @@ pub(super) fn write_group(
         shares: wish.share.map_or(0, |share| share.of),
         share: wish.share.map_or(0, |share| share.number),
         share_seed: wish.share.map_or(0, |share| share.seed),
+        whole: wish.flows.map_or(0, |flows| flows.whole),
+        pad: 0,
         flow_sets: wish.flows.map_or(0, |flows| flows.sets(wish.workers) as u32),
         flow_epoch: FIRST_EPOCH,
         flow_sampling: wish.flows.map_or(0, |flows| flows.sampling),
