@@ -219,6 +219,46 @@ fn rtp_of_calls_is_measured_where_their_rules_say_so() {
 }
 
 #[test]
+fn a_receiver_gets_what_a_sensor_leaves_to_its_host() {
+    if !require_root("a_receiver_gets_what_a_sensor_leaves_to_its_host") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let sensors = "\"nobody\", \"tcpdump\", \"wirelane-count\", \"wirelane-count-take\"";
+    let battery = format!(
+        "name = \"p\"\nsensors = [{sensors}]\nreceiver = true\nengines = [\"ring\"]\nrates = [5000]\nduration = \"300ms\"\n\
+         [traffic]\nmethod = \"socket\"\n"
+    );
+    fs::write(at.join("p.toml"), battery).unwrap();
+    assert!(testbed(&["run", "p.toml"], at).status.success());
+    let trials = rows(&at.join("testbed-p/trials.csv"));
+    assert_eq!(trials.len(), 4);
+    for (row, sensor) in trials.iter().zip(["nobody ", "tcpdump ", "wirelane-count ", "wirelane-count-take "])
+    {
+        let number = |name: &str| row[name].parse::<i64>().unwrap();
+        assert!(row["case"].starts_with(sensor) && row["fault"].is_empty(), "{row:?}");
+        assert!(number("sent") >= 1000, "{row:?}");
+        let passed_on = if sensor == "wirelane-count-take " { 0 } else { number("sent") };
+        assert_eq!(number("passed_on"), passed_on, "{row:?}");
+        let captured = if sensor == "nobody " { 0 } else { number("sent") };
+        assert_eq!(number("captured") + number("lost"), captured, "{row:?}");
+    }
+    let page = fs::read_to_string(at.join("testbed-p/report.html")).unwrap();
+    assert!(page.contains("<th>passed on kpps</th>") && page.contains("packets passed on to the receiver"));
+    assert!(fs::read_to_string(at.join("testbed-p/summary.csv")).unwrap().contains(",passed-on,"));
+    // Without a receiver there is no such number.
+    fs::write(
+        at.join("q.toml"),
+        "name = \"q\"\nsensors = [\"nobody\"]\nrates = [1000]\nduration = \"100ms\"\n",
+    )
+    .unwrap();
+    assert!(testbed(&["run", "q.toml"], at).status.success());
+    assert_eq!(rows(&at.join("testbed-q/trials.csv"))[0]["passed_on"], "");
+    assert!(!fs::read_to_string(at.join("testbed-q/report.txt")).unwrap().contains("passed on"));
+}
+
+#[test]
 fn a_battery_among_papers_is_drawn_in_their_form() {
     if !require_root("a_battery_among_papers_is_drawn_in_their_form") {
         return;

@@ -1,10 +1,13 @@
-//! The bed of trials: two network namespaces with a veth pair between them.
+//! The bed of trials: two network namespaces with a veth pair between them, and with a receiver a third one behind.
 //!
 //! ```text
 //! holder of the injector's namespace          holder of the sensor's namespace
 //!   wirelane send                               the sensor
 //!   tx  <--------------- veth, N queues --------------->  wPIDx
 //!   tx1 <------- further ones, if there are any ------->  wPIDx1
+//!                                                            |  what the sensor leaves to the host, by tc(8)
+//! holder of the receiver's namespace                         v
+//!   rx  <-------------------- veth -------------------->  out
 //! ```
 //! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
 
@@ -19,9 +22,14 @@ use crate::battery::Napi;
 use crate::holder::{Folder, Holder, output};
 use crate::process;
 use crate::roles::Ground;
+use crate::roles::receiver::Counting;
 
 /// The generator's device; further ones have a number behind it.
 const SENDING: &str = "tx";
+
+/// The receiver's device, and where the sensor's namespace passes packets on to it.
+const RECEIVING: &str = "rx";
+const PASSING: &str = "out";
 
 /// How a bed is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +44,8 @@ pub struct Plan {
     pub napi: Napi,
     /// Whether packets could be merged (TCP, captures): then GRO is off.
     pub merges: bool,
+    /// Whether there is a receiver, which what comes in is passed on to.
+    pub receiver: bool,
 }
 
 /// A bed. It is gone when dropped, and when this process is gone.
@@ -43,6 +53,7 @@ pub struct Plan {
 pub struct Bed {
     injector: Holder,
     sensor: Holder,
+    receiver: Option<Holder>,
     /// The sensor's devices, with commas.
     device: String,
     /// Pairs of devices: where is sent, and where is captured.
@@ -66,9 +77,13 @@ impl Bed {
         let pairs: Vec<_> = (0..plan.devices).map(|at| (name(SENDING, at), name(&device, at))).collect();
         let all: Vec<&str> = pairs.iter().map(|(_, captures)| captures.as_str()).collect();
         let device = all.join(",");
-        let bed = Bed { injector, sensor, device, pairs, plan: plan.clone(), napi: Vec::new() };
+        let receiver = plan.receiver.then(|| Holder::new("the receiver's namespace", true)).transpose()?;
+        let bed = Bed { injector, sensor, receiver, device, pairs, plan: plan.clone(), napi: Vec::new() };
         for (sends, captures) in &bed.pairs {
             bed.join(sends, captures)?;
+        }
+        if let Some(receiver) = &bed.receiver {
+            bed.pass_on(receiver)?;
         }
         bed.wait_for_carrier()?;
         Ok(bed)
@@ -80,24 +95,50 @@ impl Bed {
         let queues = format!("numrxqueues {0} numtxqueues {0}", plan.queues);
         let far = self.injector.pid();
         self.tool(
-            false,
+            &self.sensor,
             &format!("ip link add {device} {queues} type veth peer name {sending} netns {far} {queues}"),
         )?;
-        for (sends, name) in [(true, sending), (false, device)] {
-            self.tool(sends, &format!("ip link set dev {name} mtu {}", plan.mtu))?;
-            self.tool(sends, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
-            self.tool(sends, &format!("ip link set dev {name} up"))?;
+        for (holder, name) in [(&self.injector, sending), (&self.sensor, device)] {
+            self.prepare(holder, name)?;
         }
         // Without an XDP program a veth has NAPI, and takes frames of --method kernel, only while GRO is on. The other end
         // hears of it only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
         if !plan.merges {
-            self.tool(false, &format!("ethtool -K {device} gro on"))?;
+            self.tool(&self.sensor, &format!("ethtool -K {device} gro on"))?;
         }
         if plan.napi != Napi::Inline {
             // The kernel knows no NAPI to thread before the device is up.
             let write = format!("echo 1 >/sys/class/net/{device}/threaded");
-            self.run(false, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
+            run(&self.sensor, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
         }
+        Ok(())
+    }
+
+    /// Has what comes in on the sensor's devices, and is left to the host, go on to the receiver.
+    fn pass_on(&self, receiver: &Holder) -> Result<()> {
+        let far = receiver.pid();
+        let here = |words: &str| self.tool(&self.sensor, words);
+        here(&format!("ip link add {PASSING} type veth peer name {RECEIVING} netns {far}"))?;
+        for (holder, name) in [(receiver, RECEIVING), (&self.sensor, PASSING)] {
+            self.prepare(holder, name)?;
+        }
+        for (_, device) in &self.pairs {
+            here(&format!("tc qdisc add dev {device} clsact"))?;
+            // Behind whatever a sensor puts there. Of the classifiers that take everything u32 is in most kernels.
+            here(&format!(
+                "tc filter add dev {device} ingress pref 65535 protocol all u32 match u32 0 0 action mirred egress redirect \
+                 dev {PASSING}"
+            ))
+            .context("passing packets on takes a kernel with tc's u32 and mirred")?;
+        }
+        Ok(())
+    }
+
+    /// Sets a device up that is there.
+    fn prepare(&self, holder: &Holder, name: &str) -> Result<()> {
+        self.tool(holder, &format!("ip link set dev {name} mtu {}", self.plan.mtu))?;
+        self.tool(holder, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
+        self.tool(holder, &format!("ip link set dev {name} up"))?;
         Ok(())
     }
 
@@ -116,32 +157,42 @@ impl Bed {
         &self.injector
     }
 
-    /// Whether both holders are there.
+    /// Counts what arrives at the receiver from now on; none: there is none.
+    ///
+    /// # Errors
+    /// Where the kernel does not say.
+    pub fn receives(&self) -> Result<Option<Counting>> {
+        let begin = |holder: &Holder| Counting::begin(&holder.root().join("sys"), RECEIVING);
+        self.receiver.as_ref().map(begin).transpose()
+    }
+
+    /// Whether all holders are there.
     ///
     /// # Errors
     /// Which one has ended.
     pub fn check(&mut self) -> Result<()> {
         self.injector.check()?;
-        self.sensor.check()
+        self.sensor.check()?;
+        self.receiver.as_mut().map_or(Ok(()), Holder::check)
     }
 
-    fn tool(&self, sends: bool, words: &str) -> Result<String> {
-        self.run(sends, &words.split_whitespace().collect::<Vec<_>>())
-    }
-
-    fn run(&self, sends: bool, words: &[&str]) -> Result<String> {
-        let holder = if sends { &self.injector } else { &self.sensor };
-        output(holder.inside().args(words))
+    fn tool(&self, holder: &Holder, words: &str) -> Result<String> {
+        run(holder, &words.split_whitespace().collect::<Vec<_>>())
     }
 
     /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
     fn wait_for_carrier(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
-        let both =
-            |(sends, captures): &'_ (String, String)| [(true, sends.clone()), (false, captures.clone())];
-        for (sends, name) in self.pairs.iter().flat_map(both) {
+        let both = |(sends, captures): &'_ (String, String)| {
+            [(&self.injector, sends.clone()), (&self.sensor, captures.clone())]
+        };
+        let passing = self.receiver.as_ref();
+        let passing = passing
+            .into_iter()
+            .flat_map(|receiver| [(&self.sensor, PASSING.to_owned()), (receiver, RECEIVING.to_owned())]);
+        for (holder, name) in self.pairs.iter().flat_map(both).chain(passing) {
             loop {
-                let told = self.tool(sends, &format!("ip -json link show dev {name}"))?;
+                let told = self.tool(holder, &format!("ip -json link show dev {name}"))?;
                 let link: Value = serde_json::from_str(&told).context("ip -json")?;
                 if link[0]["operstate"] == "UP" && link[0]["qdisc"] != "noop" {
                     break;
@@ -152,6 +203,10 @@ impl Bed {
         }
         Ok(())
     }
+}
+
+fn run(holder: &Holder, words: &[&str]) -> Result<String> {
+    output(holder.inside().args(words))
 }
 
 impl Ground for Bed {

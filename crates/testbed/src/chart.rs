@@ -76,6 +76,9 @@ pub fn charts(battery: &Battery) -> Vec<Chart> {
     if battery.rates.iter().any(|rate| !matches!(rate, Rate::Search(_))) {
         quantities.extend([Quantity::Captured, Quantity::Analysed]);
     }
+    if battery.receiver && !quantities.is_empty() {
+        quantities.push(Quantity::PassedOn);
+    }
     if battery.searches() {
         quantities.push(Quantity::Rate);
     }
@@ -144,7 +147,7 @@ fn name(battery: &Battery, sensors: &Sensors, line: &Line, chart: &Chart) -> Str
 /// How values are drawn: what they are multiplied with.
 fn scale(quantity: Quantity) -> f64 {
     match quantity {
-        Quantity::Captured | Quantity::Analysed | Quantity::Rate => 1e-3,
+        Quantity::Captured | Quantity::Analysed | Quantity::PassedOn | Quantity::Rate => 1e-3,
         Quantity::Loss => 100.0,
         Quantity::Cpu => 1.0,
     }

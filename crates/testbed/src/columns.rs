@@ -34,6 +34,7 @@ pub fn columns(rows: &[Row]) -> Vec<(&'static str, Values)> {
         ("lost", count(|row| row.measured.lost)),
         ("aside", count(|row| row.measured.aside)),
         ("unaccounted", Values::Whole(rows.iter().map(|row| row.measured.unaccounted).collect())),
+        ("passed_on", Values::Counts(rows.iter().map(|row| row.measured.passed_on).collect())),
         ("duration_s", real(|of| of.duration_s)),
         ("late_s", real(|of| of.late_s)),
         ("sensor_cpu_s", real(|of| of.sensor_cpu_s)),

@@ -61,6 +61,11 @@ impl Holder {
         Ok(())
     }
 
+    /// Its root folder, as this process sees it.
+    pub fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid()))
+    }
+
     /// A command in its namespaces, still without the program.
     pub fn inside(&self) -> Command {
         let holder = self.pid();
@@ -86,7 +91,7 @@ impl Holder {
     /// Where it cannot be made.
     pub fn folder(&self, name: &str) -> Result<Folder> {
         let inside = Path::new(FILES).join(name);
-        let outside = PathBuf::from(format!("/proc/{}/root{}", self.pid(), inside.display()));
+        let outside = self.root().join(FILES.trim_start_matches('/')).join(name);
         fs::create_dir(&outside).with_context(|| outside.display().to_string())?;
         Ok(Folder { inside, outside })
     }

@@ -36,8 +36,8 @@ pub struct Report {
     pub drawn: Vec<Drawn>,
     /// The machine; with agents the sensor's.
     pub machine: Machine,
-    /// The injector's, where that is another one.
-    pub injector: Option<Machine>,
+    /// Those of other roles, where these are others.
+    pub others: Vec<(&'static str, Machine)>,
 }
 
 impl Report {
@@ -48,12 +48,12 @@ impl Report {
     pub fn of(battery: &Battery, sensors: &Sensors, results: &Results) -> Result<Report> {
         let machine = results.machine()?;
         let summary = summarise(battery, sensors, results)?;
-        let injector = results.injector()?;
+        let others = results.others()?;
         let below =
             format!("{}, {} cores, Linux {}, {}", machine.cpu, machine.cores, machine.kernel, machine.date);
         let drawn = chart::draw(battery, sensors, &summary, &below)?;
         let table = text::table(battery, &summary);
-        Ok(Report { summary, table, drawn, machine, injector })
+        Ok(Report { summary, table, drawn, machine, others })
     }
 
     /// Writes it into the folder of the results; what is there of earlier reports is replaced.
@@ -101,15 +101,12 @@ impl Report {
             let _ =
                 writeln!(html, "<p class=\"aside\">{} trials are not there yet.</p>", self.summary.missing);
         }
-        html += "<details open><summary>All numbers (medians)</summary>\n<table>\n<tr>";
-        for name in text::COLUMNS {
-            let _ = write!(html, "<th>{}</th>", escaped(name));
-        }
-        html += "</tr>\n";
-        for line in &self.summary.lines {
+        html += "<details open><summary>All numbers (medians)</summary>\n<table>\n";
+        for (at, row) in text::rows(&self.summary).iter().enumerate() {
+            let tag = if at == 0 { "th" } else { "td" };
             html += "<tr>";
-            for cell in text::cells(line) {
-                let _ = write!(html, "<td>{}</td>", escaped(&cell));
+            for cell in row {
+                let _ = write!(html, "<{tag}>{}</{tag}>", escaped(cell));
             }
             html += "</tr>\n";
         }
@@ -128,10 +125,15 @@ impl Report {
 
     /// All machines, as lines for people.
     fn machines(&self) -> String {
-        match &self.injector {
-            Some(injector) => format!("Sensor:\n{}\nInjector:\n{}", self.machine.text(), injector.text()),
-            None => self.machine.text(),
+        if self.others.is_empty() {
+            return self.machine.text();
         }
+        let mut text = format!("Sensor:\n{}", self.machine.text());
+        for (role, machine) in &self.others {
+            let (first, rest) = role.split_at(1);
+            let _ = write!(text, "\n{}{rest}:\n{}", first.to_uppercase(), machine.text());
+        }
+        text
     }
 }
 

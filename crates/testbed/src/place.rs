@@ -6,11 +6,13 @@ use anyhow::Context;
 
 use crate::away::Agents;
 use crate::bed::Bed;
+use crate::roles::receiver::Counting;
 use crate::roles::sensor::{self, Running};
 use crate::roles::{Ground, SendOrder, SensorOrder, Sent, Taken, Wrong, injector};
 use crate::sensors::Adapter;
 
-/// A place. A trial is `start`, `announce` where there are calls, `begin`, `send`, `sent`, `end`, in this order; after an error it is over.
+/// A place. A trial is `start`, `announce` where there are calls, `begin`, `send`, `sent`, `end`,
+/// `received`, in this order; after an error it is over.
 #[derive(Debug)]
 pub enum Place {
     /// On this machine.
@@ -24,6 +26,7 @@ pub enum Place {
 pub struct Here {
     // Ended before the bed is.
     running: Option<Running>,
+    receiving: Option<Counting>,
     bed: Bed,
     wirelane: PathBuf,
     number: u64,
@@ -32,7 +35,7 @@ pub struct Here {
 impl Here {
     /// In this bed; `wirelane` is the program that sends, and that our sensors are.
     pub fn new(bed: Bed, wirelane: PathBuf) -> Here {
-        Here { running: None, bed, wirelane, number: 0 }
+        Here { running: None, receiving: None, bed, wirelane, number: 0 }
     }
 
     /// The bed.
@@ -80,10 +83,13 @@ impl Place {
         Ok(sent)
     }
 
-    /// Measures the sensor from now on.
+    /// Measures the sensor from now on, and counts at the receiver.
     pub fn begin(&mut self) -> Result<(), Wrong> {
         match self {
-            Place::Here(here) => here.running().and_then(|(running, bed)| running.begin(bed)),
+            Place::Here(here) => {
+                here.receiving = here.bed.receives().map_err(Wrong::Bed)?;
+                here.running().and_then(|(running, bed)| running.begin(bed))
+            }
             Place::Away(agents) => agents.begin(),
         }
     }
@@ -104,6 +110,14 @@ impl Place {
         match self {
             Place::Here(here) => here.running().and_then(|(running, bed)| running.sent(bed)),
             Place::Away(agents) => agents.sent(),
+        }
+    }
+
+    /// What has arrived at the receiver; none: there is none. To be called when the sensor is ended, which may pass packets on itself.
+    pub fn received(&mut self) -> Result<Option<u64>, Wrong> {
+        match self {
+            Place::Here(here) => here.receiving.take().map(Counting::end).transpose().map_err(Wrong::Bed),
+            Place::Away(agents) => agents.received(),
         }
     }
 

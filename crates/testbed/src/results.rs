@@ -21,8 +21,8 @@ pub const SEARCHES: &str = "searches.csv";
 /// What it was measured on.
 pub const MACHINE: &str = "machine.json";
 
-/// Of a battery with agents: the injector's machine, where [`MACHINE`] is the sensor's.
-pub const INJECTOR: &str = "injector.json";
+/// Of a battery with agents: the machines of other roles, where [`MACHINE`] is the sensor's.
+pub const OTHERS: [&str; 2] = ["injector", "receiver"];
 /// Of a battery with agents: sensors that the agent could not start, and why.
 pub const SKIPPED: &str = "skipped.json";
 
@@ -70,6 +70,8 @@ pub struct Results {
     pub found: Vec<FoundRow>,
     trials: File,
     searches: File,
+    /// Whether its trials have the columns of this version.
+    is_ours: bool,
 }
 
 impl Results {
@@ -85,8 +87,14 @@ impl Results {
         write(&folder.join(BATTERY), battery)?;
         write(&folder.join(MACHINE), &(serde_json::to_string_pretty(machine)? + "\n"))?;
         let (trials, searches) = (append(&folder.join(TRIALS))?, append(&folder.join(SEARCHES))?);
-        let mut results =
-            Results { folder: folder.to_owned(), rows: Vec::new(), found: Vec::new(), trials, searches };
+        let mut results = Results {
+            folder: folder.to_owned(),
+            rows: Vec::new(),
+            found: Vec::new(),
+            trials,
+            searches,
+            is_ours: true,
+        };
         results.trials.write_all(&head(Line::of(&Row::example()))?).context(TRIALS)?;
         results.searches.write_all(&head(FoundRow::example())?).context(SEARCHES)?;
         Ok(results)
@@ -106,6 +114,7 @@ impl Results {
         let found: Result<Vec<FoundRow>, _> =
             csv::Reader::from_reader(searches.as_bytes()).deserialize().collect();
         Ok(Results {
+            is_ours: trials.as_bytes().starts_with(&head(Line::of(&Row::example()))?),
             folder: folder.to_owned(),
             rows,
             found: found.map_err(parse(SEARCHES))?,
@@ -138,20 +147,23 @@ impl Results {
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// The injector's machine, where that is another one.
+    /// The machines of other roles, where those are others, with the names of the roles.
     ///
     /// # Errors
-    /// Where what is there of it cannot be read.
-    pub fn injector(&self) -> Result<Option<Machine>> {
-        self.aside(INJECTOR)
+    /// Where what is there of them cannot be read.
+    pub fn others(&self) -> Result<Vec<(&'static str, Machine)>> {
+        let read = |role: &&'static str| {
+            Ok(self.aside(&format!("{role}.json"))?.map(|machine: Machine| (*role, machine)))
+        };
+        OTHERS.iter().filter_map(|role| read(role).transpose()).collect()
     }
 
-    /// Keeps the injector's machine.
+    /// Keeps the machine of another role.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn keep_injector(&self, machine: &Machine) -> Result<()> {
-        write(&self.folder.join(INJECTOR), &(serde_json::to_string_pretty(machine)? + "\n"))
+    pub fn keep_other(&self, role: &str, machine: &Machine) -> Result<()> {
+        write(&self.folder.join(format!("{role}.json")), &(serde_json::to_string_pretty(machine)? + "\n"))
     }
 
     /// Sensors that an agent could not start, and why, as the last run had it; none: none has run, or there are no agents.
@@ -204,6 +216,10 @@ impl Results {
     /// # Errors
     /// Where it cannot be written.
     pub fn add(&mut self, row: Row) -> Result<()> {
+        ensure!(
+            self.is_ours,
+            "{TRIALS} has the columns of another version, which wrote it: go on with that one, or begin anew"
+        );
         self.trials.write_all(&lines(&[Line::of(&row)])?).context(TRIALS)?;
         self.rows.push(row);
         Ok(())
@@ -278,6 +294,7 @@ struct Line {
     lost: u64,
     aside: u64,
     unaccounted: i64,
+    passed_on: Option<u64>,
     duration_s: f64,
     late_s: f64,
     sensor_cpu_s: f64,
@@ -308,6 +325,7 @@ impl Line {
             lost: of.lost,
             aside: of.aside,
             unaccounted: of.unaccounted,
+            passed_on: of.passed_on,
             duration_s: of.duration_s,
             late_s: of.late_s,
             sensor_cpu_s: of.sensor_cpu_s,
@@ -331,6 +349,7 @@ impl Line {
             lost: self.lost,
             aside: self.aside,
             unaccounted: self.unaccounted,
+            passed_on: self.passed_on,
             duration_s: self.duration_s,
             late_s: self.late_s,
             sensor_cpu_s: self.sensor_cpu_s,
@@ -428,6 +447,27 @@ mod tests {
         assert_eq!((results.rows.len(), results.found), (3, vec![found]));
         assert!(Results::begin(&at, "", &Machine::describe()).unwrap_err().to_string().contains("--resume"));
         assert!(Results::resume(folder.path()).is_err());
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_read_and_not_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        let mut results = Results::begin(&at, "", &Machine::describe()).unwrap();
+        let first = trial(Rate::Pps(1000.0), 1);
+        results.add(row(&first, "")).unwrap();
+        let text = fs::read_to_string(at.join(TRIALS)).unwrap();
+        let at_column = text.split(',').position(|name| name == "passed_on").unwrap();
+        let without = |line: &str| {
+            let mut cells: Vec<&str> = line.split(',').collect();
+            cells.remove(at_column);
+            cells.join(",") + "\n"
+        };
+        fs::write(at.join(TRIALS), text.lines().map(without).collect::<String>()).unwrap();
+        let mut results = Results::resume(&at).unwrap();
+        assert!(results.has(&first) && results.rows[0].measured.passed_on.is_none());
+        let error = results.add(row(&first, "")).unwrap_err().to_string();
+        assert!(error.contains("another version"), "{error}");
     }
 
     #[test]

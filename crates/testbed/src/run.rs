@@ -176,6 +176,7 @@ impl Runner<'_> {
             mtu: self.battery.mtu(),
             napi: self.battery.napi,
             merges: self.battery.traffic.merges(),
+            receiver: self.battery.receiver,
         };
         let fits = match &self.place {
             Some(Place::Here(here)) => *here.bed().plan() == plan,

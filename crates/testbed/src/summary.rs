@@ -59,6 +59,8 @@ pub struct Line {
     pub loss: Option<Spread>,
     /// Nanoseconds per packet.
     pub cpu: Option<Spread>,
+    /// Packets a second that arrived at the receiver.
+    pub passed_on: Option<Spread>,
     /// For each goal of a search: the goal, the rate, and why it is not higher.
     pub found: Vec<(f64, Option<Spread>, String)>,
 }
@@ -71,6 +73,7 @@ impl Line {
             Quantity::Analysed => self.analysed,
             Quantity::Loss => self.loss,
             Quantity::Cpu => self.cpu,
+            Quantity::PassedOn => self.passed_on,
             Quantity::Rate => self.found.last().and_then(|(_, rate, _)| *rate),
         }
     }
@@ -171,6 +174,7 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
         analysed: of(Measured::analysed_pps),
         loss: if case_copies(&used) { None } else { of(Measured::loss) },
         cpu: of(Measured::cpu_ns),
+        passed_on: Spread::of(used.iter().filter_map(|one| one.passed_on_pps()).collect()),
         found: goals.into_iter().map(goal).collect(),
         case,
     }

@@ -12,18 +12,19 @@ use crate::summary::{Line, Spread, Summary};
 const CONDITIONS: usize = 9;
 
 /// The columns of the table.
-pub const COLUMNS: [&str; CONDITIONS + 3] = [
+const COLUMNS: [&str; CONDITIONS + 4] = [
     "sensor",
     "size",
-    "calls",
     "rate",
     "loops",
     "cores",
     "workers",
     "queues",
     "engine",
+    "calls",
     "captured kpps",
     "analysed kpps",
+    "passed on kpps",
     "notes",
 ];
 
@@ -61,39 +62,55 @@ fn notes(line: &Line) -> String {
 }
 
 /// A line's cells, as [`COLUMNS`].
-pub fn cells(line: &Line) -> Vec<String> {
+fn cells(line: &Line) -> Vec<String> {
     let case = &line.case;
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let cores: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
     vec![
         case.sensor.clone(),
         or_none(case.size.map(|size| size.to_string())),
-        or_none(case.calls.map(|calls| calls.to_string())),
         case.rate.name(),
         or_none(case.loops.map(|loops| loops.to_string())),
         cores.join("+"),
         or_none(case.workers.map(|workers| workers.to_string())),
         case.queues.to_string(),
         or_none(case.engine.clone()),
+        or_none(case.calls.map(|calls| calls.to_string())),
         value(line.captured),
         value(line.analysed),
+        value(line.passed_on),
         notes(line),
     ]
 }
 
-/// Everything as text.
-pub fn table(battery: &Battery, summary: &Summary) -> String {
+/// The table: its head, and a row for each line. Columns that say nothing of any line are left out.
+pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).to_vec()];
     rows.extend(summary.lines.iter().map(cells));
+    let optional = ["calls", "passed on kpps"];
+    let kept: Vec<bool> = (0..COLUMNS.len())
+        .map(|at| !optional.contains(&COLUMNS[at]) || rows[1..].iter().any(|row| row[at] != "-"))
+        .collect();
+    for row in &mut rows {
+        let mut at = kept.iter();
+        row.retain(|_| *at.next().unwrap_or(&true));
+    }
+    rows
+}
+
+/// Everything as text.
+pub fn table(battery: &Battery, summary: &Summary) -> String {
+    let rows = rows(summary);
+    let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = format!("{}\n\n", battery.title);
     for row in &rows {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let space = " ".repeat(width - cell.chars().count());
             // Names to the left, numbers to the right.
-            let is_name = at == 0 || at + 1 == COLUMNS.len();
+            let is_name = at == 0 || at + 1 == columns;
             line += &if is_name { format!("{cell}{space}  ") } else { format!("{space}{cell}  ") };
         }
         let _ = writeln!(text, "{}", line.trim_end());
@@ -125,7 +142,8 @@ pub fn table(battery: &Battery, summary: &Summary) -> String {
 /// None that can be: it is written to memory.
 pub fn csv(sensors: &Sensors, summary: &Summary) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let quantities = [Quantity::Captured, Quantity::Analysed, Quantity::Loss, Quantity::Cpu];
+    let quantities =
+        [Quantity::Captured, Quantity::Analysed, Quantity::Loss, Quantity::Cpu, Quantity::PassedOn];
     let mut head: Vec<String> = COLUMNS[..CONDITIONS].iter().map(|name| (*name).to_owned()).collect();
     head.extend(["title", "trials", "left_out", "disturbed", "goal", "found_pps"].map(str::to_owned));
     for quantity in quantities {

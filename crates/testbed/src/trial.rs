@@ -46,6 +46,9 @@ pub struct Measured {
     pub aside: u64,
     /// Sent, and in none of the other places.
     pub unaccounted: i64,
+    /// Of what was sent, what the sensor's machine has passed on to the receiver; none: there is no receiver. This is beside the
+    /// sensor's own account: a sensor that gets copies captures what goes on.
+    pub passed_on: Option<u64>,
     /// Time for which the generator sent, in seconds.
     pub duration_s: f64,
     /// How long the sensor worked on after that, in seconds: CPU time, by its cores. What it takes out of full buffers then
@@ -100,6 +103,11 @@ impl Measured {
         per_second(self.analysed, self.duration_s + self.late_s)
     }
 
+    /// Packets a second that arrived at the receiver.
+    pub fn passed_on_pps(&self) -> Option<f64> {
+        self.passed_on.map(|packets| per_second(packets, self.duration_s))
+    }
+
     /// Part of the packets that were offered and not captured, of a sensor that gets each once. What it did not want it has
     /// not lost.
     pub fn loss(&self) -> f64 {
@@ -137,17 +145,24 @@ pub fn run(
         place.begin()?;
         let sent = place.send(&sent)?;
         place.sent()?;
-        let taken = place.end()?;
-        Ok((sent, without(taken, &announced, copies(adapter, case)).map_err(Wrong::Trial)?))
+        let (taken, passed_on) = (place.end()?, place.received()?);
+        let taken = without(taken, &announced, copies(adapter, case)).map_err(Wrong::Trial)?;
+        Ok((sent, taken, passed_on))
     };
-    let (sent, taken) = match course() {
+    let (sent, taken, passed_on) = match course() {
         Ok(told) => told,
         Err(Wrong::Bed(error)) => return Err(error),
         Err(Wrong::Trial(error)) => return Ok(Measured::failed(format!("{error:#}"))),
     };
     let away = place.is_away();
     ensure!(away || sent.foreign == 0, "somebody else sends in the injector's namespace: {sent:?}");
+    ensure!(
+        away || passed_on.is_none_or(|packets| packets <= sent.sent),
+        "{passed_on:?} packets have arrived at the receiver, and {} were sent: somebody else sends there",
+        sent.sent
+    );
     let mut measured = Measured {
+        passed_on,
         offered: sent.offered,
         sent: sent.sent,
         seen: taken.seen,

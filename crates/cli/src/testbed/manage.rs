@@ -77,10 +77,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
         Some(file) => replaced(&text, file)?,
         None => text,
     };
-    let (machine, injector) = machines(&on);
+    let (machine, others) = machines(&on);
     let mut results = Results::begin(&folder, &text, &machine)?;
-    if let Some(injector) = injector {
-        results.keep_injector(&injector)?;
+    for (role, machine) in others {
+        results.keep_other(role, &machine)?;
     }
     measure(&battery, &sensors, on, &mut results)
 }
@@ -96,13 +96,13 @@ fn possible(battery: &Battery, sensors: &Sensors, on: &On) -> Result<()> {
     }
 }
 
-/// The sensor's machine, and the injector's where that is another one.
-fn machines(on: &On) -> (Machine, Option<Machine>) {
+/// The sensor's machine, and those of the other roles where these are others.
+fn machines(on: &On) -> (Machine, Vec<(&'static str, Machine)>) {
     match on {
-        On::Here(_) => (Machine::describe(), None),
+        On::Here(_) => (Machine::describe(), Vec::new()),
         On::Away(agents) => {
-            let (injector, sensor) = agents.machines();
-            (sensor.clone(), Some(injector.clone()))
+            let others = agents.others().into_iter().map(|(role, machine)| (role, machine.clone()));
+            (agents.sensor().clone(), others.collect())
         }
     }
 }
@@ -144,9 +144,9 @@ fn check(battery: &Battery, sensors: &Sensors, on: &On, results: Option<&Results
 /// Runs what is not there yet, and reports.
 fn measure(battery: &Battery, sensors: &Sensors, on: On, results: &mut Results) -> Result<()> {
     possible(battery, sensors, &on)?;
-    let (machine, injector) = machines(&on);
+    let (machine, others) = machines(&on);
     same_machine(results, &machine, &results.machine()?)?;
-    if let (Some(now), Some(then)) = (&injector, &results.injector()?) {
+    for ((_, now), (_, then)) in others.iter().zip(&results.others()?) {
         same_machine(results, now, then)?;
     }
     let mut shown = Shown::new();

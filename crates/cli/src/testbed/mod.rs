@@ -241,6 +241,12 @@ Between two machines, with 'wirelane testbed agent' on each:
   agent = \"192.0.2.2:4433\"
   device = \"eth2\"
 
+With 'receiver = true' the sensor's side passes on what it is left to a third
+namespace, where it is counted: what a sensor costs its host's own traffic, or
+keeps from it (passed_on; charts with 'quantity = \"passed-on\"'). The sensor
+'nobody' is what to compare with. Between machines give [receiver] an agent too;
+how its machine gets packets on is then yours to set up.
+
 Examples:
   wirelane testbed sensors
   sudo wirelane testbed run first.toml

@@ -1,4 +1,4 @@
-//! Both agents of a battery, as its manager sees them.
+//! The agents of a battery, as its manager sees them.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -23,16 +23,17 @@ struct End {
     seat: Seat,
     hello: Hello,
     welcome: Welcome,
-    /// None: it went away, or the other one did.
+    /// None: it went away, or another one did.
     link: Option<Link>,
 }
 
-/// Both.
+/// All of them.
 #[derive(Debug)]
 pub struct Agents {
     manager: Manager,
     injector: End,
     sensor: End,
+    receiver: Option<End>,
 }
 
 impl Agents {
@@ -44,12 +45,21 @@ impl Agents {
         let seats = battery.seats.as_ref().context("this battery names no agents")?;
         let injector = End::connect(&manager, &seats.injector, Role::Injector, battery)?;
         let sensor = End::connect(&manager, &seats.sensor, Role::Sensor, battery)?;
-        Ok(Agents { manager, injector, sensor })
+        let receiver = seats.receiver.as_ref();
+        let receiver =
+            receiver.map(|seat| End::connect(&manager, seat, Role::Receiver, battery)).transpose()?;
+        Ok(Agents { manager, injector, sensor, receiver })
     }
 
-    /// The injector's machine, and the sensor's.
-    pub fn machines(&self) -> (&Machine, &Machine) {
-        (&self.injector.welcome.machine, &self.sensor.welcome.machine)
+    /// The sensor's machine.
+    pub fn sensor(&self) -> &Machine {
+        &self.sensor.welcome.machine
+    }
+
+    /// The other machines, with the names of their roles.
+    pub fn others(&self) -> Vec<(&'static str, &Machine)> {
+        let others = [&self.injector].into_iter().chain(&self.receiver);
+        others.map(|end| (end.hello.role.name(), &end.welcome.machine)).collect()
     }
 
     /// The cores that they give: the injector's, and the sensor's.
@@ -70,34 +80,51 @@ impl Agents {
 
     pub(crate) fn start(&mut self, order: &SensorOrder) -> Result<(), Wrong> {
         self.mend().map_err(Wrong::Bed)?;
-        self.ask(Role::Sensor, Order::Start(order.clone())).and_then(done)
+        self.ask(Order::Start(order.clone())).and_then(done)
     }
 
     pub(crate) fn begin(&mut self) -> Result<(), Wrong> {
-        self.ask(Role::Sensor, Order::Begin).and_then(done)
+        if self.receiver.is_some() {
+            self.ask(Order::Count).and_then(done)?;
+        }
+        self.ask(Order::Begin).and_then(done)
+    }
+
+    pub(crate) fn received(&mut self) -> Result<Option<u64>, Wrong> {
+        if self.receiver.is_none() {
+            return Ok(None);
+        }
+        match self.ask(Order::Counted)? {
+            Answer::Received(packets) => Ok(Some(packets)),
+            _ => Err(other_answer()),
+        }
     }
 
     pub(crate) fn send(&mut self, order: &SendOrder) -> Result<Sent, Wrong> {
-        match self.ask(Role::Injector, Order::Send(order.clone()))? {
+        match self.ask(Order::Send(order.clone()))? {
             Answer::Sent(sent) => Ok(sent),
             _ => Err(other_answer()),
         }
     }
 
     pub(crate) fn sent(&mut self) -> Result<(), Wrong> {
-        self.ask(Role::Sensor, Order::Sent).and_then(done)
+        self.ask(Order::Sent).and_then(done)
     }
 
     pub(crate) fn end(&mut self) -> Result<Taken, Wrong> {
-        match self.ask(Role::Sensor, Order::End)? {
+        match self.ask(Order::End)? {
             Answer::Taken(taken) => Ok(taken),
             _ => Err(other_answer()),
         }
     }
 
-    fn ask(&mut self, role: Role, order: Order) -> Result<Answer, Wrong> {
-        let end = if role == Role::Injector { &self.injector } else { &self.sensor };
-        let named = format!("the {}'s agent {}", role.name(), end.seat.address());
+    fn ask(&mut self, order: Order) -> Result<Answer, Wrong> {
+        let end = match (order.role(), &self.receiver) {
+            (Role::Injector, _) => &self.injector,
+            (Role::Receiver, Some(receiver)) => receiver,
+            (Role::Sensor | Role::Receiver, _) => &self.sensor,
+        };
+        let named = end.name();
         let told = match &end.link {
             Some(link) => link.ask(order),
             None => Err(Failure::Gone(anyhow::anyhow!("the connection is closed"))),
@@ -106,20 +133,24 @@ impl Agents {
             Failure::Fault(reason) => Wrong::Trial(anyhow::anyhow!(reason)),
             Failure::Failed(reason) => Wrong::Bed(anyhow::anyhow!("{named}: {reason}")),
             Failure::Gone(error) => {
-                // The other one ends what it is at.
-                self.injector.link = None;
-                self.sensor.link = None;
+                // The others end what they are at.
+                self.all().for_each(|end| end.link = None);
                 Wrong::Trial(error.context(format!("{named} went away")))
             }
         })
     }
 
+    fn all(&mut self) -> impl Iterator<Item = &mut End> {
+        [&mut self.injector, &mut self.sensor].into_iter().chain(&mut self.receiver)
+    }
+
     /// Connects again to those that went away.
     fn mend(&mut self) -> Result<()> {
         let end = Instant::now() + COMES_BACK;
-        for agent in [&mut self.injector, &mut self.sensor] {
+        let manager = self.manager.clone();
+        for agent in self.all() {
             while agent.link.is_none() {
-                match Link::connect(&self.manager, &agent.seat, &agent.hello) {
+                match Link::connect(&manager, &agent.seat, &agent.hello) {
                     Ok((link, welcome)) => {
                         agent.link = Some(link);
                         agent.welcome = welcome;

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::roles::{SendOrder, SensorOrder, Sent, Taken};
 
 /// The version of what is said.
-pub const PROTOCOL: u64 = 1;
+pub const PROTOCOL: u64 = 2;
 /// The version of this program: numbers of different ones are not compared.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -27,6 +27,8 @@ pub enum Role {
     Injector,
     /// It captures.
     Sensor,
+    /// It counts what the sensor's machine passes on.
+    Receiver,
 }
 
 impl Role {
@@ -35,6 +37,7 @@ impl Role {
         match self {
             Role::Injector => "injector",
             Role::Sensor => "sensor",
+            Role::Receiver => "receiver",
         }
     }
 }
@@ -85,6 +88,21 @@ pub enum Order {
     Sent,
     /// End the sensor.
     End,
+    /// Count what arrives from now on.
+    Count,
+    /// Say how much that was.
+    Counted,
+}
+
+impl Order {
+    /// Whose it is.
+    pub fn role(&self) -> Role {
+        match self {
+            Order::Send(_) => Role::Injector,
+            Order::Start(_) | Order::Begin | Order::Sent | Order::End => Role::Sensor,
+            Order::Count | Order::Counted => Role::Receiver,
+        }
+    }
 }
 
 /// What an agent says.
@@ -152,6 +170,8 @@ pub enum Answer {
     Sent(Sent),
     /// So much was taken.
     Taken(Taken),
+    /// So many packets have arrived.
+    Received(u64),
 }
 
 impl FromAgent {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manager                                            agent
-//!   Agents -> Link -> thread  <== wire, tls ==>  serve: a thread for each connection -> worker: roles::sensor, roles::injector
+//!   Agents -> Link -> thread  <== wire, tls ==>  serve: a thread for each connection -> worker: roles/
 //! ```
 //! An agent starts `wirelane send` and sensors out of adapters that it has itself, and what a manager says are names and numbers:
 //! its certificate is no remote shell. It works for one manager at a time and for one role. Both sides say something every second;

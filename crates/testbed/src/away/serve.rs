@@ -226,7 +226,7 @@ impl Shared {
             "{device} has an MTU of {mtu}, and the battery's frames need {0}: ip link set {device} mtu {0}",
             hello.mtu
         );
-        if hello.merges && hello.role == Role::Sensor {
+        if hello.merges && hello.role != Role::Injector {
             let features = output(std::process::Command::new("ethtool").args(["-k", device]))?;
             let merges = |line: &str| {
                 (line.starts_with("generic-receive-offload:") || line.starts_with("large-receive-offload:"))

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::message::{Answer, FromAgent, Hello, Order, Role};
 use crate::battery::{ENGINES, MOST_LOOPS, MOST_PPS};
 use crate::holder::{Folder, Holder};
+use crate::roles::receiver::Counting;
 use crate::roles::sensor::{self, Running};
 use crate::roles::{Ground, SendOrder, SensorOrder, Wrong, injector};
 use crate::sensors::Sensors;
@@ -28,6 +29,7 @@ struct Own {
 pub(super) struct Worker<'a> {
     // Ended before its ground is.
     running: Option<Running>,
+    receiving: Option<Counting>,
     /// Or why there is none.
     ground: Result<Own, String>,
     role: Role,
@@ -48,7 +50,16 @@ impl<'a> Worker<'a> {
         let holder = Holder::new("the files of trials", false);
         let ground = holder.map(|holder| Own { holder, device: hello.device.clone() });
         let ground = ground.map_err(|error| format!("{error:#}"));
-        Worker { running: None, ground, role: hello.role, cores, sensors, wirelane, number: 0 }
+        Worker {
+            running: None,
+            receiving: None,
+            ground,
+            role: hello.role,
+            cores,
+            sensors,
+            wirelane,
+            number: 0,
+        }
     }
 
     /// Does something; what it has come to.
@@ -69,7 +80,7 @@ impl<'a> Worker<'a> {
     fn try_to(&mut self, order: Order) -> Result<Answer, Wrong> {
         let ground = self.ground.as_mut().map_err(|error| Wrong::Bed(anyhow::anyhow!("{error}")))?;
         ground.holder.check().map_err(Wrong::Bed)?;
-        let wanted = if matches!(order, Order::Send(_)) { Role::Injector } else { Role::Sensor };
+        let wanted = order.role();
         if wanted != self.role {
             return Err(Wrong::Bed(anyhow::anyhow!("this is an order for the {}", wanted.name())));
         }
@@ -94,6 +105,17 @@ impl<'a> Worker<'a> {
                 Ok(Answer::Done)
             }
             Order::End => Ok(Answer::Taken(self.running.take().ok_or_else(none)?.end(&*ground)?)),
+            Order::Count => {
+                // The agent's own sysfs: that of its network namespace.
+                self.receiving =
+                    Some(Counting::begin(Path::new("/sys"), &ground.device).map_err(Wrong::Bed)?);
+                Ok(Answer::Done)
+            }
+            Order::Counted => {
+                let none = || Wrong::Bed(anyhow::anyhow!("nothing is counted"));
+                let counting = self.receiving.take().ok_or_else(none)?;
+                Ok(Answer::Received(counting.end().map_err(Wrong::Bed)?))
+            }
             Order::Send(order) => {
                 check_send(&order, self.cores).map_err(Wrong::Bed)?;
                 let sent = injector::send(self.wirelane, &[&ground.device], &order, &ground.holder);

@@ -8,7 +8,6 @@ use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{At, mistakes, read};
 
 use super::raw::{self, Raw};
-use super::seats::{Seat, Seats, host_and_port, is_device};
 use super::{Battery, Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity};
 use crate::schedule;
 use crate::sensors::Sensors;
@@ -148,10 +147,12 @@ impl Check {
         }
         let engines = raw.engines;
         let devices = self.devices(raw.devices, &named, sensors);
-        let (injector_seat, sensor_seat) = (raw.injector.take(), raw.sensor.take());
-        let at = injector_seat.as_ref().or(sensor_seat.as_ref()).map(|seat| seat.start);
+        let named_seats = (raw.injector.take(), raw.sensor.take(), raw.receiver.take());
+        let first = named_seats.0.as_ref().or(named_seats.1.as_ref()).map(|seat| seat.start);
+        let (seats, receiver) = self.seats(named_seats);
         let battery = Battery {
-            seats: self.seats(injector_seat, sensor_seat),
+            seats,
+            receiver,
             title: raw.title.unwrap_or_else(|| name.clone()),
             name,
             about: raw.about,
@@ -185,38 +186,10 @@ impl Check {
             published: raw.published.into_iter().map(|one| self.published(one)).collect(),
             findings: raw.findings,
         };
-        if let (Some(reason), Some(at)) = (battery.not_away(), at) {
+        if let (Some(reason), Some(at)) = (battery.not_away(), first) {
             self.found.push((at, reason.into()));
         }
         battery
-    }
-
-    /// Agents: for both roles, or for none.
-    fn seats(&mut self, injector: Option<At<raw::Seat>>, sensor: Option<At<raw::Seat>>) -> Option<Seats> {
-        let (injector, sensor) = match (injector, sensor) {
-            (Some(injector), Some(sensor)) => (injector.value, sensor.value),
-            (None, None) => return None,
-            (Some(one), None) | (None, Some(one)) => {
-                self.fault(
-                    &one,
-                    "injector and sensor both have an agent, or none of them: give [injector] and [sensor]",
-                );
-                return None;
-            }
-        };
-        Some(Seats { injector: self.seat(injector)?, sensor: self.seat(sensor)? })
-    }
-
-    fn seat(&mut self, raw: raw::Seat) -> Option<Seat> {
-        let address = host_and_port(&raw.agent.value);
-        if address.is_none() {
-            self.fault(&raw.agent, "give an agent's address and port, as in \"192.0.2.1:4433\"");
-        }
-        if !is_device(&raw.device.value) {
-            self.fault(&raw.device, "give the name of a device, as in \"eth1\"");
-        }
-        let (host, port) = address?;
-        Some(Seat { host, port, device: raw.device.value })
     }
 
     /// Several devices are for sensors that can be told of them.
@@ -306,6 +279,12 @@ mod tests {
             (battery.rates, battery.loops, battery.workers),
             (vec![Rate::Pps(1000.0)], vec![0], vec![1])
         );
+    }
+
+    #[test]
+    fn the_example_is_a_battery() {
+        let battery = parse(include_str!("../../../../examples/batteries/passed-on.toml")).unwrap();
+        assert!(battery.receiver && battery.charts[0].quantity == Quantity::PassedOn);
     }
 
     #[test]

@@ -133,6 +133,8 @@ pub enum Quantity {
     Loss,
     /// CPU time of sensor and NAPI threads per packet captured, in nanoseconds.
     Cpu,
+    /// Packets a second that the sensor's machine has passed on to the receiver.
+    PassedOn,
     /// The highest rate with the loss that was allowed, in packets a second.
     Rate,
 }
@@ -145,6 +147,7 @@ impl Quantity {
             Quantity::Analysed => "analysed",
             Quantity::Loss => "loss",
             Quantity::Cpu => "cpu",
+            Quantity::PassedOn => "passed-on",
             Quantity::Rate => "rate",
         }
     }
@@ -156,6 +159,7 @@ impl Quantity {
             Quantity::Analysed => ("Packets analysed", "thousand a second"),
             Quantity::Loss => ("Packets not captured", "%"),
             Quantity::Cpu => ("CPU time of the sensor and of NAPI's threads, per packet captured", "ns"),
+            Quantity::PassedOn => ("Packets passed on to the receiver", "thousand a second"),
             Quantity::Rate => ("Highest rate with the loss that is allowed", "thousand a second"),
         }
     }
@@ -304,6 +308,8 @@ pub struct Battery {
     pub devices: u32,
     /// Where NAPI works.
     pub napi: Napi,
+    /// Whether there is a receiver, to which the sensor's machine passes packets on.
+    pub receiver: bool,
     /// Agents on other machines; none: all is on this one.
     pub seats: Option<Seats>,
     /// MiB of a sensor's buffer, where it lets one choose.

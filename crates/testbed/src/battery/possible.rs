@@ -108,6 +108,9 @@ impl Battery {
             ensure!(Path::new(file).is_file(), "battery {name} replays {file}, which is no file here");
         }
         tools(&["ip", "ethtool", "setpriv", "unshare", "nsenter", "taskset", "chrt"])?;
+        if self.receiver {
+            tools(&["tc"])?;
+        }
         self.served(sensors)
     }
 }

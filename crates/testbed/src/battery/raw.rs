@@ -1,6 +1,10 @@
 //! The tables of the file, as they stand there.
 
+use std::fmt;
+
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use wirelane_probe::placed::At;
 
 use super::{Axis, Method, Napi, Pattern, Proto, Quantity};
@@ -33,6 +37,7 @@ pub(super) struct Raw {
     pub napi: Napi,
     pub injector: Option<At<Seat>>,
     pub sensor: Option<At<Seat>>,
+    pub receiver: Option<At<Receiver>>,
     pub buffer: Option<At<u32>>,
     pub repetitions: Option<At<u32>>,
     pub duration: Option<At<String>>,
@@ -65,6 +70,37 @@ pub(super) struct Traffic {
 pub(super) struct Seat {
     pub agent: At<String>,
     pub device: At<String>,
+}
+
+/// `receiver = true`, or a table as the others have.
+pub(super) enum Receiver {
+    Here(bool),
+    Away(Seat),
+}
+
+// Not derived as untagged, which would forget the places of what is in the table.
+impl<'de> Deserialize<'de> for Receiver {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Receiver, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Receiver;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, or the receiver's agent and device: [receiver]")
+            }
+
+            fn visit_bool<E>(self, here: bool) -> Result<Receiver, E> {
+                Ok(Receiver::Here(here))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Receiver, A::Error> {
+                Seat::deserialize(MapAccessDeserializer::new(table)).map(Receiver::Away)
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
 }
 
 #[derive(Deserialize)]

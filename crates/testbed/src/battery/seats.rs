@@ -1,14 +1,26 @@
 //! Roles on other machines, as a battery names them.
 
-use super::{Battery, Napi};
+use wirelane_probe::placed::At;
 
-/// Where injector and sensor are.
+use super::check::Check;
+use super::{Battery, Napi, raw};
+
+/// Where injector, sensor and receiver are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
     /// The injector's agent.
     pub injector: Seat,
     /// The sensor's agent.
     pub sensor: Seat,
+    /// The receiver's, where there is one.
+    pub receiver: Option<Seat>,
+}
+
+impl Seats {
+    /// All of them.
+    fn all(&self) -> impl Iterator<Item = &Seat> {
+        [&self.injector, &self.sensor].into_iter().chain(&self.receiver)
+    }
 }
 
 /// An agent, and the device that it works on.
@@ -53,13 +65,82 @@ pub fn is_device(name: &str) -> bool {
         && !name.starts_with('-')
 }
 
+/// Those of injector, sensor and receiver, as the file has them.
+type Named = (Option<At<raw::Seat>>, Option<At<raw::Seat>>, Option<At<raw::Receiver>>);
+
+impl Check {
+    /// Agents, for all roles or for none, and whether there is a receiver.
+    pub(super) fn seats(&mut self, named: Named) -> (Option<Seats>, bool) {
+        let (injector, sensor, receiver) = named;
+        let (injector, sensor) = match (injector, sensor) {
+            (Some(injector), Some(sensor)) => (injector.value, sensor.value),
+            (None, None) => {
+                return match receiver {
+                    Some(At { value: raw::Receiver::Here(here), .. }) => (None, here),
+                    Some(receiver) => {
+                        let reason = "the receiver has an agent, and the others have none: give [injector] and [sensor], or write \
+                                      'receiver = true' for this one machine";
+                        self.fault(&receiver, reason);
+                        (None, true)
+                    }
+                    None => (None, false),
+                };
+            }
+            (Some(one), None) | (None, Some(one)) => {
+                self.fault(
+                    &one,
+                    "injector and sensor both have an agent, or none of them: give [injector] and [sensor]",
+                );
+                return (None, false);
+            }
+        };
+        let receiver = match receiver {
+            Some(At { value: raw::Receiver::Away(seat), .. }) => Some(seat),
+            Some(here @ At { value: raw::Receiver::Here(true), .. }) => {
+                self.fault(
+                    &here,
+                    "injector and sensor have agents, and so has the receiver: give [receiver]",
+                );
+                None
+            }
+            Some(_) | None => None,
+        };
+        let is_there = receiver.is_some();
+        let (injector, sensor) = (self.seat(injector), self.seat(sensor));
+        let receiver = receiver.map(|seat| self.seat(seat));
+        let seats = match (injector, sensor, receiver) {
+            (Some(injector), Some(sensor), None) => Some(Seats { injector, sensor, receiver: None }),
+            (Some(injector), Some(sensor), Some(Some(seat))) => {
+                Some(Seats { injector, sensor, receiver: Some(seat) })
+            }
+            // What is wrong has been told.
+            _ => None,
+        };
+        (seats, is_there)
+    }
+
+    fn seat(&mut self, raw: raw::Seat) -> Option<Seat> {
+        let address = host_and_port(&raw.agent.value);
+        if address.is_none() {
+            self.fault(&raw.agent, "give an agent's address and port, as in \"192.0.2.1:4433\"");
+        }
+        if !is_device(&raw.device.value) {
+            self.fault(&raw.device, "give the name of a device, as in \"eth1\"");
+        }
+        let (host, port) = address?;
+        Some(Seat { host, port, device: raw.device.value })
+    }
+}
+
 impl Battery {
     /// What only a bed on this machine can do, of what this battery asks; nothing: it has no agents, or asks for no such thing.
     pub(super) fn not_away(&self) -> Option<&'static str> {
         let seats = self.seats.as_ref()?;
-        if seats.injector == seats.sensor || seats.injector.address() == seats.sensor.address() {
+        let mut addresses: Vec<String> = seats.all().map(Seat::address).collect();
+        addresses.sort_unstable();
+        if addresses.windows(2).any(|pair| pair[0] == pair[1]) {
             Some(
-                "injector and sensor have the same agent: an agent works for one of them; leave both out for this one machine",
+                "two roles have the same agent: an agent works for one of them; leave all out for this one machine",
             )
         } else if self.traffic.replay.is_some() {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
@@ -89,6 +170,8 @@ mod tests {
     const AGENTS: &str = "[injector]\nagent = \"192.0.2.1:4433\"\ndevice = \"eth1\"\n\
                           [sensor]\nagent = \"192.0.2.2:4433\"\ndevice = \"eth2\"\n";
 
+    const RECEIVER: &str = "[receiver]\nagent = \"192.0.2.3:4433\"\ndevice = \"eth3\"\n";
+
     fn parse(head: &str, tail: &str) -> Result<Battery, String> {
         let text = format!("name = \"a\"\nsensors = [\"tcpdump\"]\n{head}{tail}");
         Battery::parse(&text, Path::new("b.toml"), &Sensors::shipped())
@@ -99,7 +182,12 @@ mod tests {
     fn a_battery_names_agents() {
         let seats = parse("rates = [1]\n", AGENTS).unwrap().seats.unwrap();
         assert_eq!((seats.injector.address(), seats.sensor.device), ("192.0.2.1:4433".into(), "eth2".into()));
-        assert_eq!(parse("rates = [1]\n", "").unwrap().seats, None);
+        assert_eq!((seats.receiver, parse("rates = [1]\n", "").unwrap().seats), (None, None));
+        let three = parse("rates = [1]\n", &format!("{AGENTS}{RECEIVER}")).unwrap();
+        assert!(three.receiver && three.seats.unwrap().receiver.unwrap().device == "eth3");
+        let here = |head: &str| parse(head, "").unwrap().receiver;
+        assert!(here("rates = [1]\nreceiver = true\n") && !here("rates = [1]\nreceiver = false\n"));
+        assert!(!here("rates = [1]\n"));
     }
 
     #[test]
@@ -110,6 +198,21 @@ mod tests {
             ("rates = [1]\n", AGENTS.replace("192.0.2.2", "192.0.2.1"), "4:1", "same agent"),
             ("rates = [1]\n", AGENTS.replace("192.0.2.2:4433", "192.0.2.2"), "8:9", "address and port"),
             ("rates = [1]\n", AGENTS.replace("eth2", "eth 2"), "9:10", "name of a device"),
+            (
+                "rates = [1]\n",
+                format!("{AGENTS}{}", RECEIVER.replace("192.0.2.3", "192.0.2.2")),
+                "4:1",
+                "same agent",
+            ),
+            ("rates = [1]\nreceiver = true\n", AGENTS.to_owned(), "4:12", "[receiver]"),
+            ("rates = [1]\n", RECEIVER.to_owned(), "4:1", "'receiver = true'"),
+            ("rates = [1]\nreceiver = 3\n", String::new(), "4:12", "true, or"),
+            (
+                "rates = [1]\n",
+                format!("{AGENTS}{}", RECEIVER.replace("eth3", "")),
+                "12:10",
+                "name of a device",
+            ),
             ("rates = [1]\nqueues = [2]\n", AGENTS.to_owned(), "5:1", "ethtool -L"),
             ("rates = [1]\nper-core = true\n", AGENTS.to_owned(), "5:1", "'per-core'"),
             ("rates = [1]\ndevices = 2\n", AGENTS.to_owned(), "4:11", "one device"),

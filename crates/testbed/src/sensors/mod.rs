@@ -45,11 +45,12 @@ use counts::{Ways, ways};
 pub use files::File;
 
 /// Adapters that are shipped, by name.
-const SHIPPED: [(&str, &str); 23] = [
+const SHIPPED: [(&str, &str); 24] = [
     ("dumpcap", include_str!("../../sensors/dumpcap.toml")),
     ("libpcap-loops", include_str!("../../sensors/libpcap-loops.toml")),
     ("netsniff-ng", include_str!("../../sensors/netsniff-ng.toml")),
     ("nfpcapd", include_str!("../../sensors/nfpcapd.toml")),
+    ("nobody", include_str!("../../sensors/nobody.toml")),
     ("softflowd", include_str!("../../sensors/softflowd.toml")),
     ("suricata", include_str!("../../sensors/suricata.toml")),
     ("tcpdump", include_str!("../../sensors/tcpdump.toml")),

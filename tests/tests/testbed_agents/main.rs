@@ -1,6 +1,8 @@
 //! `wirelane testbed` between two machines, which are network namespaces here: one pair of devices for the traffic, another for
 //! what manager and agents say to each other.
 
+mod receiver;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
