@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
 use serde::Serialize;
+use wirelane::rules::RuleSet;
 use wirelane::{Capture, Engine, FlowTimeouts, HookChoice, Intervals, KernelFlows};
 use wirelane_tests::{Lab, ruled, timed_run};
 
@@ -31,6 +32,11 @@ const MEASUREMENTS: usize = 7;
 const HIT: &str = "parsed, and added to a flow that is there";
 /// The same for a probe, whatever it measures: parts end with its intervals.
 const PROBED: &str = "the same by a probe's intervals of 1 s, however many its measurements";
+/// And beside measurements that are made in the workers.
+const BESIDE: &str = "the same, asked by two rules first whether it comes up for measurements in the workers";
+/// Rules that the packet fits none of.
+const WHOLE: &str = "[[rule]]\nid = 1\ntcp-flags = \"S/SA\"\naction = \"pass\"\n\
+    [[rule]]\nid = 2\nprotocol = \"udp\"\nport = 53\naction = \"pass\"\n";
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
@@ -81,16 +87,25 @@ struct Running {
 }
 
 impl Running {
-    /// Of flows with so many entries, and a probe's intervals; of whole packets, counted, with none.
-    fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>)>) -> Result<Running> {
+    /// Of flows with so many entries, a probe's intervals, and rules whose packets come up; of whole packets, counted, with
+    /// none.
+    fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Result<Running> {
         // Native XDP is bound to its device and takes no test runs; generic XDP is the same program.
         let capture = ruled::open(lab, (Engine::Ring, HookChoice::Generic), |builder| {
             let builder = builder.ring_size(64 << 20).take(true);
             match flows {
-                Some((entries, intervals)) => {
+                Some((entries, intervals, whole)) => {
                     let (active_ns, idle_ns, ended_ns) = (60_000_000_000, 15_000_000_000, 2_000_000_000);
                     let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };
-                    builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals, whole: 0 })
+                    let most = whole.rules.len() as u32;
+                    let builder = if most > 0 { builder.rules(whole.clone()) } else { builder };
+                    builder.kernel_flows(KernelFlows {
+                        entries,
+                        timeouts,
+                        sampling: 1,
+                        intervals,
+                        whole: most,
+                    })
                 }
                 None => builder.filter("less 1"),
             }
@@ -136,17 +151,19 @@ fn measure_here(quick: bool) -> Result<Measured> {
 
 /// What a packet costs: one that no group wants, as its filter says, and one that is added to a flow, also for a probe.
 fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
-    let mut values = [Vec::new(), Vec::new(), Vec::new()];
+    let mut values = [const { Vec::new() }; 4];
     let frame = frame(0);
+    let (none, two) = (RuleSet::default(), RuleSet::parse(WHOLE)?);
     for _ in 0..MEASUREMENTS {
-        let flows = |intervals| Some((KernelFlows::ENTRIES, intervals));
-        let probed = flows(Some(Intervals::new(1_000_000_000)));
-        for (flows, values) in [None, flows(None), probed].into_iter().zip(&mut values) {
+        let intervals = Some(Intervals::new(1_000_000_000));
+        let kinds = [(None, &none), (intervals, &none), (intervals, &two)];
+        let kinds = kinds.map(|(intervals, whole)| Some((KernelFlows::ENTRIES, intervals, whole)));
+        for (flows, values) in std::iter::once(None).chain(kinds).zip(&mut values) {
             let running = Running::open(lab, flows)?;
             values.push(running.time(&frame, REPEAT)?);
         }
     }
-    let labels = ["parsed, and refused by a filter of two steps", HIT, PROBED];
+    let labels = ["parsed, and refused by a filter of two steps", HIT, PROBED, BESIDE];
     Ok(labels
         .into_iter()
         .zip(values)
@@ -155,7 +172,7 @@ fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
 }
 
 fn point(lab: &Lab, entries: usize, flows: u32, packets: u32) -> Result<Point> {
-    let mut running = Running::open(lab, Some((entries, None)))?;
+    let mut running = Running::open(lab, Some((entries, None, &RuleSet::default())))?;
     let workers = running.capture.workers();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let (seconds, parts) = std::thread::scope(|scope| -> Result<_> {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use wirelane::rules::Room;
 use wirelane::{FileOptions, FileSource};
 use wirelane_probe::config::describe;
 use wirelane_probe::{Config, Event, Plan, Reader, Switches, Worker};
@@ -83,6 +84,10 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     assert!(!describe(&config).is_empty());
+    if let Some(whole) = config.whole() {
+        whole.compile("", &[], Room::UNLIMITED).expect("what was read can be used");
+        assert!(whole.rules.len() <= config.rules.rules.len() && config.is_in_kernel());
+    }
     // What may take a GiB when keys come takes too long here.
     if config.rules.rules.len() > 4 || config.measurements.len() > 8 {
         return;

@@ -147,13 +147,14 @@ impl Course {
         self.add_to_totals(tables);
         let before_ns = std::mem::replace(&mut self.until_ns, interval.end_ns);
         self.last = number;
-        for schedule in &config.schedules {
-            if is_due(schedule.when, before_ns, interval.end_ns) {
-                if schedule.flush {
-                    self.flush(events);
-                }
-                self.switch(&schedule.switch, interval.end_ns, events);
+        // By the times that they had: none is due because another was.
+        let is_due = |place: &usize| is_due(plan.when(*place), before_ns, interval.end_ns);
+        let due: Vec<usize> = (0..config.schedules.len()).filter(is_due).collect();
+        for schedule in due.into_iter().map(|place| &config.schedules[place]) {
+            if schedule.flush {
+                self.flush(events);
             }
+            self.switch(&schedule.switch, interval.end_ns, events);
         }
     }
 
@@ -213,6 +214,7 @@ impl Course {
         switch.measurements_off.iter().for_each(|place| self.plan.set_active(*place, false));
         switch.rules_on.iter().for_each(|place| self.plan.set_rule_active(*place, true));
         switch.rules_off.iter().for_each(|place| self.plan.set_rule_active(*place, false));
+        switch.retimed.iter().for_each(|(place, when)| self.plan.retime(*place, Some(*when)));
         switch.alarms_on.iter().for_each(|place| self.plan.set_alarm(*place, true));
         // Alarms of measurements that do not go on would stay as they are.
         let off = &switch.measurements_off;

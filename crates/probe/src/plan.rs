@@ -8,7 +8,7 @@ use wirelane::rules::{Room, RuleSet};
 use wirelane_datapath::rules::FlatSet;
 
 use crate::cell::Shape;
-use crate::config::{Changed, Config, Field, Measurement};
+use crate::config::{Changed, Config, Field, Measurement, When};
 
 /// Packets that are kept for a while, for recordings of what was before an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ struct Switched {
     idle: AtomicU32,
     /// By alarm. For the reader, and for who changes a plan.
     alarms: Mutex<Vec<bool>>,
+    /// By schedule: its times, where they are not the configuration's any more. The same of it.
+    times: Mutex<Vec<Option<When>>>,
 }
 
 impl Plan {
@@ -106,6 +108,7 @@ impl Plan {
         };
         let active = bits(&|one| one.active);
         let alarms = config.alarms.iter().map(|alarm| alarm.active).collect();
+        let times = vec![None; config.schedules.len()];
         Ok(Plan {
             of_parts: bits(&|one| one.plugin.is_none() && config.is_of_parts(one)),
             all: bits(&|one| one.plugin.is_none()),
@@ -121,6 +124,7 @@ impl Plan {
                 measurements: AtomicU64::new(active),
                 idle: AtomicU32::new(0),
                 alarms: Mutex::new(alarms),
+                times: Mutex::new(times),
             }),
             line: Arc::default(),
             origin: 0,
@@ -139,6 +143,9 @@ impl Plan {
         plan.origin = self.origin;
         for place in &changed.alarms {
             self.set_alarm(*place, plan.alarm_is_on(*place));
+        }
+        for place in &changed.schedules {
+            self.retime(*place, None);
         }
         plan.switched = Arc::clone(&self.switched);
         if plan.config.interval_ns == self.config.interval_ns {
@@ -179,6 +186,23 @@ impl Plan {
     pub(crate) fn set_alarm(&self, place: usize, is_on: bool) {
         if let Some(alarm) = self.alarms().get_mut(place) {
             *alarm = is_on;
+        }
+    }
+
+    fn times(&self) -> MutexGuard<'_, Vec<Option<When>>> {
+        self.switched.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The times of a schedule.
+    pub(crate) fn when(&self, place: usize) -> When {
+        let given = self.times().get(place).copied().flatten();
+        given.unwrap_or(self.config.schedules[place].when)
+    }
+
+    /// Gives a schedule other times, or the configuration's.
+    pub(crate) fn retime(&self, place: usize, when: Option<When>) {
+        if let Some(given) = self.times().get_mut(place) {
+            *given = when;
         }
     }
 

@@ -89,11 +89,12 @@ impl Conditions {
                 keys: told.map(|key| key::text(of, key)).collect(),
             }
         };
-        let schedule = |one: &crate::config::Schedule| {
-            let next_ns = schedule::next(one.when, now_ns);
+        let schedule = |(place, one): (usize, &crate::config::Schedule)| {
+            let times = plan.when(place);
+            let next_ns = schedule::next(times, now_ns);
             ScheduleCondition {
                 schedule: one.name.clone(),
-                when: when(one),
+                when: when(times),
                 what: deed(config, one),
                 next: result::seconds(next_ns),
                 next_ns,
@@ -103,7 +104,7 @@ impl Conditions {
             interval_ns: config.interval_ns,
             measurements: config.measurements.iter().enumerate().map(measurement).collect(),
             alarms: config.alarms.iter().enumerate().map(alarm).collect(),
-            schedules: config.schedules.iter().map(schedule).collect(),
+            schedules: config.schedules.iter().enumerate().map(schedule).collect(),
         }
     }
 }

@@ -53,7 +53,8 @@ A configuration:
   [[schedule]]
   name = \"night\"
   at = \"22:00\"                      # UTC; or every = \"10m\"; days = [\"mon\"]
-  deactivate = [\"flood\"]            # or activate = [...], flush = true
+  deactivate = [\"flood\"]            # or activate = [...], flush = true, or
+                                    # retime = { NAME = \"1h\" } of schedules
 
 Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
   (the lower), protocol, vlan, queue, device, pair, flow (both directions),

@@ -8,6 +8,7 @@ use wirelane_datapath::sketch::{MAX_BITS, MIN_BITS};
 
 use super::kernel;
 use super::raw::{self, Raw};
+use super::schedules::Known;
 use super::{
     Action, Analysis, Config, Field, LONGEST, MOST_KEYS, MOST_MEASUREMENTS, MOST_MEMORY, MOST_RULES,
     Measurement, Mistakes, Value,
@@ -137,8 +138,14 @@ impl Check<'_> {
             }
         }
         let ruled: Names = rules.rules.iter().filter_map(|rule| rule.name.clone()).collect();
-        let actions: Vec<Action> =
-            raw.action.iter().map(|one| self.action(one, &measured, &alarmed, &ruled)).collect();
+        let timed = |one: &At<raw::Schedule>| (one.get_ref().name.get_ref().clone(), one.get_ref().bits());
+        let known = Known {
+            measurements: measured,
+            alarms: alarmed,
+            rules: ruled,
+            schedules: raw.schedule.iter().map(timed).collect(),
+        };
+        let actions: Vec<Action> = raw.action.iter().map(|one| self.action(one, &known)).collect();
         for (one, at) in measurements.iter().zip(&raw.measurement) {
             let Some(asked) = &at.get_ref().analysis else { continue };
             if asked.value == Analysis::Kernel
@@ -148,8 +155,7 @@ impl Check<'_> {
             }
         }
         let alarms = raw.alarm.iter().map(|one| self.alarm(one, &measurements, &acting)).collect();
-        let schedules =
-            raw.schedule.iter().map(|one| self.schedule(one, &measured, &alarmed, &ruled)).collect();
+        let schedules = raw.schedule.iter().map(|one| self.schedule(one, &known)).collect();
         Config { capture: raw.capture, interval_ns, rules, plugins, measurements, alarms, actions, schedules }
     }
 

@@ -1,8 +1,9 @@
-//! Alarms, actions and schedules: what is wrong with them, and what they are otherwise.
+//! Alarms and actions: what is wrong with them, and what they are otherwise.
 
 use super::check::{Check, Names, SECOND};
-use super::raw::{self, On, Time};
-use super::{Action, Alarm, Deed, Measurement, Schedule, Switch, Threshold, Value, When};
+use super::raw::{self, On};
+use super::schedules::Known;
+use super::{Action, Alarm, Deed, Measurement, Threshold, Value};
 use crate::placed::At;
 
 impl Check<'_> {
@@ -121,19 +122,13 @@ impl Check<'_> {
         asked
     }
 
-    pub(super) fn action(
-        &mut self,
-        at: &At<raw::Action>,
-        measured: &[String],
-        alarmed: &[String],
-        ruled: &[String],
-    ) -> Action {
+    pub(super) fn action(&mut self, at: &At<raw::Action>, known: &Known) -> Action {
         let raw = at.get_ref();
-        let switches = !raw.activate.is_empty() || !raw.deactivate.is_empty();
+        let switches = !(raw.activate.is_empty() && raw.deactivate.is_empty() && raw.retime.is_empty());
         let kinds =
             [raw.log == Some(true), raw.run.is_some(), switches, raw.record.is_some(), raw.export.is_some()];
         if kinds.iter().filter(|one| **one).count() != 1 {
-            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate and deactivate, or \
+            let reason = "an action does one thing: log = true, or run = [\"PROGRAM\", ...], or activate, deactivate and retime, or \
                           record = { folder = \"DIR\" }, or export = \"TARGET\"";
             self.found.push((at.start, reason.into()));
         }
@@ -155,11 +150,11 @@ impl Check<'_> {
         let deed = if let Some(run) = &raw.run {
             Deed::Run { words: self.words(run), timeout_ns }
         } else if let Some(record) = &raw.record {
-            Deed::Record(self.recording(record, raw.digest.is_some(), ruled))
+            Deed::Record(self.recording(record, raw.digest.is_some(), &known.rules))
         } else if let Some(export) = &raw.export {
             Deed::Export(self.target(export))
         } else if switches {
-            Deed::Switch(self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled))
+            Deed::Switch(self.switch((&raw.activate, &raw.deactivate), &raw.retime, known))
         } else {
             Deed::Log
         };
@@ -202,73 +197,5 @@ impl Check<'_> {
             }
         }
         run.value.iter().map(|word| word.get_ref().clone()).collect()
-    }
-
-    fn switch(
-        &mut self,
-        on: &[At<String>],
-        off: &[At<String>],
-        measured: &[String],
-        alarmed: &[String],
-        ruled: &[String],
-    ) -> Switch {
-        let mut switch = Switch::default();
-        for (names, is_on) in [(on, true), (off, false)] {
-            for name in names {
-                let at = |known: &[String]| known.iter().position(|one| one == name.get_ref());
-                if let Some(place) = at(alarmed) {
-                    if is_on { &mut switch.alarms_on } else { &mut switch.alarms_off }.push(place);
-                } else if let Some(place) = at(ruled) {
-                    if at(measured).is_some() {
-                        self.fault(name, "a measurement and a rule have this name: which of them?");
-                    }
-                    if is_on { &mut switch.rules_on } else { &mut switch.rules_off }.push(place);
-                } else {
-                    let place = self.named("measurement, alarm or rule", name, measured);
-                    if is_on { &mut switch.measurements_on } else { &mut switch.measurements_off }
-                        .push(place);
-                }
-            }
-        }
-        switch
-    }
-
-    pub(super) fn schedule(
-        &mut self,
-        at: &At<raw::Schedule>,
-        measured: &[String],
-        alarmed: &[String],
-        ruled: &[String],
-    ) -> Schedule {
-        let raw = at.get_ref();
-        let days = raw.days.as_ref();
-        let bits = days.map_or(0x7f, |days| days.value.iter().fold(0, |bits, day| bits | 1 << *day as u8));
-        let when = match (&raw.every, &raw.at) {
-            (Some(every), None) => {
-                let Time(ns) = every.value;
-                if ns < SECOND {
-                    self.fault(every, "give \"1s\" or more");
-                }
-                When::Every(ns.max(1))
-            }
-            (None, Some(clock)) => When::At { second: clock.get_ref().0, days: bits },
-            _ => {
-                self.found.push((at.start, "say when: give every = \"10m\", or at = \"22:00\" (UTC)".into()));
-                When::Every(SECOND)
-            }
-        };
-        if let Some(days) = days {
-            if raw.at.is_none() {
-                self.fault(days, "this is of at");
-            } else if bits == 0 {
-                self.fault(days, "never: give days, as in [\"mon\", \"fri\"]");
-            }
-        }
-        if raw.activate.is_empty() && raw.deactivate.is_empty() && !raw.flush {
-            self.found
-                .push((at.start, "nothing is done then: give activate, deactivate or flush = true".into()));
-        }
-        let switch = self.switch(&raw.activate, &raw.deactivate, measured, alarmed, ruled);
-        Schedule { name: raw.name.get_ref().clone(), when, switch, flush: raw.flush }
     }
 }

@@ -60,7 +60,7 @@ pub fn describe(config: &Config) -> String {
         let _ = writeln!(text, "action {}: {}", action.name, done(config, action));
     }
     for schedule in &config.schedules {
-        let when = when(schedule);
+        let when = when(schedule.when);
         let what = deed(config, schedule);
         let _ = writeln!(text, "schedule {}: {when} {what}", schedule.name);
     }
@@ -110,8 +110,8 @@ fn measured(config: &Config, of: &Measurement) -> String {
 }
 
 /// When a schedule's time comes.
-pub(crate) fn when(schedule: &Schedule) -> String {
-    match schedule.when {
+pub(crate) fn when(times: When) -> String {
+    match times {
         When::Every(ns) => format!("every {}", time(ns)),
         When::At { second, days } => {
             let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter().enumerate();
@@ -225,5 +225,9 @@ fn switched(config: &Config, switch: &Switch) -> Vec<String> {
         .collect();
     let named =
         |verb: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{verb} {}", names.join(", ")));
-    [named("activates", on), named("deactivates", off)].into_iter().flatten().collect()
+    let retimed = switch.retimed.iter();
+    let retimed = retimed.map(|(place, times)| format!("{} {}", config.schedules[*place].name, when(*times)));
+    let retimed: Vec<String> = retimed.collect();
+    let times = (!retimed.is_empty()).then(|| format!("has from then on {}", retimed.join(", ")));
+    [named("activates", on), named("deactivates", off), times].into_iter().flatten().collect()
 }

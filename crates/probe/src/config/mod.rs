@@ -11,6 +11,7 @@ mod kernel;
 mod plugins;
 mod raw;
 mod recordings;
+mod schedules;
 mod set;
 mod targets;
 
@@ -24,6 +25,7 @@ pub use describe::describe;
 pub(crate) use describe::{deed, threshold, when};
 pub use kernel::Place;
 pub use recordings::Recording;
+pub use schedules::{Schedule, Switch, When};
 pub use set::{Changed, Changes};
 pub use targets::Target;
 
@@ -317,50 +319,6 @@ pub struct Action {
     pub on_raise: bool,
     /// It is done when an alarm is cleared.
     pub on_clear: bool,
-}
-
-/// What is switched on and off, by places.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Switch {
-    /// Measurements that become active.
-    pub measurements_on: Vec<usize>,
-    /// Measurements that do not stay active.
-    pub measurements_off: Vec<usize>,
-    /// Alarms that become active.
-    pub alarms_on: Vec<usize>,
-    /// Alarms that do not stay active; those that are raised are cleared.
-    pub alarms_off: Vec<usize>,
-    /// Rules that become active.
-    pub rules_on: Vec<usize>,
-    /// Rules that no packet fits from then on.
-    pub rules_off: Vec<usize>,
-}
-
-/// When a schedule's time comes, UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At each multiple of so many nanoseconds since 1970.
-    Every(u64),
-    /// At this second of the days of the week that have a bit, Monday the lowest.
-    At {
-        /// Of the day.
-        second: u32,
-        /// Bits.
-        days: u8,
-    },
-}
-
-/// One schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule {
-    /// Its name.
-    pub name: String,
-    /// When.
-    pub when: When,
-    /// What is switched then.
-    pub switch: Switch,
-    /// Whether totals are shown then, and begun anew.
-    pub flush: bool,
 }
 
 /// What a probe is to do.

@@ -1,10 +1,11 @@
 //! The tables of the file, as they stand there.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Analysis, Capture, Field, Value};
 use crate::placed::At;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _, IgnoredAny, IntoDeserializer as _};
 use serde::{Deserialize, de};
 
 /// The whole file. Rules, lists, sets and patterns are read by another reader.
@@ -94,6 +95,8 @@ pub(super) struct Action {
     pub activate: Vec<At<String>>,
     #[serde(default)]
     pub deactivate: Vec<At<String>>,
+    #[serde(default)]
+    pub retime: BTreeMap<String, At<Moment>>,
     pub record: Option<At<Record>>,
     pub digest: Option<At<String>>,
     pub export: Option<At<String>>,
@@ -131,6 +134,8 @@ pub(super) struct Schedule {
     pub activate: Vec<At<String>>,
     #[serde(default)]
     pub deactivate: Vec<At<String>>,
+    #[serde(default)]
+    pub retime: BTreeMap<String, At<Moment>>,
     #[serde(default)]
     pub flush: bool,
 }
@@ -206,6 +211,29 @@ impl<'de> Deserialize<'de> for Clock {
             (Some((hour, minute)), Some(second), None) => Ok(Clock(hour * 3600 + minute * 60 + second)),
             _ => Err(D::Error::custom(format_args!("write {wanted}"))),
         }
+    }
+}
+
+/// When a schedule is due, in another's words: a length of time or a time of the day.
+#[derive(Clone, Copy)]
+pub(super) enum Moment {
+    /// Nanoseconds.
+    Every(u64),
+    /// Seconds of the day.
+    At(u32),
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Moment, D::Error> {
+        let wanted = "a length of time as text, as in \"10m\", or a time of the day (UTC), as in \"22:00\"";
+        let text = deserializer.deserialize_str(Text(wanted))?;
+        let of_text = || text.as_str().into_deserializer();
+        let read: Result<Moment, de::value::Error> = if text.contains(':') {
+            Clock::deserialize(of_text()).map(|Clock(second)| Moment::At(second))
+        } else {
+            Time::deserialize(of_text()).map(|Time(ns)| Moment::Every(ns))
+        };
+        read.map_err(|_| D::Error::custom(format_args!("write {wanted}")))
     }
 }
 

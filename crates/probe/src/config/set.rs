@@ -83,6 +83,8 @@ pub struct Changed {
     pub(crate) measurements: u64,
     /// Alarms that are.
     pub(crate) alarms: Vec<usize>,
+    /// Schedules whose times are given.
+    pub(crate) schedules: Vec<usize>,
     /// Totals are shown, and begun anew.
     pub(crate) flush: bool,
 }
@@ -176,7 +178,12 @@ impl Changes {
         let alarmed =
             active("alarm").filter_map(|name| config.alarms.iter().position(|one| one.name == *name));
         let alarms = alarmed.collect();
-        Ok(Changed { text: changed, config, measurements, alarms, flush: self.flush })
+        let of_schedules = self.assignments.iter().filter_map(|one| one.table.as_ref());
+        let of_schedules = of_schedules.filter(|(kind, _)| *kind == "schedule");
+        let timed =
+            of_schedules.filter_map(|(_, name)| config.schedules.iter().position(|one| one.name == *name));
+        let schedules = timed.collect();
+        Ok(Changed { text: changed, config, measurements, alarms, schedules, flush: self.flush })
     }
 
     fn edits(&self, text: &str) -> Result<Vec<Edit<'_>>, String> {

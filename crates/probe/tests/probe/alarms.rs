@@ -94,6 +94,21 @@ fn schedules_flush_and_switch_by_the_clock_of_the_packets() {
 }
 
 #[test]
+fn schedules_and_actions_give_schedules_other_times() {
+    let text = format!(
+        "{RATE}[[schedule]]\nname = \"flush\"\nevery = \"1s\"\nflush = true\n\
+         [[schedule]]\nname = \"seldom\"\nat = \"22:13:23\"\nretime = {{ flush = \"3s\" }}\n\
+         [[schedule]]\nname = \"often\"\nat = \"22:13:28\"\nretime = {{ flush = \"1s\" }}\n\
+         [[alarm]]\nname = \"many\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 9\nactions = [\"once\"]\n\
+         [[action]]\nname = \"once\"\nretime = {{ flush = \"22:13:32\" }}\n"
+    );
+    let said = probe(&text, &seconds(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 9, 8, 7, 6]));
+    // 1,700,000,001 and every three seconds then are multiples of three. What is due when it gets other times is done.
+    let totals: Vec<_> = said.of("all", true).iter().map(|one| one["packets"].as_u64().unwrap()).collect();
+    assert_eq!(totals, [1, 2, 3, 4, 5 + 6 + 7, 8 + 9, 10 + 9 + 8, 7 + 6]);
+}
+
+#[test]
 fn keys_are_alarmed_each_for_itself_and_addresses_of_a_network_together() {
     let mut frames = Vec::new();
     for n in 0..30u32 {

@@ -157,6 +157,18 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (format!("{one}[[schedule]]\nname = 's'\nevery = '1h'"), "4:1: nothing is done then"),
         (
+            format!("{one}[[schedule]]\nname = 's'\nevery = '1h'\nretime = {{ t = '1h' }}"),
+            "7:16: there is no schedule t; there are s",
+        ),
+        (
+            format!("{one}[[schedule]]\nname = 's'\nevery = '1h'\nretime = {{ s = '10ms' }}"),
+            "7:16: give \"1s\" or more",
+        ),
+        (
+            format!("{one}[[action]]\nname = 'x'\nretime = {{ s = '24:30' }}"),
+            "6:16: write a length of time as text, as in \"10m\", or a time of the day (UTC)",
+        ),
+        (
             format!("{one}[[rule]]\nname = 'm'\n[[action]]\nname = 'x'\nactivate = ['m']"),
             "8:13: a measurement and a rule have this name: which of them?",
         ),
@@ -197,7 +209,8 @@ fn what_will_be_done_is_said() {
     let said = describe(&config(
         "[[measurement]]\nname = 'm'\nkey = ['dst']\nkeys = 100\nanalysis = 'user'\nvalues = ['flows', 'top-src']\n\
          [[action]]\nname = 'x'\nrun = ['/bin/x', 'a b']\ntimeout = '2s'\n\
-         [[schedule]]\nname = 's'\nat = '06:30'\ndays = ['mon', 'sun']\nflush = true\ndeactivate = ['m']\n",
+         [[schedule]]\nname = 's'\nat = '06:30'\ndays = ['mon', 'sun']\nflush = true\ndeactivate = ['m']\n\
+         [[schedule]]\nname = 't'\nevery = '1h'\nretime = { t = '1m', s = '07:00' }\n",
     ));
     let more = describe(&config(
         "[[plugin]]\nname = 'p'\nfile = \"a\\u001bb\"\n[[measurement]]\nname = 'q'\nplugin = 'p'\ncounters = ['x', 'asked']\n\
@@ -219,7 +232,8 @@ fn what_will_be_done_is_said() {
         "by dst (up to 100 keys a worker, the rest in 'other')",
         "standard error of 3.25 %",
         "action x: runs \"/bin/x\" \"a b\", for 2s at most, when an alarm is raised or cleared",
-        "schedule s: at 06:30:00 UTC on mon, sun shows totals and begins them anew, deactivates m",
+        "schedule s: at 06:30:00 UTC on mon, sun shows totals and begins them anew, deactivates m\n",
+        "schedule t: every 1h has from then on s at 07:00:00 UTC on mon, sun, t every 1m\n",
     ] {
         assert!(said.contains(part), "{said}");
     }

@@ -166,3 +166,28 @@ fn what_was_switched_stays_switched() {
     let [one, other] = run(&["measurement.one.active=true"]);
     assert!(other == 30_000 && (20_000..28_000).contains(&one), "{one} {other}");
 }
+
+/// So do times that another schedule has given.
+#[test]
+fn what_was_given_other_times_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.pcap");
+    frames(&path);
+    let text = "[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n\
+        [[schedule]]\nname = \"first\"\nat = \"22:13:21\"\nretime = { flush = \"1s\" }\n\
+        [[schedule]]\nname = \"flush\"\nevery = \"1h\"\nflush = true\n";
+    let run = |words: &[&str]| {
+        let mut setting = Setting(text.to_owned());
+        let mut is_set = false;
+        let said = probe_files(config(text), std::slice::from_ref(&path), 1, |switches, packets| {
+            if packets > 22_000 && !is_set {
+                setting.set(switches, words);
+                is_set = true;
+            }
+        });
+        packets(&said.of("all", true))
+    };
+    // The first interval ends when it is retimed.
+    assert_eq!(run(&["schedule.first.at=06:00"]), [20_000, 10_000, 10_000]);
+    assert_eq!(run(&["schedule.flush.every=2h"]), [20_000, 20_000]);
+}
