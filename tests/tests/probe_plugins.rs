@@ -150,6 +150,41 @@ fn plug_ins_are_refused_where_they_do_not_run_or_do_not_count_that() {
 }
 
 /// The example and the configuration beside it, with traffic that it is made for: numbers, alarm, and rows of a store.
+/// A plug-in is asked whether a packet comes up for a measurement in the workers or becomes part of a flow.
+#[test]
+fn plug_ins_are_asked_beside_packets_that_come_up() {
+    if !require_root("plug_ins_are_asked_beside_packets_that_come_up") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::new(1).unwrap();
+    let path = configuration(folder.path(), "kernel");
+    let text = fs::read_to_string(&path).unwrap();
+    let children = [("udp", PACKETS), ("tcp", 0)].map(|(protocol, come_up)| {
+        let beside = format!(
+            "[[rule]]\nname = \"these\"\nprotocol = \"{protocol}\"\n\
+             [[measurement]]\nname = \"these\"\nrule = \"these\"\nvalues = [\"packets\", \"lengths\"]\n"
+        );
+        let path = folder.path().join(format!("{protocol}.toml"));
+        fs::write(&path, text.clone() + &beside).unwrap();
+        (start(&lab, path.to_str().unwrap(), &[]), come_up)
+    });
+    send(&lab, PACKETS, &["--flows", "20"]).unwrap();
+    for (child, come_up) in children {
+        let lines = child.terminate(LIMIT).unwrap().json().unwrap();
+        let expected = expected(PACKETS, &ALL);
+        assert_eq!(counters(&lines, "said"), [expected.clone(), expected]);
+        let last = lines.last().unwrap();
+        assert_eq!((column(last, "delivered"), column(last, "absorbed")), (come_up, PACKETS - come_up));
+        assert_eq!(column(last, "probed"), PACKETS);
+        let packets = |name: &str| -> u64 {
+            let of = lines.iter().filter(|line| line["measurement"] == name && line["total"] == true);
+            of.map(|line| column(line, "packets")).sum()
+        };
+        assert_eq!((packets("all"), packets("these")), (PACKETS, come_up));
+    }
+}
+
 #[test]
 fn the_example_is_measured_and_stored() {
     if !require_root("the_example_is_measured_and_stored") {

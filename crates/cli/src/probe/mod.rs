@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts};
+use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts, RuleStats};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{LONGEST, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
@@ -341,7 +341,9 @@ fn watch(
     }
     let unstored = || report.store.as_ref().and_then(Stored::failure);
     outcome.failure = outcome.failure.or_else(unstored);
-    reporter.report.ruled(outcome.rules);
+    // Nobody has given those by which packets come up, and what came up is in the ledger.
+    let own = |rules: &RuleStats| !args.source.ruled.are_changeable() && rules.plugins.is_empty();
+    reporter.report.ruled(outcome.rules.filter(|rules| !own(rules)));
     reporter.report.probe(report);
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     match outcome.failure {
