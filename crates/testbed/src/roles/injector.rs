@@ -109,8 +109,7 @@ fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -
         add(&format!("--size {size}"));
     }
     if let Some(pps) = order.pps {
-        // What finds no room is lost, as on a wire; who tries again keeps no rate beside a sensor that is slower.
-        add(&format!("--rate {pps:.0} --no-retry"));
+        add(&format!("--rate {pps:.0}"));
     }
     words
 }
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!(
             words(&order),
             "/w send -i tx --json --interval 3600 --cores 0,2 --method auto --flows 16 --pattern papers --proto udp \
-             --duration 0.5 --size 60 --rate 1000 --no-retry"
+             --duration 0.5 --size 60 --rate 1000"
         );
         order.proto = Proto::Tcp;
         order.pps = None;
