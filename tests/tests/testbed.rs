@@ -259,6 +259,25 @@ fn a_receiver_gets_what_a_sensor_leaves_to_its_host() {
 }
 
 #[test]
+fn what_a_device_has_no_room_for_is_lost_and_not_tried_again() {
+    if !require_root("what_a_device_has_no_room_for_is_lost_and_not_tried_again") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // Several times what a core can do with so many loops, through a packet socket.
+    let battery = "name = \"o\"\nsensors = [\"wirelane-kernel-loops\"]\nrates = [200000]\nloops = [25000]\nqueues = [2]\n\
+                   napi = \"threads\"\nduration = \"500ms\"\n[traffic]\nmethod = \"socket\"\n";
+    fs::write(at.join("o.toml"), battery).unwrap();
+    assert!(testbed(&["run", "o.toml"], at).status.success());
+    let row = &rows(&at.join("testbed-o/trials.csv"))[0];
+    let number = |name: &str| row[name].parse::<i64>().unwrap();
+    // Tried again, all that is offered would be sent, and little offered.
+    assert!(number("sent") > 0 && number("offered") > 2 * number("sent"), "{row:?}");
+    assert_eq!((number("captured") + number("lost"), number("unaccounted")), (number("sent"), 0), "{row:?}");
+}
+
+#[test]
 fn a_battery_among_papers_is_drawn_in_their_form() {
     if !require_root("a_battery_among_papers_is_drawn_in_their_form") {
         return;

@@ -76,6 +76,10 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "threads", help_heading = HOW)]
     cores: Vec<usize>,
 
+    /// Lose packets that the device has no room for, as a wire does, rather than try them again and fall behind
+    #[arg(long, help_heading = HOW)]
+    no_retry: bool,
+
     /// Source MAC address. Default: the device's own
     #[arg(long, value_name = "MAC", help_heading = WHAT)]
     src_mac: Option<MacAddr>,
@@ -106,7 +110,7 @@ pub struct Args {
 
     /// Send the frames of this pcap or pcapng file instead of numbered packets; '-' is standard input
     #[arg(short = 'r', long, visible_alias = "read", value_name = "FILE", help_heading = REPLAY, conflicts_with_all = ["rate", "size", "flows", "packets", "duration",
-        "pattern", "proto", "method", "threads", "cores", "src_mac", "dst_mac", "src", "dst", "src_port",
+        "pattern", "proto", "method", "threads", "cores", "no_retry", "src_mac", "dst_mac", "src", "dst", "src_port",
         "dst_port", "vlan", "interval"])]
     replay: Option<PathBuf>,
 
@@ -297,6 +301,7 @@ fn plan(args: &Args) -> Result<Plan> {
         packets: args.packets,
         duration: args.duration,
         cpus: cpus(args)?,
+        retries: !args.no_retry,
         interval: args.interval,
     })
 }

@@ -31,6 +31,7 @@ fn plan(method: Method, traffic: Traffic, threads: usize) -> Plan {
         packets: Some(PACKETS),
         duration: None,
         cpus: (0..threads).map(|thread| cpus[thread % cpus.len()]).collect(),
+        retries: true,
         interval: Duration::from_millis(100),
     }
 }
@@ -186,6 +187,7 @@ fn impossible_plans_are_refused() {
         (with_size(1515), "--size"),
         (Plan { pps: Some(0.0), ..good.clone() }, "--rate"),
         (Plan { pps: Some(f64::NAN), ..good.clone() }, "--rate"),
+        (Plan { method: Method::Xsk, retries: false, ..good.clone() }, "--no-retry"),
         (Plan { packets: Some(0), ..good.clone() }, "--packets"),
         (Plan { duration: Some(Duration::ZERO), ..good.clone() }, "--duration"),
         (Plan { cpus: vec![1_000_000], ..good.clone() }, "--cores"),

@@ -109,7 +109,8 @@ fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -
         add(&format!("--size {size}"));
     }
     if let Some(pps) = order.pps {
-        add(&format!("--rate {pps:.0}"));
+        // What finds no room is lost, as on a wire; who tries again keeps no rate beside a sensor that is slower.
+        add(&format!("--rate {pps:.0} --no-retry"));
     }
     words
 }
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(
             words(&order),
             "/w send -i tx --json --interval 3600 --cores 0,2 --method auto --flows 16 --pattern papers --proto udp \
-             --duration 0.5 --size 60 --rate 1000"
+             --duration 0.5 --size 60 --rate 1000 --no-retry"
         );
         order.proto = Proto::Tcp;
         order.pps = None;

@@ -143,7 +143,7 @@ fn run(
             sockets.push(Some(if plan.method == Method::Xsk {
                 AnySender::Xsk(XskSender::open(&interface, &template, *share)?)
             } else {
-                AnySender::Packet(SocketSender::open(&interface, &template, *share)?)
+                AnySender::Packet(SocketSender::open(&interface, &template, *share, plan.retries)?)
             }));
         }
     }

@@ -85,11 +85,13 @@ impl PacketSocket {
     }
 
     /// Hands all these frames to the device. A frame that the device has no room for is tried again until it
-    /// is taken or `stop` is set; returns frames taken and times turned down.
+    /// is taken or `stop` is set; without `retries` it counts as taken, and the device as dropped. Returns frames
+    /// taken and times that one was tried again.
     pub(super) fn send_all(
         &self,
         frames: &mut Frames,
         count: usize,
+        retries: bool,
         stop: &AtomicBool,
     ) -> Result<(usize, u64)> {
         let (mut taken, mut refused) = (0, 0);
@@ -102,14 +104,18 @@ impl PacketSocket {
             };
             if sent >= 0 {
                 taken += sent as usize;
-                // The system call ended early because of a frame that was turned down; it comes first next.
-                refused += u64::from(taken < count);
+                if taken < count {
+                    // The system call ended early because of a frame that was turned down; it comes first next.
+                    refused += u64::from(retries);
+                    taken += usize::from(!retries);
+                }
                 continue;
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
+                Some(libc::ENOBUFS) if !retries => taken += 1,
                 Some(libc::ENOBUFS | libc::EAGAIN) => {
-                    refused += 1;
+                    refused += u64::from(retries);
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
@@ -200,6 +206,7 @@ pub(super) struct SocketSender<'a> {
     template: &'a Template,
     next: u64,
     stride: u64,
+    retries: bool,
 }
 
 impl<'a> SocketSender<'a> {
@@ -208,13 +215,14 @@ impl<'a> SocketSender<'a> {
         interface: &Interface,
         template: &'a Template,
         share: Share,
+        retries: bool,
     ) -> Result<SocketSender<'a>> {
         let socket = PacketSocket::open(interface, several_tx_queues(interface)?)?;
         let mut frames = Frames::new(template.largest());
         for slot in 0..BATCH {
             template.prepare(frames.slot(slot));
         }
-        Ok(SocketSender { socket, frames, template, next: share.first, stride: share.stride })
+        Ok(SocketSender { socket, frames, template, next: share.first, stride: share.stride, retries })
     }
 
     /// Hands over the next packets, [`BATCH`] at most; fewer only when `stop` was set meanwhile. Returns
@@ -226,7 +234,7 @@ impl<'a> SocketSender<'a> {
             let length = self.template.write(number, self.frames.slot(slot));
             self.frames.set_length(slot, length);
         }
-        let (taken, refused) = self.socket.send_all(&mut self.frames, count, stop)?;
+        let (taken, refused) = self.socket.send_all(&mut self.frames, count, self.retries, stop)?;
         self.next += taken as u64 * self.stride;
         Ok((taken as u64, refused))
     }

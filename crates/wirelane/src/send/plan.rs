@@ -25,6 +25,9 @@ pub struct Plan {
     /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the
     /// number of the sending CPU (modulo its queues); frames of a socket on the one that their flow hashes to.
     pub cpus: Vec<usize>,
+    /// Whether a packet that the device has no room for is tried again, which keeps the sender waiting; otherwise it is lost, as
+    /// the device counts it. Not to be switched off with [`Method::Xsk`]; [`Method::Kernel`] never tries again.
+    pub retries: bool,
     /// How often `on_interval` is called.
     pub interval: Duration,
 }
@@ -72,6 +75,12 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
             option: "--threads",
             reason: "give between 1 and 1024 threads".into(),
         });
+    }
+    if plan.method == Method::Xsk && !plan.retries {
+        let reason =
+            "an AF_XDP socket keeps what the device has no room for: leave it out, or take another --method"
+                .into();
+        return Err(Error::BadOption { option: "--no-retry", reason });
     }
     let allowed = allowed_cpus();
     if let Some(cpu) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {

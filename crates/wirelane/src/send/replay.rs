@@ -298,7 +298,7 @@ impl Outlet<'_> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let (taken, refused) = self.socket.send_all(&mut self.frames, self.filled, self.stop)?;
+        let (taken, refused) = self.socket.send_all(&mut self.frames, self.filled, true, self.stop)?;
         self.report.bytes += (0..taken).map(|slot| self.frames.length(slot) as u64).sum::<u64>();
         self.report.offered += taken as u64;
         self.report.refused += refused;
