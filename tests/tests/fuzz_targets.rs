@@ -40,6 +40,8 @@ mod http;
 mod packet;
 #[path = "../../fuzz/targets/probe.rs"]
 mod probe;
+#[path = "../../fuzz/targets/probe_set.rs"]
+mod probe_set;
 #[path = "../../fuzz/targets/rules.rs"]
 mod rules;
 #[path = "../../fuzz/targets/second_opinion.rs"]
@@ -52,13 +54,14 @@ mod voip;
 /// A target, and of how many of its seeds one is taken.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 10] = [
+const TARGETS: [Target; 11] = [
     ("battery", battery::one_input, 1),
     ("capture_file", capture_file::one_input, 1),
     ("filter", filter::one_input, 3),
     ("http", http::one_input, 1),
     ("packet", packet::one_input, 1),
     ("probe", probe::one_input, 40),
+    ("probe_set", probe_set::one_input, 1),
     ("rules", rules::one_input, 6),
     ("second_opinion", second_opinion::one_input, 1),
     ("selector", selector::one_input, 1),

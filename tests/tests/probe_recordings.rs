@@ -57,6 +57,11 @@ fn probe(config: &str, file: &Path) -> Output {
 
 fn last(output: &Output) -> Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
+    totals(output)
+}
+
+/// What a probe has come to, however it has ended.
+fn totals(output: &Output) -> Value {
     serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap()
 }
 
@@ -167,12 +172,16 @@ fn a_full_disk_is_counted_and_the_capture_goes_on() {
     make_file(&file, &[50, 1, 600, 1]);
     let config = configuration(disk.path(), 20, "before = \"1s\", after = \"0s\", cool-down = \"0s\"", "");
     let output = probe(&config, &file);
-    let last = last(&output);
+    let last = totals(&output);
     // The one of 50 packets has room, with its packet of the second behind it; that of 600 has none.
     assert_eq!(counts(&last), [1, 51, 1, 0, 0, 0], "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("alarm many is not recorded"), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("No space left on device"), "{}", text(&output.stderr));
     assert_eq!(column(&last, "probed"), 652);
+    // The run went on to its end, and that says what is missing.
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let last = text(&output.stderr).lines().last().unwrap_or_default().to_owned();
+    assert!(last.ends_with("1 recording not written"), "{last}");
     let found = recordings(&disk.path().join("kept"));
     assert_eq!((found.len(), capinfos(&found[0]).unwrap()), (1, (51, true)));
 }

@@ -97,6 +97,30 @@ fn dependencies_are_pinned_and_freely_licensed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Whatever DataFusion is built of has the same features for the program and for the tests, or cargo builds the whole of it
+/// twice: minutes, of which tests/Cargo.toml says more.
+#[test]
+fn datafusion_is_built_once_for_program_and_tests() {
+    // The whole list, once with dependencies of tests and once without, each with its features.
+    let tree = |edges: &str| {
+        let output = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["tree", "--workspace", "--offline", "--locked", "--prefix", "none"])
+            .args(["--edges", edges, "--format", "{p} {f}"])
+            .current_dir(repository())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        // What has been listed already has a mark.
+        let lines = text.lines().map(|line| line.trim_end_matches(" (*)").to_owned());
+        lines.collect::<std::collections::BTreeSet<String>>()
+    };
+    let (program, tests) = (tree("normal"), tree("normal,dev"));
+    assert!(program.iter().any(|line| line.starts_with("datafusion v")), "{program:#?}");
+    let others: Vec<&String> = program.difference(&tests).collect();
+    assert!(others.is_empty(), "built once more for the tests, with other features: {others:#?}");
+}
+
 /// Reads `MIT OR (Apache-2.0 AND Zlib)` and the old `MIT/Apache-2.0`; brackets that hold alternatives of a
 /// conjunction are read as what they are only where every part is allowed.
 fn is_allowed(licence: &str) -> bool {

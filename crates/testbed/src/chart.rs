@@ -1,10 +1,11 @@
-//! Charts, as SVG: what was measured over one axis, with the spread of repetitions, and what others have published beside it.
+//! Charts, as SVG and as PNG: what was measured over one axis, with the spread of repetitions, and what others have published beside it.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::battery::{Axis, Battery, Chart, Quantity, Rate};
+use crate::bitmap;
 use crate::sensors::Sensors;
 use crate::summary::{Line, Spread, Summary};
 
@@ -39,15 +40,17 @@ pub struct Series {
     pub published: bool,
 }
 
-/// A chart's name, and its SVG.
+/// A chart's name, and its picture.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// The file's name.
-    pub file: String,
+    /// The files' name, without `.svg` or `.png`.
+    pub name: String,
     /// What it shows.
     pub title: String,
     /// The picture.
     pub svg: String,
+    /// The same picture in pixels, as a rule two for one each way.
+    pub png: Vec<u8>,
 }
 
 /// Charts that a battery has: those that it names, or what its dimensions suggest.
@@ -173,12 +176,11 @@ pub fn draw(battery: &Battery, sensors: &Sensors, summary: &Summary, below: &str
         } else {
             format!("{below}; skipped: {}", skipped.join(", "))
         };
+        let size = (WIDTH, height(chart, &series));
         let mut svg = String::new();
-        match chart.over {
-            Some(axis) => curves(&mut svg, chart.quantity, axis, &series, &title, &below)?,
-            None => bars(&mut svg, chart.quantity, &series, &title, &below)?,
-        }
-        drawn.push(Drawn { file: format!("chart-{}-{}.svg", at + 1, chart.quantity.name()), title, svg });
+        picture(SVGBackend::with_string(&mut svg, size), chart, &series, &title, &below)?;
+        let png = bitmap::png(size, |bitmap| picture(bitmap, chart, &series, &title, &below))?;
+        drawn.push(Drawn { name: format!("chart-{}-{}", at + 1, chart.quantity.name()), title, svg, png });
     }
     Ok(drawn)
 }
@@ -188,31 +190,41 @@ fn fault(error: &dyn std::fmt::Display) -> anyhow::Error {
     anyhow!("drawing a chart: {error}")
 }
 
-fn headed<'a>(
-    svg: &'a mut String,
-    height: u32,
-    title: &str,
-    below: &str,
-) -> Result<DrawingArea<SVGBackend<'a>, Shift>> {
-    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| fault(&error))?;
-    for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
-        let style = TextStyle::from(("sans-serif", size).into_font());
-        root.draw(&Text::new(text.to_owned(), (12, at), style)).map_err(|error| fault(&error))?;
+/// Pixels of an SVG, and of whoever draws as it does.
+fn height(chart: &Chart, series: &[Series]) -> u32 {
+    match chart.over {
+        Some(_) => HEIGHT.max(HEAD + 60 + 20 * series.len() as u32),
+        None => HEAD + 56 + BAR * series.iter().map(|one| one.points.len() as u32).sum::<u32>(),
     }
-    Ok(root)
 }
 
-fn curves(
-    svg: &mut String,
-    quantity: Quantity,
-    axis: Axis,
+/// The whole picture, whatever it is drawn on.
+fn picture<B: DrawingBackend>(
+    backend: B,
+    chart: &Chart,
     series: &[Series],
     title: &str,
     below: &str,
 ) -> Result<()> {
-    let height = HEIGHT.max(HEAD + 60 + 20 * series.len() as u32);
-    let root = headed(svg, height, title, below)?;
+    let root = backend.into_drawing_area();
+    root.fill(&WHITE).map_err(|error| fault(&error))?;
+    for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
+        let style = TextStyle::from(("sans-serif", size).into_font());
+        root.draw(&Text::new(printable(text), (12, at), style)).map_err(|error| fault(&error))?;
+    }
+    match chart.over {
+        Some(axis) => curves(&root, chart.quantity, axis, series)?,
+        None => bars(&root, chart.quantity, series)?,
+    }
+    root.present().map_err(|error| fault(&error))
+}
+
+fn curves<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    quantity: Quantity,
+    axis: Axis,
+    series: &[Series],
+) -> Result<()> {
     let across = if axis == Axis::Rate { 1e-3 } else { 1.0 };
     let scale = scale(quantity);
     let points = || series.iter().flat_map(|one| &one.points);
@@ -269,14 +281,16 @@ fn curves(
         }
         area.draw(&Text::new(short(&one.name), (x + 24, y), style)).map_err(|error| fault(&error))?;
     }
-    root.present().map_err(|error| fault(&error))
+    Ok(())
 }
 
-fn bars(svg: &mut String, quantity: Quantity, series: &[Series], title: &str, below: &str) -> Result<()> {
+fn bars<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    quantity: Quantity,
+    series: &[Series],
+) -> Result<()> {
     let rows: Vec<(&Series, Spread)> =
         series.iter().flat_map(|one| one.points.iter().map(move |(_, value)| (one, *value))).collect();
-    let height = HEAD + 56 + BAR * rows.len() as u32;
-    let root = headed(svg, height, title, below)?;
     let scale = scale(quantity);
     let most = rows.iter().map(|(_, value)| value.high * scale).fold(0.0, f64::max).max(1e-9) * 1.15;
     let count = rows.len() as f64;
@@ -315,15 +329,18 @@ fn bars(svg: &mut String, quantity: Quantity, series: &[Series], title: &str, be
         let number = format!("{:.*}", usize::from(value.median * scale < 100.0), value.median * scale);
         area.draw(&Text::new(number, (right.0 + 6, right.1), style)).map_err(|error| fault(&error))?;
     }
-    root.present().map_err(|error| fault(&error))
+    Ok(())
+}
+
+/// A text without what no XML may have in it, and no font has.
+fn printable(text: &str) -> String {
+    let stands = |letter: char| !letter.is_control() && !matches!(letter, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|letter| if stands(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// As much of a name as there is room for.
 fn short(name: &str) -> String {
     const ROOM: usize = 50;
-    if name.chars().count() <= ROOM {
-        name.to_owned()
-    } else {
-        name.chars().take(ROOM - 1).chain(['…']).collect()
-    }
+    let name = printable(name);
+    if name.chars().count() <= ROOM { name } else { name.chars().take(ROOM - 1).chain(['…']).collect() }
 }

@@ -21,6 +21,7 @@
 pub mod away;
 pub mod battery;
 pub mod bed;
+mod bitmap;
 pub mod calls;
 pub mod chart;
 pub mod child;

@@ -64,7 +64,8 @@ impl Report {
         results::write(&folder.join(TABLE), &format!("{}\n{}", self.table, self.machines()))?;
         results::write(&folder.join(SUMMARY), &text::csv(sensors, &self.summary)?)?;
         for one in &self.drawn {
-            results::write(&folder.join(&one.file), &one.svg)?;
+            results::write(&folder.join(format!("{}.svg", one.name)), &one.svg)?;
+            results::write(&folder.join(format!("{}.png", one.name)), &one.png)?;
         }
         let page = folder.join(PAGE);
         results::write(&page, &document(&battery.title, &self.section(battery)))?;
@@ -190,7 +191,7 @@ mod tests {
         std::fs::write(adapters.join("gone.toml"), adapter.replace("PROGRAM", "no-such-program")).unwrap();
         let mut sensors = Sensors::shipped();
         sensors.add(&adapters).unwrap();
-        let text = "name = \"a\"\ntitle = \"A <i>battery</i>\"\nabout = \"It is </p><script>alert(1)</script>.\"\nsensors = [\"evil\", \
+        let text = "name = \"a\"\ntitle = \"A <i>battery</i>\\u001b\\uffff\"\nabout = \"It is </p><script>alert(1)</script>.\"\nsensors = [\"evil\", \
                     \"gone\"]\nrates = [1000, 2000]\ncores = [[1]]\nfindings = [\"x < y\"]\n[[published]]\nname = \"them\"\n\
                     quantity = \"captured\"\npoints = [[1000, 800], [2000, 900]]\n";
         let battery = Battery::parse(text, Path::new("b"), &sensors).unwrap();
@@ -239,10 +240,12 @@ mod tests {
         let (battery, _, report) = report(folder.path());
         assert_eq!(report.drawn.len(), 2);
         let captured = &report.drawn[0];
-        assert_eq!(captured.file, "chart-1-captured.svg");
+        assert_eq!(captured.name, "chart-1-captured");
         for text in ["published: them", "skipped: gone", "&lt;b&gt;evil", "polyline"] {
             assert!(captured.svg.contains(text), "no {text}");
         }
+        // An SVG with other characters is none.
+        assert!(captured.svg.contains("&lt;/i&gt;\u{fffd}\u{fffd}: packets captured"), "{}", captured.svg);
         assert!(!report.drawn[1].svg.contains("published"), "nobody has published what was analysed");
         assert!(report.table.contains("gone: skipped, no-such-program"), "{}", report.table);
         assert!(
@@ -251,6 +254,34 @@ mod tests {
             report.table
         );
         assert_eq!(chart::charts(&battery).len(), 2);
+    }
+
+    /// The pixels of a PNG, three bytes each, and how many there are across and down.
+    fn pixels(png: &[u8]) -> (u32, u32, Vec<u8>) {
+        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+        (info.width, info.height, pixels)
+    }
+
+    #[test]
+    fn charts_are_there_as_png_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (battery, sensors, report) = report(folder.path());
+        report.write(&battery, &sensors, &folder.path().join("r")).unwrap();
+        for name in ["chart-1-captured", "chart-2-analysed"] {
+            let svg = std::fs::read_to_string(folder.path().join(format!("r/{name}.svg"))).unwrap();
+            assert!(svg.contains("width=\"960\" height=\"420\""), "{svg}");
+            let (width, height, pixels) =
+                pixels(&std::fs::read(folder.path().join(format!("r/{name}.png"))).unwrap());
+            assert_eq!((width, height), (2 * 960, 2 * 420));
+            let many = |colour: [u8; 3]| pixels.chunks_exact(3).filter(|pixel| **pixel == colour).count();
+            // Paper, the line of the first sensor, letters.
+            assert!(many([255; 3]) > 1_000_000 && many([0x1f, 0x6f, 0xb4]) > 500 && many([0; 3]) > 1000);
+            // What was published is of another colour, and in one of the two charts.
+            assert_eq!(many([0xd9, 0x5f, 0x02]) > 20, name == "chart-1-captured");
+        }
     }
 
     #[test]

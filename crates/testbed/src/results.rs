@@ -240,8 +240,8 @@ impl Results {
 ///
 /// # Errors
 /// Which file, and why.
-pub fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| path.display().to_string())
+pub fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
+    fs::write(path, content).with_context(|| path.display().to_string())
 }
 
 fn append(path: &Path) -> Result<File> {

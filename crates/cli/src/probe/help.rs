@@ -103,5 +103,6 @@ Programs are run without a shell, as the user that the command becomes (--user),
 four at a time and 64 waiting at most. One that fails, or that does not end in
 time and is ended, is told and counted, and holds nothing up. So are recordings
 and exports that fail, or that there are too many of.
-Exit status: 0 done (also after Ctrl-C), 1 failed or a mistake in the
-configuration, 2 wrong usage.";
+Exit status: 0 done (also after Ctrl-C), 1 failed, a mistake in the
+configuration, or a recording that could not be written, or an export of an
+alarm that was not done (all else was), 2 wrong usage.";

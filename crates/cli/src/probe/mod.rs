@@ -17,7 +17,7 @@ use crate::out::{self, ReaderGone};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::store::{Store, StoreArgs, Stored};
+use crate::store::{Store, StoreArgs};
 
 mod change;
 mod desk;
@@ -339,8 +339,7 @@ fn watch(
             anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
-    let unstored = || report.store.as_ref().and_then(Stored::failure);
-    outcome.failure = outcome.failure.or_else(unstored);
+    outcome.failure = outcome.failure.or_else(|| report.failure());
     // Nobody has given those by which packets come up, and what came up is in the ledger.
     let own = |rules: &RuleStats| !args.source.ruled.are_changeable() && rules.plugins.is_empty();
     reporter.report.ruled(outcome.rules.filter(|rules| !own(rules)));

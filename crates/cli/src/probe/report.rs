@@ -1,5 +1,6 @@
 //! What the probe has come to, with the last ledger.
 
+use anyhow::anyhow;
 use serde::Serialize;
 use wirelane_probe::Totals;
 
@@ -34,6 +35,23 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
+    /// What is not where it was to be: in the store, in recordings, at whom alarms are exported to. It was told as it
+    /// happened, and kept nothing else from being done; who has started the probe is to know it at the end. (What fails in
+    /// programs is theirs, and what is refused by a bound of recordings' was asked for.)
+    pub fn failure(&self) -> Option<anyhow::Error> {
+        let mut said: Vec<String> =
+            self.store.as_ref().and_then(Stored::failure).iter().map(|error| format!("{error:#}")).collect();
+        let failed = self.recordings.map_or(0, |recordings| recordings.recordings_failed);
+        if failed > 0 {
+            said.push(format!("{} not written", counted(failed, "recording")));
+        }
+        let failed = self.exports.map_or(0, |exports| exports.exports_failed + exports.exports_refused);
+        if failed > 0 {
+            said.push(format!("{} of alarms not done", counted(failed, "export")));
+        }
+        (!said.is_empty()).then(|| anyhow!(said.join("; ")))
+    }
+
     /// As people read it.
     pub fn text(&self) -> String {
         let Totals { intervals, alarms_raised, alarms_cleared, .. } = self.totals;

@@ -2,9 +2,12 @@
 mod keys;
 mod page;
 mod screen;
+mod top;
 
-pub use keys::{Keys, arrows_as_letters};
+use keys::{Keys, arrows_as_letters};
 #[cfg(test)]
 pub use page::drawn;
 pub use page::{Page, cut, header};
-pub use screen::{Screen, View, is_terminal, restore};
+use screen::Screen;
+pub use screen::{View, is_terminal, restore};
+pub use top::{Board, Shown, Taken, Top, title};

@@ -225,8 +225,8 @@ A battery says which sensors are measured, under which traffic:
 
 Each trial adds a line to trials.csv as it ends: offered, sent, captured,
 analysed, lost, CPU time, and why it does not count where it does not. At the
-end the folder has tables, CSV, Parquet, SVG charts and report.html. An
-interrupted run goes on with --resume.
+end the folder has tables, CSV, Parquet, charts as SVG and PNG, and
+report.html. An interrupted run goes on with --resume.
 
 A sensor that is not installed is skipped, and named. Others than those of
 'wirelane testbed sensors' take an adapter of a few lines, which the README

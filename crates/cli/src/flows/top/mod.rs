@@ -5,7 +5,7 @@
 //! exports  -> Shared (what became of flows at the outputs)        |
 //! ledger   ------------------------------------------------------>
 //! ```
-//! Once an interval, the main thread makes a [`view::View`] of all that, and the [`Screen`] shows it. Workers
+//! Once an interval, the main thread makes a [`view::View`] of all that, and the terminal shows it. Workers
 //! look at their flows once an interval too, at those alone that have carried something since.
 
 mod shared;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
 use wirelane_analysis::flows::BusyFlow;
@@ -23,7 +23,7 @@ use wirelane_analysis::flows::BusyFlow;
 pub use shared::{Shared, Watcher};
 use view::{Line, Rates, View};
 
-use crate::terminal::{Keys, Screen, restore};
+use crate::terminal::{Taken, title};
 
 /// Intervals that a sparkline goes back, at most.
 const HISTORY: usize = 120;
@@ -32,8 +32,7 @@ const BUSIEST: usize = 200;
 
 /// The screen, and what it has to remember from one interval to the next.
 pub struct Top {
-    screen: Arc<Screen>,
-    keys: Option<Keys>,
+    terminal: Taken,
     shared: Arc<Shared>,
     title: String,
     before: Option<Ledger>,
@@ -49,22 +48,17 @@ impl Top {
     /// # Errors
     /// What the terminal says.
     pub fn begin(capture: &Capture, shared: &Arc<Shared>) -> Result<Top> {
-        let names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
-        let title = format!("{}  engine {}", names.join(" "), capture.engine());
-        let screen = Arc::new(Screen::take_over().context("taking over the terminal")?);
-        let keys = Some(Keys::watch(&screen, |_| false)?);
         let top = Top {
-            screen,
-            keys,
+            terminal: Taken::over(|_| false)?,
             shared: Arc::clone(shared),
-            title,
+            title: title(capture),
             before: None,
             last: Duration::ZERO,
             outputs_before: BTreeMap::new(),
             flows_before: 0,
             history: BTreeMap::new(),
         };
-        top.screen.show(View { title: top.title.clone(), balances: true, ..View::default() })?;
+        top.terminal.show(View { title: top.title.clone(), balances: true, ..View::default() })?;
         Ok(top)
     }
 
@@ -100,7 +94,7 @@ impl Top {
         self.flows_before = ended;
         self.before = Some(ledger.clone());
         self.last = elapsed;
-        self.screen.show(view)
+        self.terminal.show(view)
     }
 
     /// The devices, each with its queues where there are several.
@@ -146,14 +140,6 @@ impl Top {
         }
         let history = history.iter().copied().collect();
         Line { name, is_queue: at.1.is_some(), rates, lost: counters.lost, shed: counters.shed, history }
-    }
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        // First nobody draws any more.
-        drop(self.keys.take());
-        restore();
     }
 }
 

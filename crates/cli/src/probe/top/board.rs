@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wirelane_probe::{AlarmEvent, Config, Event, Shown, State};
 
+use crate::terminal;
+
 /// Intervals that are remembered: as many as the largest screen has columns.
 const PAST: usize = 200;
 /// Measurements that are: as many as a configuration has, and some of those before.
@@ -77,9 +79,10 @@ impl Board {
             }
         }
     }
+}
 
-    /// Keys were typed; whether the screen shows something else then.
-    pub fn typed(&self, keys: &str) -> bool {
+impl terminal::Board for Board {
+    fn typed(&self, keys: &str) -> bool {
         let mut told = self.told();
         let mut changed = false;
         for key in keys.chars() {

@@ -1,13 +1,9 @@
 //! What is on the screen, and where. All text that came from elsewhere is escaped.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use ratatui::Frame;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline};
-use wirelane::ledger::Counters;
 use wirelane_export::clock;
 use wirelane_probe::{Row, Shown};
 
@@ -17,14 +13,7 @@ use crate::table::{amount, printable, rate};
 use crate::terminal::{self, Page, cut};
 
 /// Everything that is shown.
-pub struct View {
-    pub title: String,
-    pub elapsed: Duration,
-    pub ledger: Counters,
-    pub balances: bool,
-    pub board: Arc<Board>,
-    pub message: Option<String>,
-}
+type View = terminal::Shown<Board>;
 
 /// Columns of a number.
 const NUMBER: usize = 8;
@@ -234,11 +223,15 @@ fn table(shown: &Shown, sort: Option<usize>, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use serde_json::json;
+    use wirelane::ledger::Counters;
     use wirelane_probe::{AlarmEvent, Config, Event, Interval, State};
 
     use super::*;
-    use crate::terminal::drawn;
+    use crate::terminal::{Board as _, drawn};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use wirelane_analysis::voip::{CallRecord, Counts, Finished, Monitor, Signal, sip};
 
+use crate::terminal;
+
 /// Calls that are listed: as many as the largest screen has rows.
 const LISTED: usize = 200;
 /// Calls whose messages are remembered.
@@ -88,6 +90,17 @@ impl Board {
                 Finished::Stream(..) | Finished::Kept(_) => {}
             }
         }
+    }
+}
+
+impl terminal::Board for Board {
+    fn typed(&self, keys: &str) -> bool {
+        let count = |letter: char| keys.matches(letter).count() as isize;
+        let rows = count('j') - count('k');
+        if rows != 0 {
+            self.told().step_by(rows);
+        }
+        rows != 0
     }
 }
 

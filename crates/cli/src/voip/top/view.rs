@@ -1,14 +1,11 @@
 //! What is on the screen, and where. All text that came from elsewhere is escaped.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Paragraph, Sparkline};
-use wirelane::ledger::Counters;
 use wirelane_analysis::voip::{CallRecord, Stream};
 use wirelane_export::clock;
 
@@ -17,14 +14,7 @@ use crate::table::{amount, printable};
 use crate::terminal::{self, Page, cut};
 
 /// Everything that is shown.
-pub struct View {
-    pub title: String,
-    pub elapsed: Duration,
-    pub ledger: Counters,
-    pub balances: bool,
-    pub board: Arc<Board>,
-    pub message: Option<String>,
-}
+type View = terminal::Shown<Board>;
 
 /// Rows of calls that are there before the ladder takes more than its first.
 const LEAST_CALLS: usize = 5;
@@ -222,7 +212,11 @@ fn past(stream: &Stream) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use wirelane::LinkType;
+    use wirelane::ledger::Counters;
     use wirelane_analysis::voip::{Monitor, Settings};
 
     use super::*;
