@@ -30,12 +30,16 @@ fn samples(text: &str) -> Option<BTreeMap<String, f64>> {
     const SCRIPT: &str = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families\n\
         for family in text_string_to_metric_families(sys.stdin.read()):\n  for s in family.samples:\n    \
         print(s.name + ''.join(',%s=%s' % label for label in sorted(s.labels.items())), s.value)";
-    let there = Command::new("python3").args(["-c", "import prometheus_client.openmetrics.parser"]).output();
-    if !there.is_ok_and(|output| output.status.success()) {
+    // Another Python before the system's knows nothing of its packages.
+    let has_it = |python: &&str| {
+        let there = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
+        there.is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(has_it) else {
         println!("left out: what Prometheus's parser reads (no python3-prometheus-client: scripts/setup)");
         return None;
-    }
-    let mut python = Command::new("python3")
+    };
+    let mut python = Command::new(python)
         .args(["-c", SCRIPT])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
