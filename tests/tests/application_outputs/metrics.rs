@@ -152,9 +152,10 @@ fn prometheus_reads_what_was_counted() {
     for (name, value) in [
         ("transactions_total,class=2xx,method=GET", 1.0),
         ("transactions_total,class=4xx,method=POST", 1.0),
-        ("transactions_total,class=5xx,method=other", 1.0),
-        ("duration_seconds_count", 3.0),
-        ("first_byte_seconds_count", 3.0),
+        // Two more conversations go on: a method that nobody knows is none where a connection is seen from its middle, and its
+        // answer may still belong to something, as the request without one may be answered.
+        ("duration_seconds_count", 2.0),
+        ("first_byte_seconds_count", 2.0),
         ("response_body_bytes_total", 9.0),
         ("missing_bytes_total", 0.0),
     ] {
@@ -164,6 +165,8 @@ fn prometheus_reads_what_was_counted() {
             "{name} {transactions:?}"
         );
     }
+    let counted = transactions.keys().filter(|name| name.starts_with("wirelane_http_transactions_total"));
+    assert_eq!(counted.count(), 2);
 
     for (words, message) in [
         (&["--metrics", "0.0.0.0:9464", "-i", "lo"][..], "would tell everybody"),
