@@ -51,6 +51,27 @@ fn totals(lines: &[Value]) -> (Vec<Value>, Value) {
     (of, lines.last().unwrap().clone())
 }
 
+/// Sends everything that flows are made of.
+fn replay_all(lab: &Lab, folder: &Path) {
+    let file = folder.join("in.pcap");
+    make_capture(&file, 2400).unwrap();
+    let end = lab.sender();
+    let words = ["send", "-i", &end.device, "--replay", file.to_str().unwrap(), "--json"];
+    let sent = last_of(&wirelane(lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
+    assert!(column(&sent, "sent") >= 2400);
+}
+
+/// What both ledgers and all measurements have to have the same.
+fn agree(options: &[&str], (kernel, of_kernel): &(Vec<Value>, Value), (user, of_user): &(Vec<Value>, Value)) {
+    assert_eq!(kernel.len(), user.len(), "{options:?}");
+    for (kernel, user) in kernel.iter().zip(user) {
+        assert!(kernel == user, "{options:?}: {}", kernel["measurement"]);
+    }
+    for name in ["seen", "filtered", "probed", "probed_bytes"] {
+        assert_eq!(column(of_kernel, name), column(of_user, name), "{options:?}: {name}");
+    }
+}
+
 /// Both at once on one device, and on the wire everything that flows are made of.
 #[test]
 fn the_kernel_measures_what_workers_measure() {
@@ -58,8 +79,6 @@ fn the_kernel_measures_what_workers_measure() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("in.pcap");
-    make_capture(&file, 2400).unwrap();
     let lab = Lab::new(1).unwrap();
     let sets: &[&[&str]] =
         &[&["--cache-entries", "128"], &["--workers", "3"], &["--inner"], &["udp"], &["--clock", "batch"]];
@@ -72,20 +91,13 @@ fn the_kernel_measures_what_workers_measure() {
     };
     let pairs: Vec<(Child, Child)> =
         sets.iter().map(|options| (begin("kernel", options), begin("user", options))).collect();
-    let end = lab.sender();
-    let words = ["send", "-i", &end.device, "--replay", file.to_str().unwrap(), "--json"];
-    let sent = last_of(&wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
-    assert!(column(&sent, "sent") >= 2400);
+    replay_all(&lab, folder.path());
     for (options, (kernel, user)) in sets.iter().zip(pairs) {
-        let (kernel, of_kernel) = totals(&kernel.terminate(LIMIT).unwrap().json().unwrap());
-        let (user, of_user) = totals(&user.terminate(LIMIT).unwrap().json().unwrap());
+        let [kernel, user] =
+            [kernel, user].map(|child| totals(&child.terminate(LIMIT).unwrap().json().unwrap()));
+        agree(options, &kernel, &user);
+        let ((kernel, of_kernel), (_, of_user)) = (kernel, user);
         assert_eq!(kernel.len(), 3);
-        for (kernel, user) in kernel.iter().zip(&user) {
-            assert!(kernel == user, "{options:?}: {}", kernel["measurement"]);
-        }
-        for name in ["seen", "filtered", "probed", "probed_bytes"] {
-            assert_eq!(column(&of_kernel, name), column(&of_user, name), "{options:?}: {name}");
-        }
         assert_eq!((column(&of_kernel, "delivered"), column(&of_kernel, "late")), (0, 0), "{options:?}");
         assert_eq!(column(&of_kernel, "absorbed"), column(&of_user, "analysed"), "{options:?}");
         assert!(column(&of_kernel, "probed") > 100, "{options:?}");
@@ -99,8 +111,6 @@ fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("in.pcap");
-    make_capture(&file, 2400).unwrap();
     let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
     let path =
         |place: &str| write(folder.path(), place, "100ms", &(MEASURED.replace("PLACE", place) + BESIDE));
@@ -116,20 +126,13 @@ fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
         .iter()
         .map(|options| (start(&lab, &of_kernel, options), start(&lab, &of_user, options)))
         .collect();
-    let end = lab.sender();
-    let words = ["send", "-i", &end.device, "--replay", file.to_str().unwrap(), "--json"];
-    let sent = last_of(&wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()).unwrap();
-    assert!(column(&sent, "sent") >= 2400);
+    replay_all(&lab, folder.path());
     for (options, (kernel, user)) in sets.iter().zip(pairs) {
-        let (kernel, of_kernel) = totals(&kernel.terminate(LIMIT).unwrap().json().unwrap());
-        let (user, of_user) = totals(&user.terminate(LIMIT).unwrap().json().unwrap());
-        assert_eq!((kernel.len(), user.len()), (5, 5));
-        for (kernel, user) in kernel.iter().zip(&user) {
-            assert!(kernel == user, "{options:?}: {}", kernel["measurement"]);
-        }
-        for name in ["seen", "filtered", "probed", "probed_bytes"] {
-            assert_eq!(column(&of_kernel, name), column(&of_user, name), "{options:?}: {name}");
-        }
+        let [kernel, user] =
+            [kernel, user].map(|child| totals(&child.terminate(LIMIT).unwrap().json().unwrap()));
+        agree(options, &kernel, &user);
+        let ((kernel, of_kernel), (_, of_user)) = (kernel, user);
+        assert_eq!(kernel.len(), 5);
         let whole = column(&kernel[3], "packets") + column(&kernel[4], "packets");
         assert!(whole > 30 && column(&kernel[4], "packets") > 0, "{options:?}: {whole} came up");
         assert_eq!(
