@@ -15,6 +15,7 @@
  *                per group: which RTP streams are measured, and what they come to (inner maps, the same for
  *                all instances of a capture: streams.h)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
+ *   wl_marks     per lane: whether a packet is between its stamp and its ring (written by the lane; order.h)
  *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
  *                A program looks at those of groups that are device-wide
  *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
@@ -51,7 +52,7 @@
 #include "../../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 13
+#define WL_INTERFACE_VERSION 14
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -80,6 +81,7 @@ struct wl_instance {
 	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
 	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, asked before the others */
+	__u64 ordered;	   /* bit per group: its workers merge lanes by time (order.h) */
 };
 
 /* wl_group.flags */
@@ -185,6 +187,15 @@ struct wl_ring {
 	__u64 unsampled_bytes; /* their wire bytes */
 	__u64 skip;	       /* packets until the next one that is looked at */
 	__u64 pad3;
+};
+
+#define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the packet at hand has no stamp yet */
+
+/* Tells workers that merge lanes by time what they may still expect of a lane. One cache line. */
+struct wl_mark {
+	__u64 in_flight; /* 0: no packet; WL_MARK_UNSTAMPED; or the stamp of the packet at hand */
+	__u64 latest;	 /* stamp of the latest packet: stamps of a lane never decrease */
+	__u64 pad[6];
 };
 
 /* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */

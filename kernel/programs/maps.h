@@ -55,6 +55,14 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wl_mark);
+} wl_marks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, WL_MAX_GROUPS *WL_GROUP_FILTERS);
 	__type(key, __u32);
 	__type(value, struct wl_filter);

@@ -14,6 +14,7 @@
 #include "judge.h"
 #include "load.h"
 #include "maps.h"
+#include "order.h"
 #include "plugin.h"
 #include "program.h"
 #include "send.h"
@@ -262,6 +263,7 @@ static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct w
 static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
+	struct wl_mark *mark;
 	struct wl_lane *lane;
 	__u32 key = 0, goes = 0;
 	__u64 active, wide;
@@ -280,6 +282,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	active = *(volatile __u64 *)&instance->active;
 	if (!active)
 		return false;
+	mark = wl_mark_begin(instance, active, packet->lane);
 	/* One group that wants a reading per packet has it for all. */
 	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
 		packet->ts_ns = wl_batch_time();
@@ -287,6 +290,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	} else {
 		packet->ts_ns = bpf_ktime_get_ns();
 	}
+	packet->ts_ns = wl_mark_stamp(mark, packet->ts_ns);
 	if (hook == WL_HOOK_XDP)
 		wl_parse_xdp(ctx, &lane->parsed);
 	else
@@ -297,7 +301,9 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	wide = active & *(volatile __u64 *)&instance->wide;
 	if (wide)
 		goes = wl_offer_all(ctx, hook, packet, &lane->parsed, wide, goes);
-	return wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
+	goes = wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
+	wl_mark_end(mark);
+	return goes;
 }
 
 #endif

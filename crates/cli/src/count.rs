@@ -77,7 +77,8 @@ impl Handler for Counter {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
+    args.source.any_order = true;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);

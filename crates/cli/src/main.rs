@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
-        Command::Count(args) => count::run(&args),
+        Command::Count(args) => count::run(*args),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
         Command::Http(args) => http::run(*args),

@@ -144,9 +144,9 @@ pub struct SourceArgs {
     #[arg(skip)]
     pub service: bool,
 
-    /// Whether both directions of a conversation have to come in their order, over all RX queues.
+    /// Whether the command needs no time order over RX queues, CPUs and devices.
     #[arg(skip)]
-    pub in_order: bool,
+    pub any_order: bool,
 
     /// Read the filter expression from a file; '-' is standard input
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
@@ -345,7 +345,7 @@ impl SourceArgs {
                 return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
             }
             // Opened with the rights of who runs the command, and not looked at with them.
-            let input = FileInput::open(path)?;
+            let input = FileInput::open(path)?.any_order(self.any_order);
             // Names are looked up with them, too.
             let filter = FileFilter::compile(expression)?;
             let rules = self.ruled.for_file()?;
@@ -406,7 +406,7 @@ impl SourceArgs {
             .filter(expression)
             .take(self.take)
             .immediate(self.immediate)
-            .in_order(self.in_order)
+            .in_order(!self.any_order)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
             .hook(match self.hook {

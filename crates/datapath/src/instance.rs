@@ -7,7 +7,7 @@ use crate::flow_cache::{FlowSet, Splits, WAYS};
 use crate::rules::{MAX_EXITS, MAX_PLUGINS};
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
-pub const INTERFACE_VERSION: u32 = 13;
+pub const INTERFACE_VERSION: u32 = 14;
 /// Most groups of one device.
 pub const MAX_GROUPS: usize = 16;
 /// Most workers of one group.
@@ -81,7 +81,24 @@ pub struct Instance {
     pub card_clock: u64,
     /// One bit per group with [`group_flags::WIDE`].
     pub wide: u64,
+    /// One bit per group whose workers merge lanes by time.
+    pub ordered: u64,
 }
+
+/// `struct wl_mark`: the packet that a lane has at hand. Written by the lane.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Mark {
+    /// 0: none; [`MARK_UNSTAMPED`]; or its stamp.
+    pub in_flight: u64,
+    /// Stamp of the latest packet.
+    pub latest: u64,
+    #[doc(hidden)]
+    pub pad: [u64; 6],
+}
+
+/// [`Mark::in_flight`] of a packet that has no stamp yet.
+pub const MARK_UNSTAMPED: u64 = 1;
 
 /// Bits of [`Group::flags`].
 pub mod group_flags {

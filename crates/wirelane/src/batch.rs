@@ -216,6 +216,11 @@ struct Behind<'a> {
     size: usize,
 }
 
+/// Whether a plug-in's note follows these bytes of a [`Found`].
+pub(crate) fn has_note(found: &[u8]) -> bool {
+    found.first_chunk().is_some_and(|first| u32::from_ne_bytes(*first) & FOUND_NOTE != 0)
+}
+
 /// What lies behind the bytes of a packed record with these flags; `None`: it is not whole.
 #[cold]
 fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
@@ -228,7 +233,7 @@ fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
     if of & flags::FOUND != 0 {
         let (found, behind) = end.split_first_chunk::<{ size_of::<Found>() }>()?;
         (said.found, end) = (Some(found), behind);
-        if found.first_chunk().is_some_and(|first| u32::from_ne_bytes(*first) & FOUND_NOTE != 0) {
+        if has_note(found) {
             let (note, behind) = end.split_first_chunk::<{ size_of::<Note>() }>()?;
             let length = note.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length));
             // One that is longer than its room is none that the program has written.

@@ -105,9 +105,9 @@ impl Builder {
         self
     }
 
-    /// Yields records in the order of their timestamps, over all RX queues and both directions, as far as they are there
-    /// when the worker looks; engine `ring` only, the others yield each socket's in their order. Default: no, each lane's
-    /// in their order, which is less work.
+    /// Yields the records of a worker in the order of their timestamps, over all RX queues, CPUs, directions and devices.
+    /// Records are held back for some 30 us, until no other lane can have an earlier one. Default: yes. Without it each
+    /// lane's records come in their order, which costs the lanes and the worker less.
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Builder {
         self.0.in_order = in_order;

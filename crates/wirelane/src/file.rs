@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::Source;
-use crate::engine::file::{FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
+use crate::engine::file::{Disorder, FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
 use crate::filter::{FileFilter, FileInUse, FileView};
 use crate::in_force::{InForce, Judge, NativeRules, RulesRoom, Target, Times};
 use crate::interfaces::CaptureDevice;
@@ -30,6 +30,7 @@ pub(crate) struct FileCapture {
 /// A file that can be told to end.
 #[derive(Debug)]
 struct Stoppable {
+    name: String,
     source: FileSource,
     stopped: Arc<AtomicBool>,
 }
@@ -44,6 +45,23 @@ impl Source for Stoppable {
     }
 }
 
+impl Drop for Stoppable {
+    fn drop(&mut self) {
+        let Disorder { records, beyond } = self.source.disorder();
+        if records == 0 {
+            return;
+        }
+        let name = &self.name;
+        let sorted = records - beyond;
+        tracing::warn!("{name}: {records} packets are out of time order; {sorted} of them have been sorted");
+        if beyond != 0 {
+            tracing::warn!(
+                "{name}: {beyond} packets are too far from their place in time to be sorted: sort the file with reordercap"
+            );
+        }
+    }
+}
+
 impl FileCapture {
     pub(crate) fn read(
         input: FileInput,
@@ -51,7 +69,8 @@ impl FileCapture {
         rules: Option<(&RuleSet, bool)>,
     ) -> Result<FileCapture> {
         let name = input.name().display().to_string();
-        let mut source = FileSource::read(input, FileOptions::default())?;
+        let options = FileOptions { in_order: !input.is_any_order(), ..FileOptions::default() };
+        let mut source = FileSource::read(input, options)?;
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
         let in_force = rules.map(|(rules, inner)| {
@@ -73,7 +92,8 @@ impl FileCapture {
 
     pub(crate) fn workers(&mut self) -> Vec<Worker> {
         let source = self.source.take();
-        let source = source.map(|source| Stoppable { source, stopped: Arc::clone(&self.stopped) });
+        let name = self.name.clone();
+        let source = source.map(|source| Stoppable { name, source, stopped: Arc::clone(&self.stopped) });
         source.into_iter().map(|source| Worker::new(0, None, Box::new(source), None)).collect()
     }
 

@@ -15,6 +15,7 @@ use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
+use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
@@ -106,8 +107,9 @@ impl LiveCapture {
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
         let hooks = settings.hooks();
-        let asked = selected.iter().flat_map(|selected| hooks.iter().map(move |hook| (selected, *hook)));
-        for (index, (selected, hook)) in asked.enumerate() {
+        let places = selected.iter().flat_map(|selected| hooks.iter().map(move |hook| (selected, *hook)));
+        let asked = selected.len() * hooks.len();
+        for (index, (selected, hook)) in places.enumerate() {
             let device = &selected.device;
             let instance = Arc::new(match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), guardian)?,
@@ -117,8 +119,10 @@ impl LiveCapture {
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
-            let wish =
-                Wish { program, plugins: plugins.clone(), rules, exits, streams: streams.clone(), ..wish };
+            let many = asked > 1 || instance.lanes_of(&wish.queues).len() > 1;
+            let ordered = settings.in_order && many;
+            let (plugins, streams) = (plugins.clone(), streams.clone());
+            let wish = Wish { program, plugins, rules, exits, streams, ordered, ..wish };
             ring_size = ring_size.min(wish.ring_size as u64);
             let membership = Membership::join(&instance, device, &wish)?;
             let mut tallies = Vec::new();
@@ -140,7 +144,8 @@ impl LiveCapture {
                     };
                     let (device, tally) = (index as u16, Arc::clone(&tally));
                     let flows = membership.lane_flows(lane, worker);
-                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None, flows });
+                    let mark = membership.mark(lane);
+                    lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None, flows, mark });
                 }
                 tallies.push(tally);
             }
@@ -198,13 +203,15 @@ impl LiveCapture {
             .into_iter()
             .enumerate()
             .map(|(worker, (lanes, bells))| {
+                let ordered = settings.in_order && lanes.len() > 1;
+                let merge = ordered.then(|| Merge::new(lanes.len(), settings.clock, &clock));
                 let source = RingSource::new(
                     lanes,
                     bells,
                     Arc::clone(&shared[worker]),
                     highest_watermark(ring_size, settings.immediate),
                     settings.workers as u32,
-                    settings.in_order,
+                    merge,
                     settings.patience,
                 );
                 Worker::new(worker, cores[worker], Box::new(source), Some(clock.clone())).over(below.clone())

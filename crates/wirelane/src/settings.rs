@@ -115,7 +115,7 @@ impl Settings {
             inner: false,
             immediate: false,
             patience: None,
-            in_order: false,
+            in_order: true,
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Rx,
@@ -284,6 +284,7 @@ impl Settings {
                 | if self.flows.is_some() { group_flags::FLOWS } else { 0 }
                 | if self.http.is_some() { group_flags::HTTP } else { 0 },
             clock: self.clock,
+            ordered: false,
             shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
             program: None,

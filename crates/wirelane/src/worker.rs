@@ -113,7 +113,7 @@ impl Worker {
 
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.
     pub fn timebase(&self) -> Timebase {
-        Timebase::new(self.clock.clone())
+        Timebase::new(self.clock.clone(), self.source.is_ordered())
     }
 }
 
@@ -121,7 +121,9 @@ impl Worker {
 #[derive(Clone, Debug)]
 pub struct Timebase {
     clock: Option<Arc<Clock>>,
-    /// The latest record of each device and RX queue, by its stamp: the stamp and its UTC.
+    /// Whether the records of all devices and RX queues come in the order of their stamps.
+    ordered: bool,
+    /// The latest record of each device and RX queue, or of all where they are ordered: its stamp and its UTC.
     latest: RefCell<Vec<(u64, u64)>>,
 }
 
@@ -130,8 +132,8 @@ pub struct Timebase {
 const STEP_NS: u64 = 1_000_000;
 
 impl Timebase {
-    fn new(clock: Option<Arc<Clock>>) -> Timebase {
-        Timebase { clock, latest: RefCell::default() }
+    fn new(clock: Option<Arc<Clock>>, ordered: bool) -> Timebase {
+        Timebase { clock, ordered, latest: RefCell::default() }
     }
 
     /// A record's timestamp on a clock that nobody sets: the kernel's monotonic nanoseconds; UTC of records that have it
@@ -164,14 +166,17 @@ impl Timebase {
     /// anew a few times a second, so steps and slew
     /// of the system's clock, and the drift of the card's, are followed.
     ///
-    /// Of the records of one RX queue that came one after the other, none is earlier than the one before it, but
-    /// where the system's clock was set back by a millisecond or more.
+    /// No record is earlier than the one before it, of one RX queue or, where the worker merges them, of all queues and
+    /// devices, unless the system's clock was set back by a millisecond or more.
     #[inline]
     pub fn utc_ns(&self, record: &Record<'_>) -> u64 {
         let header = record.header();
         match &self.clock {
             Some(clock) => {
                 let utc = clock.utc_ns(header, record.device());
+                if self.ordered {
+                    return self.in_order(0, clock.monotonic_of_ns(header, record.device()), utc);
+                }
                 self.in_order(record.device() * MAX_QUEUES + usize::from(record.queue()), header.ts_ns, utc)
             }
             None => header.ts_ns,
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_slewed_back_stands_still_and_what_is_set_back_goes_back() {
-        let time = Timebase::new(None);
+        let time = Timebase::new(None, false);
         let hour = 3_600_000_000_000;
         let distance = 1_700_000_000_000_000_000u64;
         assert_eq!(time.in_order(5, 1_000, distance + 1_000), distance + 1_000);

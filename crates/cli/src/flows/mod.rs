@@ -224,6 +224,8 @@ impl Args {
             let reason = "with --cache kernel packets are not counted one by one: use --duration";
             return Err(wrong("--packets", reason));
         }
+        // Parts of flows carry the times of their packets, and are merged by them.
+        self.source.any_order = true;
         self.source.kernel_flows = Some(KernelFlows {
             entries: self.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
             timeouts: cache.timeouts,

@@ -228,8 +228,6 @@ pub fn run(mut args: Args) -> Result<()> {
     args.source.rights.trees.extend(args.store.folder.clone());
     let endpoint = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
-    // Else a worker that is behind would read all of one direction first, and give up what waits for the other.
-    args.source.in_order = true;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let outputs = Outputs { logs, exporters, store, metrics: None };
     log(&args, capture, outputs, endpoint, extra)

@@ -115,9 +115,11 @@ fn rust_and_c_agree_on_every_field() {
             seed,
             batch_clock,
             card_clock,
-            wide
+            wide,
+            ordered
         }
     );
+    mirror!(rust, "wl_mark", Mark { in_flight, latest, pad });
     mirror!(
         rust,
         "wl_group",

@@ -24,6 +24,11 @@ pub(crate) trait Source: Send {
     /// will be no more. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
 
+    /// Whether records come in the order of their stamps, over all queues and devices.
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
     /// See [`crate::Worker::settled`].
     fn settled(&self) -> Option<Arc<AtomicU64>> {
         None

@@ -1,5 +1,7 @@
 //! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet needs.
 
+use std::mem::offset_of;
+
 use wirelane_datapath::layout::{Ip, RECORD_HEADER, RecordHeader, flags};
 
 use crate::batch::{Said, body_size, said_size};
@@ -67,6 +69,21 @@ impl Arena {
         self.end == 0 || self.end + body_size(cap_len) <= self.limit
     }
 
+    /// Whether a whole record of so many bytes belongs behind the others. An empty arena takes any.
+    pub(super) fn takes(&self, size: usize) -> bool {
+        self.end == 0 || self.end + size <= self.limit
+    }
+
+    /// Appends a whole record, which the arena [takes](Arena::takes).
+    pub(super) fn push_record(&mut self, record: &[u8]) {
+        if self.end == 0 && record.len() > self.capacity() {
+            self.resize(record.len());
+        }
+        let start = self.base + self.end;
+        self.memory[start..start + record.len()].copy_from_slice(record);
+        self.end += record.len();
+    }
+
     /// Appends a record, for which there must be room, and what rules have said of it, which its flags have too. That may
     /// take some bytes more than the limit.
     pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8], said: &Said) {
@@ -82,6 +99,17 @@ impl Arena {
         record[RECORD_HEADER..RECORD_HEADER + data.len()].copy_from_slice(data);
         self.end += size;
     }
+}
+
+/// The stamp and the size of the record that begins here; `None` at the end.
+pub(super) fn stamp_and_size(records: &[u8]) -> Option<(u64, usize)> {
+    fn field<const N: usize>(records: &[u8], at: usize) -> Option<[u8; N]> {
+        records.get(at..at + N)?.try_into().ok()
+    }
+    let ts_ns = u64::from_ne_bytes(field(records, offset_of!(RecordHeader, ts_ns))?);
+    let cap_len = u32::from_ne_bytes(field(records, offset_of!(RecordHeader, cap_len))?);
+    let flags = u16::from_ne_bytes(field(records, offset_of!(RecordHeader, flags))?);
+    Some((ts_ns, body_size(cap_len as usize) + said_size(flags)))
 }
 
 /// The header as it lies in a ring.

@@ -38,9 +38,23 @@ pub struct FileInput {
     name: PathBuf,
     /// Where it stood when it was opened; `None` of a pipe.
     start: Option<u64>,
+    /// Records are yielded in the order of the file.
+    any_order: bool,
 }
 
 impl FileInput {
+    /// Yields records in the order of the file. Default: in the order of their time stamps.
+    #[must_use]
+    pub fn any_order(mut self, any_order: bool) -> FileInput {
+        self.any_order = any_order;
+        self
+    }
+
+    /// See [`FileInput::any_order`].
+    pub(crate) fn is_any_order(&self) -> bool {
+        self.any_order
+    }
+
     /// Opens a file, or standard input for `-`.
     ///
     /// # Errors
@@ -63,7 +77,7 @@ impl FileInput {
         };
         // Standard input may stand anywhere in its file, and a pipe stands nowhere.
         let start = file.stream_position().ok();
-        Ok(FileInput { file, name, start })
+        Ok(FileInput { file, name, start, any_order: false })
     }
 
     /// The same file for another pass: from where it stood when it was opened, or, of a pipe, what has not been read
@@ -77,7 +91,7 @@ impl FileInput {
         if let Some(start) = self.start {
             file.seek(io::SeekFrom::Start(start)).map_err(failed)?;
         }
-        Ok(FileInput { file, name: self.name.clone(), start: self.start })
+        Ok(FileInput { file, name: self.name.clone(), start: self.start, any_order: self.any_order })
     }
 
     /// What errors call it.

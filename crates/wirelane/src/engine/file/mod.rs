@@ -43,6 +43,7 @@ mod messages;
 mod options;
 mod pcap;
 mod pcapng;
+mod sort;
 mod time;
 
 #[cfg(test)]
@@ -57,6 +58,8 @@ use decode::{MAX_ITEM, Packet, Step};
 pub use input::FileInput;
 use input::{Filled, Input};
 pub use interface::FileInterface;
+pub(crate) use sort::Disorder;
+use sort::Sorter;
 pub use time::TimestampResolution;
 
 /// Smallest batch that makes sense, in bytes.
@@ -70,12 +73,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 pub struct FileOptions {
     /// Bytes of records that a batch holds at most, headers included. A single packet may be larger.
     pub batch_bytes: usize,
+    /// Whether records are sorted by their time stamps, within a window of 16 MiB.
+    pub in_order: bool,
 }
 
 impl Default for FileOptions {
-    /// Batches of 256 KiB, which stay in a second-level cache.
+    /// Batches of 256 KiB, which stay in a second-level cache; sorted records.
     fn default() -> FileOptions {
-        FileOptions { batch_bytes: 256 << 10 }
+        FileOptions { batch_bytes: 256 << 10, in_order: true }
     }
 }
 
@@ -89,6 +94,8 @@ pub struct FileSource {
     interfaces: Vec<FileInterface>,
     counters: Counters,
     arena: Arena,
+    /// Sorts records by their stamps; `None`: they come in the order of the file.
+    sorter: Option<Sorter>,
     /// Interface of the records in the arena.
     device: u16,
     progress: Progress,
@@ -206,6 +213,7 @@ impl FileSource {
             interfaces,
             counters: Counters::default(),
             arena: Arena::new(options.batch_bytes.clamp(MIN_BATCH, MAX_ITEM)),
+            sorter: options.in_order.then(Sorter::default),
             device: 0,
             progress: Progress::default(),
             skipping: None,
@@ -258,7 +266,7 @@ impl FileSource {
     /// everything before that place; then the source has ended.
     pub fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         self.arena.release(self.progress.take());
-        if self.arena.is_empty() && !self.build(wait)? {
+        if self.arena.is_empty() && !self.build_ordered(wait)? {
             return Ok(None);
         }
         self.counters.follow(&self.interfaces); // an empty batch may come before any packet
@@ -269,7 +277,52 @@ impl FileSource {
         Ok(Some(Batch::new(records, records.len(), self.device, &self.progress, tally)))
     }
 
-    /// Fills the arena. False: there is nothing more.
+    /// Records that were out of order so far.
+    pub(crate) fn disorder(&self) -> Disorder {
+        self.sorter.as_ref().map(Sorter::disorder).unwrap_or_default()
+    }
+
+    /// Fills the arena with the earliest records. False: there is nothing more.
+    fn build_ordered(&mut self, wait: Duration) -> Result<bool> {
+        loop {
+            let Some(sorter) = &mut self.sorter else { return self.build(wait) };
+            // Nothing more enters at the end, or before the error that ends the file.
+            let last = self.ended || self.failure.is_some();
+            if sorter.is_full() || last && !sorter.is_empty() {
+                return Ok(self.take_earliest());
+            }
+            // Nobody waits for a pipe to say something while there are records.
+            let waiting = !sorter.is_empty();
+            let built = self.build(if waiting { Duration::ZERO } else { wait });
+            match built {
+                Ok(true) if self.arena.is_empty() => {
+                    if self.input.is_pipe() {
+                        self.take_earliest();
+                    }
+                    return Ok(true);
+                }
+                Ok(true) => {
+                    if let Some(sorter) = &mut self.sorter {
+                        sorter.put(&mut self.arena, self.device);
+                    }
+                }
+                Ok(false) if waiting => {}
+                Ok(false) => return Ok(false),
+                Err(error) if waiting => (self.failure, self.ended) = (Some(error), false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Moves the earliest records into the arena. False: there are none.
+    fn take_earliest(&mut self) -> bool {
+        self.arena.clear();
+        let device = self.sorter.as_mut().and_then(|sorter| sorter.take(&mut self.arena));
+        self.device = device.unwrap_or(self.device);
+        device.is_some()
+    }
+
+    /// Fills the arena with the next records of the file. False: there is nothing more.
     fn build(&mut self, wait: Duration) -> Result<bool> {
         self.arena.clear();
         if let Some(failure) = self.failure.take() {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_datapath::instance::{
-    AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Reader as ReaderEnd, Ring, SEGMENT, Tally,
+    AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
     group_flags,
 };
 
@@ -27,7 +27,7 @@ use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::flows::{GroupFlows, LaneFlows};
 use super::http;
 use super::instance::Instance;
-use super::masks::{is_active, set_active, set_clock, set_wide};
+use super::masks::{is_active, set_active, set_clock, set_ordered, set_wide};
 use super::memory::{Mapping, Word};
 use super::plugins::{self, GroupPlugins};
 use super::program::{self, Plugin, UserProgram};
@@ -58,6 +58,8 @@ pub(crate) struct Wish {
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
     pub(crate) clock: Clock,
+    /// Whether its workers merge lanes by time.
+    pub(crate) ordered: bool,
     /// Which packets; `None`: all.
     pub(crate) filter: Option<Filter>,
     /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
@@ -149,6 +151,7 @@ impl Place {
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
         set_wide(instance, self.group, false);
+        set_ordered(instance, self.group, false);
         set_clock(instance, self.group, Clock::Packet);
         program::release(instance, self.group);
         let mut left = Vec::new();
@@ -311,6 +314,9 @@ impl Membership {
         let flows = |flows| GroupFlows::new((instance, place.group), flows, wish.workers, token);
         let flows = wish.flows.as_ref().map(flows).transpose()?.map(Arc::new);
         let http = http::create(instance, place.group, wish.http)?;
+        // Before the rings are handed over, for which the kernel waits: each run that finds the group active marks
+        // its packet.
+        set_ordered(instance, place.group, wish.ordered);
         let membership = Membership {
             instance: Arc::clone(instance),
             place,
@@ -432,6 +438,11 @@ impl Membership {
             Arc::clone(&self.place.token),
         );
         (reader, memory)
+    }
+
+    /// The mark of a lane's packet at hand.
+    pub(crate) fn mark(&self, lane: usize) -> Word {
+        Word::new(&self.instance.marks, lane * size_of::<Mark>() + offset_of!(Mark, in_flight))
     }
 
     /// What a worker reads of a lane's flow cache.

@@ -52,6 +52,8 @@ pub(crate) struct Instance {
     pub(crate) plugins: Mapping,
     /// The same as `rings`, read-only: for workers.
     pub(crate) writers_ends: Arc<Mapping>,
+    /// `struct wl_mark`, one per lane; read-only.
+    pub(crate) marks: Arc<Mapping>,
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
@@ -262,6 +264,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         plugins: take("wl_plugins")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
+        marks: take("wl_marks")?,
         owners: take("wl_owners")?,
         programs: take("wl_programs")?,
         filters: take("wl_filters")?,
@@ -359,6 +362,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     sized(open.maps.wl_exits.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_plugins.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
+    sized(open.maps.wl_marks.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
     let skel = uninterrupted(|| open.load()).map_err(|e| {
         let loading = || doing("loading the capture program into the kernel");
@@ -393,6 +397,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         plugins: handle(&skel.maps.wl_plugins)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
+        marks: handle(&skel.maps.wl_marks)?,
         owners: handle(&skel.maps.wl_owners)?,
         programs: handle(&skel.maps.wl_programs)?,
         filters: handle(&skel.maps.wl_filters)?,
@@ -424,6 +429,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         batch_clock: 0,
         card_clock: 0,
         wide: 0,
+        ordered: 0,
     };
     maps.describe(&state)?;
     if let Some(guardian) = as_filter {

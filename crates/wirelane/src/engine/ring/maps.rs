@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_datapath::instance::{
-    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Plugins, Ring,
-    Tally,
+    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark, Plugins,
+    Ring, Tally,
 };
 
 use super::attach::Hook;
@@ -29,6 +29,7 @@ pub(super) struct Maps {
     pub(super) plugins: MapHandle,
     pub(super) data: MapHandle,
     pub(super) bells: MapHandle,
+    pub(super) marks: MapHandle,
     pub(super) owners: MapHandle,
     pub(super) programs: MapHandle,
     pub(super) filters: MapHandle,
@@ -87,6 +88,7 @@ impl Maps {
             exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
             plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
+            marks: Arc::new(map(&self.marks, lanes * size_of::<Mark>(), false)?),
             state,
             data: self.data,
             bells: self.bells,

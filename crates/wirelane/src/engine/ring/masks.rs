@@ -18,6 +18,11 @@ pub(super) fn set_wide(instance: &Instance, group: usize, wide: bool) {
     set_bit(instance, offset_of!(layout::Instance, wide), group, wide);
 }
 
+/// Says whether lanes mark the packet at hand for a group, as its workers merge lanes by time.
+pub(super) fn set_ordered(instance: &Instance, group: usize, ordered: bool) {
+    set_bit(instance, offset_of!(layout::Instance, ordered), group, ordered);
+}
+
 /// Says how a group wants its packets stamped.
 pub(super) fn set_clock(instance: &Instance, group: usize, clock: Clock) {
     set_bit(instance, offset_of!(layout::Instance, batch_clock), group, clock == Clock::Batch);

@@ -46,7 +46,7 @@ pub(crate) mod masks;
 pub(crate) mod memory;
 #[cfg(test)]
 mod model;
-mod order;
+pub(crate) mod order;
 pub(crate) mod plugins;
 pub(crate) mod program;
 pub(crate) mod reader;

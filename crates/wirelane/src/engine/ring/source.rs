@@ -22,7 +22,7 @@ use super::bell::{self, Bell};
 use super::data::RingMemory;
 use super::flows::LaneFlows;
 use super::memory::Word;
-use super::order;
+use super::order::{self, Merge, Run};
 use super::reader::Reader;
 use crate::batch::{Batch, Progress};
 use crate::engine::Source;
@@ -42,6 +42,8 @@ const MOST_SPINS: u32 = 1 << 9;
 /// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
 /// the lane, and spinning keeps it from working.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
+/// Sleep while records are held back.
+const NAP: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
 /// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
@@ -91,6 +93,8 @@ pub(crate) struct LaneEnd {
     pub(crate) barrier: Option<Barrier>,
     /// What the lane has kept for the worker.
     pub(crate) flows: Option<LaneFlows>,
+    /// The packet that the lane has at hand (`wl_mark.in_flight`).
+    pub(crate) mark: Word,
 }
 
 /// A worker that the same lane writes to.
@@ -125,7 +129,7 @@ impl LaneEnd {
     }
 
     /// Whether what comes next is a half of the flow cache. Steps over those that have nothing in them.
-    fn half_is_due(&mut self) -> bool {
+    pub(super) fn half_is_due(&mut self) -> bool {
         let Some(flows) = &mut self.flows else { return false };
         while flows.is_due(&self.reader) {
             if flows.half().count() > 0 {
@@ -137,7 +141,7 @@ impl LaneEnd {
     }
 
     /// The last batch ended at a barrier, which is what comes next; or before another epoch of the flow cache.
-    fn meet_barrier(&mut self) {
+    pub(super) fn meet_barrier(&mut self) {
         if let Some(flows) = &mut self.flows {
             return flows.meet(&self.reader);
         }
@@ -175,14 +179,16 @@ pub(crate) struct RingSource {
     last_wake: Instant,
     between_bells: Duration,
     polls: Vec<libc::pollfd>,
-    /// Records are merged by their stamps.
-    in_order: bool,
+    /// Merges records by their stamps; `None`: each ring is read in turn.
+    merge: Option<Merge>,
+    /// Up to which stamp the lane that was found may be read.
+    bound: u64,
     /// For whoever waits elsewhere.
     ready: Option<Ready>,
 }
 
 impl RingSource {
-    /// A source over these rings, with what [`highest_watermark`] gave, for one of so many workers. `in_order`: it merges
+    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `merge`: merges
     /// records by their stamps. `patience`: [`crate::Builder::patience`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
@@ -190,11 +196,12 @@ impl RingSource {
         shared: Arc<Shared>,
         highest_watermark: u64,
         workers: u32,
-        in_order: bool,
+        merge: Option<Merge>,
         patience: Option<Duration>,
     ) -> RingSource {
         RingSource {
-            in_order: in_order && lanes.len() > 1,
+            merge,
+            bound: u64::MAX,
             ready: None,
             polls: Vec::with_capacity(bells.len()),
             lanes,
@@ -218,17 +225,20 @@ impl RingSource {
 
     /// Gives back what the last batch has yielded.
     fn release(&mut self) {
-        if let Some(lane) = self.current.take() {
-            if std::mem::take(&mut self.half) {
-                if let Some(flows) = &mut self.lanes[lane].flows {
-                    flows.advance(self.progress.take());
-                }
-                return;
+        let Some(at) = self.current.take() else { return };
+        let lane = &mut self.lanes[at];
+        if std::mem::take(&mut self.half) {
+            if let Some(flows) = &mut lane.flows {
+                flows.advance(self.progress.take());
             }
-            self.lanes[lane].reader.release(self.progress.take() as u64);
-            if self.progress.take_barrier() {
-                self.lanes[lane].meet_barrier();
-            }
+            return;
+        }
+        lane.reader.release(self.progress.take() as u64);
+        if self.progress.take_barrier() {
+            lane.meet_barrier();
+        }
+        if let Some(merge) = &mut self.merge {
+            merge.refresh(at, lane);
         }
     }
 
@@ -243,6 +253,9 @@ impl RingSource {
 
     /// The next lane with something to read, and how much. `peek`: look behind the published heads too.
     fn find(&mut self, peek: bool) -> Option<(usize, u64)> {
+        if self.merge.is_some() {
+            return self.find_earliest(peek);
+        }
         let lanes = self.lanes.len();
         for turn in 0..lanes {
             let lane = (self.next + turn) % lanes;
@@ -264,6 +277,30 @@ impl RingSource {
             }
         }
         None
+    }
+
+    /// The lane whose next record is the earliest, and how much of it the snapshot has. `now`: take a new snapshot even
+    /// shortly after the last one.
+    fn find_earliest(&mut self, now: bool) -> Option<(usize, u64)> {
+        let merge = self.merge.as_mut()?;
+        let run = merge.next(&mut self.lanes).or_else(|| {
+            // Acquire: pairs with the Release of who has stopped the lanes. Before the heads.
+            let closed = self.shared.closed.load(Ordering::Acquire);
+            let may_have = now || closed || merge.holds();
+            if may_have || self.lanes.iter().any(|lane| lane.reader.published() != 0) {
+                merge.look(&mut self.lanes, closed, now);
+            }
+            merge.next(&mut self.lanes)
+        });
+        run.map(|Run { lane, unread, bound }| {
+            self.bound = bound;
+            (lane, unread)
+        })
+    }
+
+    /// Whether records are held back until no lane can publish an earlier one.
+    fn holds_back(&self) -> bool {
+        self.merge.as_ref().is_some_and(Merge::holds)
     }
 
     /// Waits for something to read until `deadline`.
@@ -294,19 +331,28 @@ impl RingSource {
             if left.is_zero() {
                 return Ok(self.find(true));
             }
+            if self.holds_back() {
+                // Usually for microseconds; longer where a lane does not finish its packet.
+                if start.elapsed() > LONGEST_SPIN {
+                    std::thread::sleep(left.min(NAP));
+                }
+                continue;
+            }
             let whole = self.sleep <= left;
-            if let Some(found) = self.sleep(left.min(self.sleep))? {
+            let (found, came) = self.sleep(left.min(self.sleep))?;
+            if found.is_some() || came != 0 {
                 self.sleep = if let Some(patience) = self.patience {
                     patience
-                } else if found.1 < self.highest_watermark / LITTLE {
+                } else if came < self.highest_watermark / LITTLE {
                     (self.sleep * 2).min(LONGEST_SLEEP)
                 } else {
                     (self.sleep / 2).max(SHORTEST_SLEEP)
                 };
-                return Ok(Some(found));
-            }
-            if whole && self.patience.is_none() {
+            } else if whole && self.patience.is_none() {
                 self.sleep = (self.sleep * 2).min(self.longest_sleep());
+            }
+            if found.is_some() {
+                return Ok(found);
             }
         }
     }
@@ -340,8 +386,9 @@ impl RingSource {
         if idle { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP }
     }
 
-    /// Sleeps until the bell rings or the time is up, and looks everywhere.
-    fn sleep(&mut self, time: Duration) -> Result<Option<(usize, u64)>> {
+    /// Sleeps until the bell rings or the time is up, and looks everywhere. Returns what there is to read, and the
+    /// unread bytes of a lane, which may be held back.
+    fn sleep(&mut self, time: Duration) -> Result<(Option<(usize, u64)>, u64)> {
         for lane in &self.lanes {
             lane.reader.arm(self.watermark);
         }
@@ -361,9 +408,14 @@ impl RingSource {
             lane.reader.disarm();
         }
         // Up to the very last record: what is not published would wait for another sleep.
-        let found = self.find(true).map(|(lane, _)| (lane, self.lanes[lane].reader.peek()));
+        let found = self.find(true);
+        let lanes = self.lanes.iter().filter(|lane| lane.barrier.is_none());
+        let came = match found {
+            Some((lane, _)) => self.lanes[lane].reader.peek(),
+            None => lanes.map(|lane| lane.reader.peek()).max().unwrap_or(0),
+        };
         if self.patience.is_some() {
-            return Ok(found);
+            return Ok((found, came));
         }
         if rang {
             let now = Instant::now();
@@ -373,16 +425,19 @@ impl RingSource {
                 self.watermark = (self.watermark * 2).max(FIRST_WATERMARK).min(self.highest_watermark);
             }
         } else {
-            let came = found.map_or(0, |(_, unread)| unread);
             if came < FIRST_WATERMARK.max(self.watermark / TOO_HIGH) {
                 self.watermark = (self.watermark / 2).max(LOWEST_WATERMARK);
             }
         }
-        Ok(found)
+        Ok((found, came))
     }
 }
 
 impl Source for RingSource {
+    fn is_ordered(&self) -> bool {
+        self.merge.is_some()
+    }
+
     fn settled(&self) -> Option<Arc<AtomicU64>> {
         self.lanes.iter().any(|lane| lane.flows.is_some()).then(|| Arc::clone(&self.settled))
     }
@@ -421,10 +476,6 @@ impl Source for RingSource {
         self.tell(found.is_some())?;
         match found {
             Some((lane, unread)) => {
-                let (lane, unread, bound) = match self.in_order {
-                    true => order::earliest(&mut self.lanes).unwrap_or((lane, unread, u64::MAX)),
-                    false => (lane, unread, u64::MAX),
-                };
                 self.current = Some(lane);
                 self.half = self.lanes[lane].half_is_due();
                 let LaneEnd { reader, memory, device, tally, flows, .. } = &self.lanes[lane];
@@ -437,7 +488,10 @@ impl Source for RingSource {
                     self.progress.expect(flows.epoch());
                 }
                 let (bytes, end) = memory.run(reader.position(), unread);
-                let end = order::until(bytes, end.min(BATCH as usize), bound);
+                let mut end = end.min(BATCH as usize);
+                if let Some(merge) = &self.merge {
+                    end = merge.until(&self.lanes[lane], bytes, end, self.bound);
+                }
                 Ok(Some(Batch::new(bytes, end, *device, &self.progress, tally)))
             }
             None if self.shared.closed.load(Ordering::Acquire)
@@ -460,6 +514,13 @@ impl Source for RingSource {
 impl Drop for RingSource {
     fn drop(&mut self) {
         self.release();
+        let late = self.merge.as_ref().map_or(0, Merge::late);
+        if late != 0 {
+            tracing::warn!(
+                "{late} packets came out of time order: a CPU held a packet for more than {} s while others went on",
+                order::LONGEST_HOLD.as_secs()
+            );
+        }
         // Release: pairs with the Acquire in LaneEnd::is_blocked.
         self.shared.ended.store(true, Ordering::Release);
     }

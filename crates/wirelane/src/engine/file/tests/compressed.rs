@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::build::Little;
-use super::{FileOptions, FileSource};
+use super::{AS_WRITTEN, FileSource};
 use crate::Error;
 
 /// Packets of a file, and what ended it.
 fn read(path: &Path) -> (Vec<Vec<u8>>, Option<Error>) {
-    let mut source = match FileSource::open(path, FileOptions::default()) {
+    let mut source = match FileSource::open(path, AS_WRITTEN) {
         Ok(source) => source,
         Err(error) => return (Vec::new(), Some(error)),
     };

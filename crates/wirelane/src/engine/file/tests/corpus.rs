@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use super::{Got, read};
+use super::{AS_WRITTEN, Got, read};
 use crate::Error;
-use crate::engine::file::FileOptions;
 
 /// What a capture gives where the ground truth's readers differ from each other or from us.
 struct Exception {
@@ -109,7 +108,7 @@ fn every_capture_has_the_packets_of_its_ground_truth() {
         let truth: Value =
             serde_json::from_slice(&load(&corpus.join(&capture["truth"]))).expect("truth is JSON");
         let started = Instant::now();
-        let (packets, error) = match read(&bytes, FileOptions::default()) {
+        let (packets, error) = match read(&bytes, AS_WRITTEN) {
             Ok(outcome) => (outcome.packets, outcome.error),
             Err(error) => (Vec::new(), Some(error)),
         };

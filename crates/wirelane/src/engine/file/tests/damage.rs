@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::build::{Big, Little, MICRO, Order};
-use super::{read, read_all};
+use super::{AS_WRITTEN, read, read_all};
 use crate::Error;
 use crate::engine::file::FileOptions;
 
@@ -54,7 +54,7 @@ fn pcap(order: Order, lengths: &[usize]) -> Marked {
 /// Cuts a capture at one place and checks everything about what comes out.
 fn cut(marked: &Marked, at: usize) {
     let &(start, packets) = marked.starts.iter().rev().find(|(start, _)| *start <= at).expect("0 is one");
-    let result = read(&marked.bytes[..at], FileOptions::default());
+    let result = read(&marked.bytes[..at], AS_WRITTEN);
     if start == 0 {
         // Not even the header is whole, so there is nothing to open.
         let Err(Error::CaptureFile { offset: 0, reason, .. }) = result else { panic!("cut at {at}") };
@@ -114,7 +114,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
-        match (read(&bytes, FileOptions::default()), read(&bytes, FileOptions { batch_bytes: 0 })) {
+        match (read(&bytes, AS_WRITTEN), read(&bytes, FileOptions { batch_bytes: 0, ..AS_WRITTEN })) {
             (Ok(first), Ok(second)) => {
                 prop_assert_eq!(&first.packets, &second.packets);
                 prop_assert_eq!(first.error.is_some(), second.error.is_some());

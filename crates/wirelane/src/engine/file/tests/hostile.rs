@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::build::{Big, Little, MICRO, Order};
-use super::{read, read_all};
+use super::{AS_WRITTEN, read, read_all};
 use crate::Error;
-use crate::engine::file::{FileOptions, FileSource};
+use crate::engine::file::FileSource;
 
 /// A section with an Ethernet interface and one packet.
 fn good(order: Order) -> Vec<u8> {
@@ -64,7 +64,7 @@ fn sections() {
         refused(order, &version, "version 2.0");
         // The first section is refused when the file is opened.
         for bad in [&length_in_other, &magic, &version] {
-            let error = read(bad, FileOptions::default()).err().expect("not opened");
+            let error = read(bad, AS_WRITTEN).err().expect("not opened");
             assert!(matches!(error, Error::CaptureFile { offset: 0, .. }), "{error}");
         }
     }
@@ -160,7 +160,7 @@ fn pcap_packets_that_are_none() {
         assert!(outcome.source.input.memory() <= 256 << 10);
     }
     for version in [(1, 0), (2, 5), (3, 0), (0, 0)] {
-        let error = read(&Little.pcap(MICRO, version, 65535, 1), FileOptions::default()).err();
+        let error = read(&Little.pcap(MICRO, version, 65535, 1), AS_WRITTEN).err();
         assert!(error.expect("not opened").to_string().contains("pcap version"));
     }
 }
@@ -184,7 +184,7 @@ fn a_long_block_that_is_stepped_over() {
     let tail = [Little.n32(length).to_vec(), Little.packet(0, 2, b"behind")].concat();
     let reader =
         Cursor::new(head).chain(std::io::repeat(0).take(u64::from(length) - 12)).chain(Cursor::new(tail));
-    let mut source = FileSource::from_reader(reader, "long", FileOptions::default()).unwrap();
+    let mut source = FileSource::from_reader(reader, "long", AS_WRITTEN).unwrap();
     let mut got = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         got.extend(batch.map(|record| record.data().to_vec()));
@@ -204,7 +204,7 @@ fn what_is_no_capture_says_what_it_is() {
         (b"hello", "starts with 68 65 6c 6c"),
         (b"\xd4\xc3\xb2\xa1\x02", "the file ends inside the file header: 24 bytes are needed, 5 are there"),
     ] {
-        let error = read(bytes, FileOptions::default()).err().expect("not opened");
+        let error = read(bytes, AS_WRITTEN).err().expect("not opened");
         let Error::CaptureFile { offset: 0, reason: got, .. } = error else { panic!("{error}") };
         assert!(got.contains(reason), "{got}");
     }
@@ -213,7 +213,7 @@ fn what_is_no_capture_says_what_it_is() {
 #[test]
 fn files_that_cannot_be_opened_are_named() {
     for path in ["/nonexistent/capture.pcap", "/"] {
-        let error = FileSource::open(Path::new(path), FileOptions::default()).expect_err("not opened");
+        let error = FileSource::open(Path::new(path), AS_WRITTEN).expect_err("not opened");
         assert!(matches!(&error, Error::Io { path: named, .. } if named == Path::new(path)), "{error}");
     }
 }

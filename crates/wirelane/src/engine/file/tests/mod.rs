@@ -12,8 +12,12 @@ mod compressed;
 pub(crate) mod corpus;
 mod damage;
 mod hostile;
+mod order;
 mod others;
 mod reading;
+
+/// Packets in the order of the file, which the other readers yield too.
+const AS_WRITTEN: FileOptions = FileOptions { batch_bytes: 256 << 10, in_order: false };
 
 /// A packet as it came out of a batch, with what the tests look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ fn read(bytes: &[u8], options: FileOptions) -> Result<Outcome, Error> {
 
 /// Reads a capture whose header is good.
 fn read_all(bytes: &[u8]) -> Outcome {
-    read(bytes, FileOptions::default()).expect("the header is good")
+    read(bytes, AS_WRITTEN).expect("the header is good")
 }
 
 /// The corpus, or `None` with a line that says what is left out.

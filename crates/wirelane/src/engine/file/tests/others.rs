@@ -8,8 +8,7 @@ use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGRead
 
 use super::build::{Big, Little, MICRO, MODIFIED, NANO};
 use super::corpus::{load, manifest};
-use super::{Got, read};
-use crate::engine::file::FileOptions;
+use super::{AS_WRITTEN, Got, read};
 
 /// Time in the file's units, wire length, data.
 type Seen = (u64, u32, Vec<u8>);
@@ -64,7 +63,7 @@ fn pcap_parser_sees_the_same_packets_in_the_corpus() {
     for capture in manifest(&corpus) {
         let id = capture["id"].as_str();
         let bytes = load(&corpus.join(&capture["path"]));
-        let ours = read(&bytes, FileOptions::default()).map(|outcome| outcome.packets).unwrap_or_default();
+        let ours = read(&bytes, AS_WRITTEN).map(|outcome| outcome.packets).unwrap_or_default();
         let Some(theirs) = by_pcap_parser(&bytes) else { continue };
         let unit = if bytes.starts_with(b"\x4d\x3c\xb2\xa1") { 1 } else { 1000 };
         let is_pcap = !bytes.starts_with(b"\x0a\x0d\x0d\x0a");
@@ -107,7 +106,7 @@ fn by_tcpdump(bytes: &[u8]) -> Option<Result<Vec<Got>, String>> {
     if !child.wait().expect("tcpdump ends").success() {
         return Some(Err(stderr));
     }
-    let outcome = read(&stdout, FileOptions::default()).expect("tcpdump writes good captures");
+    let outcome = read(&stdout, AS_WRITTEN).expect("tcpdump writes good captures");
     assert!(outcome.error.is_none());
     Some(Ok(outcome.packets))
 }
@@ -159,7 +158,7 @@ fn libpcap_reads_hand_made_captures_the_same_way() {
         }
     }
     for (name, capture) in captures {
-        let ours = read(&capture, FileOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let ours = read(&capture, AS_WRITTEN).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(ours.error.is_none(), "{name}: {:?}", ours.error);
         let Some(theirs) = by_tcpdump(&capture) else { return };
         let theirs = theirs.unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -180,7 +179,7 @@ fn libpcap_reads_the_pcapng_files_of_the_corpus_the_same_way() {
         let Some(theirs) = by_tcpdump(&bytes) else { return };
         // What tcpdump refuses is in the table of exceptions, or is damaged.
         let Ok(theirs) = theirs else { continue };
-        let ours = read(&bytes, FileOptions::default()).expect("tcpdump opens it");
+        let ours = read(&bytes, AS_WRITTEN).expect("tcpdump opens it");
         assert_eq!(essence(&ours.packets), essence(&theirs), "{id}");
         compared += 1;
     }

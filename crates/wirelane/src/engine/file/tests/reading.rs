@@ -6,7 +6,7 @@ use std::time::Duration;
 use wirelane_datapath::layout::flags;
 
 use super::build::{Big, Little, MICRO, MODIFIED, NANO};
-use super::{read, read_all};
+use super::{AS_WRITTEN, read, read_all};
 use crate::LinkType;
 use crate::engine::file::{FileOptions, FileSource, TimestampResolution};
 
@@ -190,12 +190,12 @@ fn how_the_bytes_arrive_and_how_large_batches_are_makes_no_difference() {
     let expected = read_all(&file).packets;
     assert_eq!(expected.len(), 300);
     for batch_bytes in [0, 1, 10_000, usize::MAX] {
-        let outcome = read(&file, FileOptions { batch_bytes }).expect("the header is good");
+        let outcome = read(&file, FileOptions { batch_bytes, ..AS_WRITTEN }).expect("the header is good");
         assert_eq!(outcome.packets, expected);
     }
     for bytes in [1, 7, 4096] {
         let reader = Dribble(Cursor::new(file.clone()), bytes);
-        let mut source = FileSource::from_reader(reader, "dribble", FileOptions::default()).unwrap();
+        let mut source = FileSource::from_reader(reader, "dribble", AS_WRITTEN).unwrap();
         let mut got = Vec::new();
         while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
             got.extend(batch.map(|r| (r.header().ts_ns, r.device(), r.data().to_vec())));
@@ -212,7 +212,7 @@ fn a_batch_that_is_dropped_half_way_continues() {
     for number in 0..10 {
         file.extend(Little.pcap_packet([number, 0, 1, 1], &[], &[number as u8]));
     }
-    let mut source = FileSource::from_reader(Cursor::new(file), "memory", FileOptions::default()).unwrap();
+    let mut source = FileSource::from_reader(Cursor::new(file), "memory", AS_WRITTEN).unwrap();
     let mut got = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         let before = got.len();
@@ -247,7 +247,7 @@ fn a_pipe_is_followed() {
         }
     });
     let short = Duration::from_millis(5);
-    let mut source = FileSource::open(&path, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&path, AS_WRITTEN).unwrap();
     assert_eq!(source.interfaces().len(), 1, "known before the first packet comes");
     assert!(source.next_batch(short).unwrap().expect("not the end").is_empty());
     go.send(()).unwrap();
