@@ -108,6 +108,7 @@ const struct wl_native_field *wl_native_layout(void)
 	    FIELD(wl_instance, card_clock),
 	    FIELD(wl_instance, wide),
 	    FIELD(wl_instance, ordered),
+	    FIELD(wl_instance, pad),
 	    WHOLE(wl_mark),
 	    FIELD(wl_mark, in_flight),
 	    FIELD(wl_mark, latest),

@@ -82,6 +82,7 @@ struct wl_instance {
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
 	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, asked before the others */
 	__u64 ordered;	   /* bit per group: its workers merge lanes by time (order.h) */
+	__u64 pad[7];
 };
 
 /* wl_group.flags */

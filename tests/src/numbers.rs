@@ -73,7 +73,7 @@ pub fn number_of(record: &Record<'_>) -> Option<u64> {
 /// The numbers of the generator's packets in a recording, in its order. Any other packet in it is an error, as is
 /// damage.
 pub fn in_file(file: &Path) -> Result<Vec<u64>> {
-    let mut source = FileSource::open(file, FileOptions::default())?;
+    let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut numbers = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO)? {
         for record in batch {

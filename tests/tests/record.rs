@@ -40,7 +40,7 @@ fn capinfos(file: &Path) -> (u64, Vec<(String, u64)>) {
 
 /// All packets of a capture by our own reader.
 fn read(file: &Path) -> Vec<(u64, Option<u64>, Vec<u8>)> {
-    let mut source = FileSource::open(file, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(file, FileOptions::as_written()).unwrap();
     let mut packets = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         packets.extend(batch.map(|r| (r.header().ts_ns, number_of(&r), r.data().to_vec())));

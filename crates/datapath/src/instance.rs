@@ -83,6 +83,8 @@ pub struct Instance {
     pub wide: u64,
     /// One bit per group whose workers merge lanes by time.
     pub ordered: u64,
+    #[doc(hidden)]
+    pub pad: [u64; 7],
 }
 
 /// `struct wl_mark`: the packet that a lane has at hand. Written by the lane.

@@ -88,9 +88,7 @@ mod tests {
         let Some(corpus) = corpus("what_stands_at_the_offsets_is_what_the_parser_has_found") else { return };
         let (mut packets, mut ported) = (0, 0);
         for file in files(&corpus) {
-            let Ok(mut source) =
-                FileSource::open(&file, FileOptions { in_order: false, ..FileOptions::default() })
-            else {
+            let Ok(mut source) = FileSource::open(&file, FileOptions::as_written()) else {
                 continue;
             };
             while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {

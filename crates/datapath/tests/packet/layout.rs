@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use wirelane_datapath::filter::{self, Filter, Step, op};
 use wirelane_datapath::instance::{
-    self, Balance, Exits, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group, Instance, Plugin, Plugins, Reader,
-    Ring, Tally, group_flags, steering,
+    self, Balance, Exits, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group, Instance, Mark, Plugin, Plugins,
+    Reader, Ring, Tally, group_flags, steering,
 };
 use wirelane_datapath::layout::{
     FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, record_kind,
@@ -116,7 +116,8 @@ fn rust_and_c_agree_on_every_field() {
             batch_clock,
             card_clock,
             wide,
-            ordered
+            ordered,
+            pad
         }
     );
     mirror!(rust, "wl_mark", Mark { in_flight, latest, pad });
@@ -488,6 +489,7 @@ fn writers_have_cache_lines_of_their_own() {
         size_of::<Reader>(),
         size_of::<Tally>(),
         size_of::<Instance>(),
+        size_of::<Mark>(),
         size_of::<Balance>(),
         size_of::<Exits>(),
         size_of::<rules::Counts>(),

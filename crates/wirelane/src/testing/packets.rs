@@ -42,8 +42,7 @@ pub(crate) fn files(corpus: &Path) -> Vec<PathBuf> {
 
 /// The packets of a file, up to where it breaks; `None` where it does not begin as a capture.
 pub(crate) fn read(path: &Path) -> Option<Vec<Packet>> {
-    let mut source =
-        FileSource::open(path, FileOptions { in_order: false, ..FileOptions::default() }).ok()?;
+    let mut source = FileSource::open(path, FileOptions::as_written()).ok()?;
     let mut packets = Vec::new();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         // A batch is of one interface, which is known once the batch is released.

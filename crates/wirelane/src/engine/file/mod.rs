@@ -77,6 +77,14 @@ pub struct FileOptions {
     pub in_order: bool,
 }
 
+impl FileOptions {
+    /// The defaults, but for the order of records: that of the file.
+    #[must_use]
+    pub fn as_written() -> FileOptions {
+        FileOptions { in_order: false, ..FileOptions::default() }
+    }
+}
+
 impl Default for FileOptions {
     /// Batches of 256 KiB, which stay in a second-level cache; sorted records.
     fn default() -> FileOptions {

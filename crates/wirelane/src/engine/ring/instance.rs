@@ -430,6 +430,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         card_clock: 0,
         wide: 0,
         ordered: 0,
+        pad: [0; 7],
     };
     maps.describe(&state)?;
     if let Some(guardian) = as_filter {

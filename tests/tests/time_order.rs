@@ -1,0 +1,106 @@
+//! Time order of what a worker yields, over RX queues, CPUs, directions and devices. capinfos judges.
+
+use std::path::Path;
+use std::process::Command;
+
+use wirelane::{FileOptions, FileSource};
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+/// Packets that each end of each link sends.
+const SENT: u64 = 60_000;
+
+/// Rounds of each case; a longer run asks for more.
+fn rounds() -> u32 {
+    std::env::var("WIRELANE_ORDER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
+}
+
+/// What capinfos says of the order of a file's packets.
+fn is_strictly_ordered(file: &Path) -> bool {
+    let output = Command::new("capinfos")
+        .args(["-o", "-M"])
+        .arg(file)
+        .output()
+        .expect("scripts/setup installs capinfos");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("Strict time order:"));
+    match line.map(str::trim) {
+        Some("True") => true,
+        Some("False") => false,
+        _ => panic!("{output:?}"),
+    }
+}
+
+/// How many of the generator's packets a file has; each number as often as there are senders.
+fn numbered(file: &Path, senders: u8) -> u64 {
+    let mut source = FileSource::open(file, FileOptions::as_written()).unwrap();
+    let mut seen = vec![0; SENT as usize];
+    while let Some(batch) = source.next_batch(LIMIT).unwrap() {
+        for number in batch.filter_map(|record| number_of(&record)) {
+            seen[number as usize] += 1;
+        }
+    }
+    let wrong = seen.iter().position(|times| *times != senders);
+    assert_eq!(wrong, None, "this number was not recorded from each of {senders} senders");
+    seen.iter().map(|times| u64::from(*times)).sum()
+}
+
+/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge.
+fn check(options: &LabOptions, words: &[&str], lost: u64) {
+    let lab = Lab::with(options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..rounds() {
+        let file = folder.path().join(format!("{round}.pcapng"));
+        let devices: Vec<&str> = lab.links.iter().map(|link| link.receiver.device.as_str()).collect();
+        let base = ["record", "-i", &devices.join(","), "-w", file.to_str().unwrap(), "--json"];
+        let child = capture(&lab, &[&base, words].concat()).unwrap();
+        let packets = SENT.to_string();
+        let ends = lab.links.iter().flat_map(|link| [&link.sender, &link.receiver]);
+        let senders: Vec<_> = ends
+            .map(|end| {
+                let method = ["--packets", &packets, "--method", "socket", "--size", "60", "--json"];
+                let words = [&["send", "-i", &end.device][..], &method].concat();
+                wirelane(&lab, &end.namespace, &words).unwrap()
+            })
+            .collect();
+        for sender in senders {
+            assert_eq!(column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"), SENT);
+        }
+        let last = finish(child).unwrap();
+        assert_eq!(
+            (column(&last, "lost"), column(&last, "delivered")),
+            (lost, column(&last, "analysed")),
+            "{last}"
+        );
+        assert!(is_strictly_ordered(&file), "round {round} of {words:?}: the recording is out of time order");
+        assert_eq!(numbered(&file, 2 * lab.links.len() as u8), column(&last, "analysed"));
+    }
+}
+
+/// As [`check`], where the kernel lets tests make network namespaces.
+fn test(name: &str, options: &LabOptions, words: &[&str]) {
+    if require_root(name) {
+        check(options, words, 0);
+    }
+}
+
+#[test]
+fn tc_records_both_directions_in_time_order() {
+    let options = LabOptions { queues: 4, ..LabOptions::default() };
+    let words = ["--hook", "tc", "--direction", "both", "--ring-size", "64"];
+    test("tc_records_both_directions_in_time_order", &options, &words);
+}
+
+#[test]
+fn native_xdp_and_tc_record_both_directions_in_time_order() {
+    let options = LabOptions { queues: 4, ..LabOptions::default() };
+    let words = ["--hook", "native", "--direction", "both", "--ring-size", "64"];
+    test("native_xdp_and_tc_record_both_directions_in_time_order", &options, &words);
+}
+
+#[test]
+fn two_devices_are_recorded_in_time_order() {
+    let options = LabOptions { queues: 2, links: 2, ..LabOptions::default() };
+    let words = ["--hook", "tc", "--direction", "both", "--ring-size", "64"];
+    test("two_devices_are_recorded_in_time_order", &options, &words);
+}
