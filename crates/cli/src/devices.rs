@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The device with only those queues that were asked for.
 fn only_selected(selected: Selected) -> Device {
-    let Selected { mut device, queues } = selected;
+    let Selected { mut device, queues, .. } = selected;
     device.rx_queues.retain(|queue| queues.contains(&queue.queue));
     device
 }

@@ -48,7 +48,7 @@ pub struct SourceArgs {
     pub hook: HookArg,
 
     /// Which packets to capture
-    #[arg(long, value_enum, default_value_t = DirectionArg::Rx, help_heading = CAPTURE)]
+    #[arg(long, value_enum, default_value_t = DirectionArg::Auto, help_heading = CAPTURE)]
     pub direction: DirectionArg,
 
     /// Keep at most this many bytes of each packet; 0 keeps all of them
@@ -175,9 +175,9 @@ pub enum EngineArg {
 /// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HookArg {
-    /// Native XDP where the driver can, else generic XDP; 'tc' with --exits
+    /// 'tc'; with --take, 'native' where the driver can, else 'generic'
     Auto,
-    /// XDP in the driver: the fastest
+    /// XDP in the driver: the fastest; many drivers switch off offloads for it, which slows the host's own traffic
     Native,
     /// XDP in the network stack: any driver
     Generic,
@@ -190,6 +190,9 @@ pub enum HookArg {
 /// Values of --direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DirectionArg {
+    /// 'both' of a device; 'rx' of an RX queue (eth1@2), of the loopback device, and with --take, --device-wide,
+    /// --exits, --clock card or --engine xsk
+    Auto,
     /// Received packets
     Rx,
     /// Transmitted packets, always by tc
@@ -295,6 +298,16 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl SourceArgs {
+    /// Whether transmitted packets may be captured beside received ones.
+    pub fn has_both_directions(&self) -> bool {
+        let queues = |list: &String| list.contains('@');
+        match self.direction {
+            DirectionArg::Both => true,
+            DirectionArg::Auto => !self.take && !self.interface.iter().all(queues),
+            DirectionArg::Rx | DirectionArg::Tx => false,
+        }
+    }
+
     /// The filter expression, wherever it was given; empty: all packets.
     pub fn expression(&self) -> Result<String> {
         let Some(path) = &self.filter_file else { return Ok(self.filter.join(" ")) };
@@ -422,6 +435,7 @@ impl SourceArgs {
                 ClockArg::Card => Clock::Card,
             })
             .direction(match self.direction {
+                DirectionArg::Auto => Direction::Auto,
                 DirectionArg::Rx => Direction::Rx,
                 DirectionArg::Tx => Direction::Tx,
                 DirectionArg::Both => Direction::Both,

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::sync::Once;
 use std::time::Duration;
 
-use wirelane::{Builder, Capture, Direction, Error, LinkType, Selector};
+use wirelane::{Builder, Capture, Error, LinkType, Selector};
 
 use crate::abi;
 use crate::handle::{Handle, Options};
@@ -127,18 +127,12 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         1..abi::LONGEST => options.snap_len,
         _ => abi::LONGEST,
     };
-    // What leaves by the loopback device comes in by it, and libpcap shows it once. A virtual device is an RX queue.
-    let only_received = is_loopback(&device) || wanted.selector.to_string() != device.name;
     let take = takes()?;
-    // A device whose packets are taken is there to receive: what it sends is not held up.
-    let direction = if only_received || take { Direction::Rx } else { Direction::Both };
     // 0: whole packets, however long they may be.
     let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
     let mut builder = Builder::new([wanted.selector.clone()])
-        .direction(direction)
         .promiscuous(options.promiscuous)
         .immediate(options.immediate)
-        .in_order(true)
         .take_all(take)
         .snap_len(kept);
     if options.timeout > 0 && !options.immediate {
@@ -159,7 +153,7 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     let sender = Sender::open(device.ifindex)?;
     let dlt = if device.link_type == LinkType::Raw { abi::DLT_RAW } else { abi::DLT_ETHERNET };
     let nano = options.precision == abi::PRECISION_NANO;
-    let opened = Opened { dlt, snap_len, nano, is_loopback: is_loopback(&device) };
+    let opened = Opened { dlt, snap_len, nano, is_loopback: device.loopback };
     let live = Live::new(capture, sender, share, opened)?;
     Ok((live, warning))
 }
@@ -174,9 +168,4 @@ fn instead(device: &wirelane::Device) -> Option<String> {
     let (name, last) = (&device.name, device.rx_queues.len().saturating_sub(1));
     let queues = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
     Some(format!(" (dumpcap has no rights for more; {name}@{queues} has Wirelane capture, by its extcap)"))
-}
-
-fn is_loopback(device: &wirelane::Device) -> bool {
-    // Its packets have Ethernet headers without addresses in them; no other device has this index.
-    device.name == "lo" || device.driver.as_deref() == Some("loopback")
 }

@@ -170,7 +170,7 @@ impl Builder {
         self
     }
 
-    /// Which packets are captured. Default: [`Direction::Rx`].
+    /// Which packets are captured. Default: [`Direction::Auto`].
     #[must_use]
     pub fn direction(mut self, direction: Direction) -> Builder {
         self.0.direction = direction;

@@ -106,10 +106,12 @@ impl LiveCapture {
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
-        let hooks = settings.hooks();
-        let places = selected.iter().flat_map(|selected| hooks.iter().map(move |hook| (selected, *hook)));
-        let asked = selected.len() * hooks.len();
-        for (index, (selected, hook)) in places.enumerate() {
+        let mut places = Vec::new();
+        for selected in &selected {
+            places.extend(settings.hooks(selected)?.into_iter().map(|hook| (selected, hook)));
+        }
+        let asked = places.len();
+        for (index, (selected, hook)) in places.into_iter().enumerate() {
             let device = &selected.device;
             let instance = Arc::new(match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), guardian)?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 use wirelane_datapath::rules::MAX_PLUGINS;
 
-use crate::device::{Selected, Selector, XdpMode};
+use crate::device::{Selected, Selector, XdpMode, is_realtime};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
@@ -118,7 +118,7 @@ impl Settings {
             in_order: true,
             promiscuous: true,
             hook: HookChoice::Auto,
-            direction: Direction::Rx,
+            direction: Direction::Auto,
             clock: Clock::Packet,
             balance: Balance::Static,
             congestion_control: None,
@@ -163,7 +163,7 @@ impl Settings {
         if self.snap_len > MAX_SNAP {
             return bad("--snap-length", format!("{} is more than {MAX_SNAP}, the longest", self.snap_len));
         }
-        if self.take_rest && self.direction != Direction::Rx {
+        if self.take_rest && !matches!(self.direction, Direction::Auto | Direction::Rx) {
             return bad(
                 "take_all",
                 "is for received packets: what the host sends would not leave the device".into(),
@@ -310,21 +310,50 @@ impl Settings {
         }
     }
 
-    /// The hooks to capture on, `None` standing for the best XDP that works.
-    pub(crate) fn hooks(&self) -> Vec<Option<Hook>> {
+    /// Which packets of a device are captured; never [`Direction::Auto`].
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] where an RX queue shall give transmitted packets.
+    pub(crate) fn direction_of(&self, selected: &Selected) -> Result<Direction> {
+        let received = self.take
+            || self.take_rest
+            || self.device_wide
+            || !self.exits.is_empty()
+            || self.clock == Clock::Card
+            || self.engine == Engine::Xsk;
+        match self.direction {
+            Direction::Auto if received || selected.by_queue || selected.device.loopback => Ok(Direction::Rx),
+            Direction::Auto => Ok(Direction::Both),
+            Direction::Tx if selected.by_queue => Err(Error::BadOption {
+                option: "--direction",
+                reason: format!(
+                    "an RX queue has received packets only: use -i {} for transmitted packets",
+                    selected.device.name
+                ),
+            }),
+            direction => Ok(direction),
+        }
+    }
+
+    /// The hooks to capture a device on, `None` standing for the best XDP that works.
+    ///
+    /// # Errors
+    /// As [`Settings::direction_of`].
+    pub(crate) fn hooks(&self, selected: &Selected) -> Result<Vec<Option<Hook>>> {
         let rx = match self.hook {
-            // XDP is not told what becomes of a packet that it sends.
-            HookChoice::Auto if !self.exits.is_empty() => Some(Hook::Ingress),
-            HookChoice::Auto => None,
+            // Native XDP disables offloads of many drivers: a host that shares a veth loses two thirds of its TCP
+            // throughput. A kernel with PREEMPT_RT has no tc for us (engine/ring/lanes.rs).
+            HookChoice::Auto if (self.take || is_realtime()) && self.exits.is_empty() => None,
+            HookChoice::Auto => Some(Hook::Ingress),
             HookChoice::Native => Some(Hook::Xdp(XdpMode::Native)),
             HookChoice::Generic => Some(Hook::Xdp(XdpMode::Generic)),
             HookChoice::Tc | HookChoice::Clsact => Some(Hook::Ingress),
         };
-        match self.direction {
-            Direction::Rx => vec![rx],
+        Ok(match self.direction_of(selected)? {
             Direction::Tx => vec![Some(Hook::Egress)],
             Direction::Both => vec![rx, Some(Hook::Egress)],
-        }
+            Direction::Rx | Direction::Auto => vec![rx],
+        })
     }
 
     /// How tc's hooks are reached, where there are any among [`Settings::hooks`].

@@ -321,7 +321,7 @@ impl SocketCapture {
 impl Opened {
     /// What the keeper looks after.
     fn kept(&self) -> Kept {
-        let Selected { device, queues } = &self.selected;
+        let Selected { device, queues, .. } = &self.selected;
         Kept {
             name: device.name.clone(),
             ifindex: device.ifindex,

@@ -15,7 +15,7 @@ use wirelane_export::metrics::{Endpoint, HttpMetrics, LedgerMetrics};
 use crate::metrics::{MetricsArgs, Numbers};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
-use crate::source::{self, BalanceArg, DirectionArg, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
 mod report;
@@ -204,14 +204,11 @@ pub fn run(mut args: Args) -> Result<()> {
     if matches!(
         args.steering,
         SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination
-    ) {
-        let reason = "this would part the two directions of a connection; 'flow' keeps them together";
+    ) || (args.workers > 1 && args.steering == SteeringArg::Queue && args.source.has_both_directions())
+    {
+        let reason =
+            "the two directions of a connection would go to different workers; 'flow' keeps them together";
         return Err(wrong("--steering", reason));
-    }
-    if args.workers > 1 && args.source.direction == DirectionArg::Both {
-        let reason = "received and transmitted packets are spread over workers each by a hash of their own, which would \
-                      part the two directions of a connection; with '--direction both' leave the option out";
-        return Err(wrong("--workers", reason));
     }
     let extra = names(&args.fields)?;
     let logs = args.log.iter().map(|text| Log::parse(text)).collect::<Result<Vec<_>, _>>();

@@ -168,6 +168,9 @@ pub struct Device {
     pub link_type: LinkType,
     /// Largest packet without link-layer header, in bytes.
     pub mtu: u32,
+    /// Whether it is a loopback device: packets that leave by it come in by it.
+    #[serde(skip)]
+    pub loopback: bool,
     /// Whether it is set up.
     pub up: bool,
     /// Whether there is a link.
@@ -267,6 +270,7 @@ impl From<Link> for Device {
                 | libc::ARPHRD_SIT => LinkType::Raw,
                 _ => LinkType::Other,
             },
+            loopback: flag(libc::IFF_LOOPBACK),
             up: flag(libc::IFF_UP),
             carrier: link.carrier.unwrap_or_else(|| flag(libc::IFF_LOWER_UP)),
             name: link.name,

@@ -23,6 +23,8 @@ pub struct Selected {
     pub device: Device,
     /// The RX queues, ascending, at least one.
     pub queues: Vec<u32>,
+    /// Whether RX queues were named, as in `eth1@2`, and not the device.
+    pub by_queue: bool,
 }
 
 impl Selected {
@@ -89,6 +91,7 @@ impl Selector {
                     other.queues.extend(selected.queues);
                     other.queues.sort_unstable();
                     other.queues.dedup();
+                    other.by_queue &= selected.by_queue;
                 }
                 None => all.push(selected),
             }
@@ -113,7 +116,7 @@ impl Selector {
                 });
             }
         };
-        Ok(Selected { device, queues })
+        Ok(Selected { device, queues, by_queue: self.queues.is_some() })
     }
 }
 

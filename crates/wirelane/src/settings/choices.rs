@@ -100,7 +100,8 @@ pub(crate) struct Share {
 /// Where packets are taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
-    /// Native XDP where the driver can, else generic XDP, with a warning; tc with [`crate::Builder::exits`].
+    /// tc, which leaves the device's offloads to the host. With [`crate::Builder::take`], whose packets the host does
+    /// not get: native XDP where the driver can, else generic XDP, with a warning.
     #[default]
     Auto,
     /// XDP in the driver.
@@ -116,8 +117,13 @@ pub enum HookChoice {
 /// Which packets of a device are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Received ones.
+    /// Received and transmitted packets of a device; received packets of an RX queue (`eth1@2`), of the loopback device
+    /// (which receives all that it transmits), and where only received packets are possible: with
+    /// [`crate::Builder::take`], [`crate::Builder::device_wide`], [`crate::Builder::exits`], the card's clock and engine
+    /// `xsk`.
     #[default]
+    Auto,
+    /// Received ones.
     Rx,
     /// Those on their way out: always by tc.
     Tx,

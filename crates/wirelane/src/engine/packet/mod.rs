@@ -127,16 +127,16 @@ pub(crate) fn open(
 ) -> Result<SocketCapture> {
     check(settings)?;
     let count = settings.workers;
-    let directions: &[bool] = match settings.direction {
-        Direction::Rx => &[false],
-        Direction::Tx => &[true],
-        Direction::Both => &[false, true],
-    };
-    let seed = crate::engine::seed::random_seed();
+    let seed = crate::engine::seed::machine_seed();
     let room = ruled::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
+        let directions: &[bool] = match settings.direction_of(&selected)? {
+            Direction::Tx => &[true],
+            Direction::Both => &[false, true],
+            Direction::Rx | Direction::Auto => &[false],
+        };
         for &egress in directions {
             let sockets = Sockets::open(settings, &selected, egress)?;
             let rules = room.map(|room| NativeRules::new(&selected.device.name, count, room));

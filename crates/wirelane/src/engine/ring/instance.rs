@@ -24,7 +24,7 @@ use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
-use crate::engine::seed::random_seed;
+use crate::engine::seed::machine_seed;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::Guardian;
 use crate::{Error, Result};
@@ -328,7 +328,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
-    let seed = random_seed();
+    let seed = machine_seed();
     trace_libbpf();
     let batches = kernel::tells_batches();
     let doing = |what: &str| format!("{what} for {}", device.name);

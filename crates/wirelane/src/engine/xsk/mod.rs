@@ -30,7 +30,7 @@ use crate::confine::Confinement;
 use crate::device::{Device, Selected};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
-use crate::engine::seed::random_seed;
+use crate::engine::seed::machine_seed;
 use crate::filter::{self, Filter};
 use crate::guardian::Guardian;
 use crate::in_force::{Judge, NativeRules};
@@ -64,7 +64,7 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
              agree, or use --engine ring",
         );
     }
-    if settings.direction != Direction::Rx {
+    if !matches!(settings.direction, Direction::Auto | Direction::Rx) {
         return cannot("--direction", "engine xsk gets received packets only: use --engine ring");
     }
     if matches!(settings.hook, HookChoice::Tc | HookChoice::Clsact) {
@@ -94,7 +94,7 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
         });
     }
     for selected in selected {
-        let Selected { device, queues } = selected;
+        let Selected { device, queues, .. } = selected;
         if settings.workers > queues.len() {
             let reason = format!(
                 "{} are more than the {} RX queue(s) of {}, each of which has one reader under engine xsk",
@@ -135,7 +135,7 @@ pub(crate) fn open(
 ) -> Result<SocketCapture> {
     check(settings, &selected)?;
     let count = settings.workers;
-    let seed = random_seed();
+    let seed = machine_seed();
     let room = ruled::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
@@ -175,7 +175,7 @@ pub(crate) fn open(
 
 impl Sockets {
     fn open(settings: &Settings, selected: &Selected) -> Result<Sockets> {
-        let Selected { device, queues } = selected;
+        let Selected { device, queues, .. } = selected;
         let mut refused = None;
         for mode in Mode::to_try(settings.zero_copy) {
             match Sockets::open_in(settings, device, queues, mode) {
