@@ -71,6 +71,7 @@ fuzz_target!(|data: &[u8]| {
             queue: turn as u32,
             egress: turn as u32 & 1,
             seed: 7,
+            ..Facts::default()
         };
         for inner in [false, true] {
             let packet = Packet { parsed: &parsed, data: &packet, inner };

@@ -116,7 +116,7 @@ struct wl_flow {
 _Static_assert(sizeof(struct wl_flow) == 128 && __builtin_offsetof(struct wl_flow, tos) == 116,
 	       "the end of a flow that wl_flow_update() clears");
 
-/* What is known of a packet beside its chosen headers. 32 bytes. */
+/* What is known of a packet beside its chosen headers. 40 bytes. */
 struct wl_flow_packet {
 	__u64 ts_ns;
 	__u32 wire_len;
@@ -127,8 +127,11 @@ struct wl_flow_packet {
 	__u16 flags;	/* WL_PKT_*, and WL_REC_EGRESS */
 	__u16 device;
 	__u16 queue;
-	__u8 tunnel;	  /* enum wl_tunnel, with WL_PKT_INNER */
-	__u8 application; /* enum wl_application, where the payload was looked at */
+	__u8 tunnel;	    /* enum wl_tunnel, with WL_PKT_INNER */
+	__u8 application;   /* enum wl_application, where the payload was looked at */
+	__u16 segment_size; /* of an aggregate, as in struct wl_tail; else 0 */
+	__u16 headers;
+	__u32 pad;
 };
 
 /* How long a flow is kept, in nanoseconds. */
@@ -206,6 +209,17 @@ static __always_inline __u32 wl_flow_length(const struct wl_ip *ip, const struct
 	return packet->wire_len > ip->l3_off ? packet->wire_len - ip->l3_off : 0;
 }
 
+/*
+ * Packets on the wire of an aggregate (GRO, GSO) of `wire_len` bytes, of which `headers` come before the
+ * payload and are in each packet; 1 where `segment_size` is 0.
+ */
+static __always_inline __u32 wl_segments(__u32 wire_len, __u32 segment_size, __u32 headers)
+{
+	if (!segment_size || wire_len <= headers + segment_size)
+		return 1;
+	return (wire_len - headers + segment_size - 1) / segment_size;
+}
+
 /* A segment that steps back to `seq` at `ts_ns`, where the one before it ended at `end`, at `before_ns`. */
 static __always_inline void wl_flow_step(struct wl_flow *flow, __u32 end, __u64 before_ns, __u32 seq,
 					 __u64 ts_ns)
@@ -265,8 +279,16 @@ static __always_inline void wl_flow_tcp(struct wl_flow *flow, const struct wl_ip
 static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl_ip *ip,
 					   const struct wl_flow_packet *packet)
 {
-	__u32 length = wl_flow_length(ip, packet);
+	__u32 length = wl_flow_length(ip, packet), shortest = length, longest = length, inside = 0;
+	__u32 segments = wl_segments(packet->wire_len, packet->segment_size, packet->headers);
 
+	if (segments > 1) {
+		/* Each packet on the wire has the headers, and all but the last the same payload. */
+		if (packet->headers > ip->l3_off)
+			inside = packet->headers - ip->l3_off;
+		longest = inside + packet->segment_size;
+		shortest = length - (segments - 1) * packet->segment_size;
+	}
 	if (!flow->packets) {
 		flow->bytes = flow->wire_bytes = 0;
 		flow->syn_ns = flow->ack_ns = flow->first_data_ns = flow->last_data_ns = 0;
@@ -278,7 +300,8 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 		wl_store32((__u8 *)flow + 116, 0);
 		wl_store64((__u8 *)flow + 120, 0);
 		flow->first_ns = flow->last_ns = packet->ts_ns;
-		flow->min_length = flow->max_length = length;
+		flow->min_length = shortest;
+		flow->max_length = longest;
 		flow->queue = packet->queue;
 		if (wl_flow_is_ip(ip)) {
 			flow->flags = WL_FLOW_TTL;
@@ -286,17 +309,17 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 			flow->min_ttl = flow->max_ttl = ip->ttl;
 		}
 	}
-	flow->packets++;
-	flow->bytes += length;
-	flow->wire_bytes += packet->wire_len;
+	flow->packets += segments;
+	flow->bytes += length + (__u64)(segments - 1) * inside;
+	flow->wire_bytes += packet->wire_len + (__u64)(segments - 1) * packet->headers;
 	if (packet->ts_ns < flow->first_ns)
 		flow->first_ns = packet->ts_ns;
 	if (packet->ts_ns > flow->last_ns)
 		flow->last_ns = packet->ts_ns;
-	if (length < flow->min_length)
-		flow->min_length = length;
-	if (length > flow->max_length)
-		flow->max_length = length;
+	if (shortest < flow->min_length)
+		flow->min_length = shortest;
+	if (longest > flow->max_length)
+		flow->max_length = longest;
 	if (packet->flags & WL_PKT_MPLS && !(flow->flags & WL_FLOW_MPLS)) {
 		flow->flags |= WL_FLOW_MPLS;
 		flow->mpls_label = packet->mpls_label;

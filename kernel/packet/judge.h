@@ -202,8 +202,8 @@ static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct
 {
 	__u64 now = work->facts.now_ns;
 
-	__sync_fetch_and_add(&entry->packets, 1);
-	__sync_fetch_and_add(&entry->bytes, work->facts.wire_len);
+	__sync_fetch_and_add(&entry->packets, 1 + work->facts.more_packets);
+	__sync_fetch_and_add(&entry->bytes, work->facts.wire_len + work->facts.more_bytes);
 	/* Whichever lane is the first, and the last: they differ by no more than lanes do. */
 	if (!wl_rule_fresh(entry->first_ns))
 		wl_rule_fresh(entry->first_ns) = now;
@@ -285,8 +285,8 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 		if (!wl_rule_fresh(counts->packets))
 			wl_rule_fresh(counts->first_ns) = work->facts.now_ns;
 		wl_rule_fresh(counts->last_ns) = work->facts.now_ns;
-		wl_rule_fresh(counts->bytes) += work->facts.wire_len;
-		wl_rule_fresh(counts->packets)++;
+		wl_rule_fresh(counts->bytes) += work->facts.wire_len + work->facts.more_bytes;
+		wl_rule_fresh(counts->packets) += 1 + work->facts.more_packets;
 	}
 	goes_on = wl_rule_apply(work, parsed, chosen, rule->id, verdict, rule->flags, rule->truncate,
 				rule->sample, rule->tag, rule->mirror, rule->to);

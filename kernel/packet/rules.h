@@ -341,8 +341,10 @@ struct wl_rule_facts {
 	__u64 now_ns; /* the packet's time */
 	__u32 wire_len;
 	__u32 queue;
-	__u32 egress; /* not 0: the packet is leaving the device */
-	__u32 seed;   /* of the flow hash */
+	__u32 egress;	    /* not 0: the packet is leaving the device */
+	__u32 seed;	    /* of the flow hash */
+	__u32 more_packets; /* of an aggregate (GRO, GSO): packets on the wire beside the first */
+	__u32 more_bytes;   /* and what their headers add to wire_len */
 };
 
 /* wl_search.phase */

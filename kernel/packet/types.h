@@ -72,9 +72,10 @@ enum wl_tunnel {
 #define WL_PKT_INNER	0x80 /* the chosen headers are the inner ones (records only) */
 
 /* The high byte of wl_record.flags */
-#define WL_REC_SNAPPED	     0x0100 /* cap_len < wire_len because of the snap length, or of a rule */
-#define WL_REC_EGRESS	     0x0200 /* the packet was leaving the device */
-#define WL_REC_GSO	     0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+#define WL_REC_SNAPPED 0x0100 /* cap_len < wire_len because of the snap length, or of a rule */
+#define WL_REC_EGRESS  0x0200 /* the packet was leaving the device */
+#define WL_REC_GSO                                                                                           \
+	0x0400 /* an aggregate (GRO, GSO) of packets on the wire: struct wl_tail has its segments */
 #define WL_REC_HW_CLOCK	     0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
 #define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one reading for all packets that were handled in one go */
 #define WL_REC_TAGGED	     0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
@@ -166,10 +167,12 @@ struct wl_record {
 	__u8 link;	/* enum wl_link */
 };
 
-/* With WL_REC_TAGGED: behind the bytes of the packet and their padding, and part of the record. */
+/* With WL_REC_TAGGED or WL_REC_GSO: behind the bytes of the packet and their padding, and part of the record.
+ */
 struct wl_tail {
 	__u32 tag;
-	__u32 pad;
+	__u16 segment_size; /* with WL_REC_GSO: payload of each packet on the wire, but the last */
+	__u16 headers;	    /* bytes before the payload, which each packet on the wire has */
 };
 
 /* With WL_REC_FOUND: behind the tail, if there is one, and part of the record. */

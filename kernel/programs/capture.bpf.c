@@ -106,8 +106,12 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 		packet.wire_len += WL_VLAN_TAG;
 	}
 	packet.card_ns = skb->hwtstamp;
-	if (skb->gso_size)
+	/* GRO has merged received packets; GSO has not segmented transmitted ones yet. */
+	if (skb->gso_size) {
 		packet.flags |= WL_REC_GSO;
+		packet.segment_size = skb->gso_size;
+		packet.segments = skb->gso_segs;
+	}
 	taken = wl_offer(skb, WL_HOOK_SKB, &packet);
 	/* After all groups: it moves the packet in memory. */
 	if (packet.senders)

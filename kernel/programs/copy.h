@@ -123,7 +123,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (!ring || !data)
 		return WL_LOST;
 	ring_index = packet->lane * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, hash))
+	if (wl_shed(ring, data, ring_index, group, hash, packet->segments))
 		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
@@ -139,10 +139,11 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
 
 	room = wl_ring_reserve(ring, data, ring_index, group->segments,
-			       size + packet->vlan * WL_PUT_BACK + packet->tagged * sizeof(struct wl_tail) +
+			       size + packet->vlan * WL_PUT_BACK +
+				   (packet->tagged || packet->segment_size ? sizeof(struct wl_tail) : 0) +
 				   packet->found);
 	if (!room) {
-		ring->lost++;
+		ring->lost += packet->segments;
 		return WL_LOST;
 	}
 	record = (struct wl_record *)room;
@@ -163,17 +164,19 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
 	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
-		ring->lost++;
+		ring->lost += packet->segments;
 		return WL_LOST;
 	}
 	/* After the bytes: putting a tag back may write beyond them. */
-	if (packet->tagged) {
+	if (packet->tagged || packet->segment_size) {
 		struct wl_tail *tail = wl_tail_at(room, size);
 
 		if (tail) {
-			tail->tag = packet->tag;
-			tail->pad = 0;
-			record->flags |= WL_REC_TAGGED;
+			tail->tag = packet->tagged ? packet->tag : 0;
+			tail->segment_size = packet->segment_size;
+			tail->headers = packet->headers;
+			if (packet->tagged)
+				record->flags |= WL_REC_TAGGED;
 			size += sizeof(*tail);
 		}
 	}
@@ -196,7 +199,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			}
 		}
 	}
-	ring->delivered++;
+	ring->delivered += packet->segments;
 	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size,
 		       packet->ts_ns);
 	return WL_DELIVERED;
@@ -240,13 +243,13 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			fate &= ~WL_HTTP_READ;
 		}
 		if (fate == WL_ABSORBED) {
-			tally->absorbed++;
-			tally->kept++;
-			tally->kept_bytes += packet->wire_len;
+			tally->absorbed += packet->segments;
+			tally->kept += packet->segments;
+			tally->kept_bytes += packet->wire_bytes;
 			return;
 		}
 		if (fate == WL_LOST) {
-			tally->lost++;
+			tally->lost += packet->segments;
 			return;
 		}
 	}
@@ -261,15 +264,15 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			fate = WL_ABSORBED;
 		}
 		if (fate == WL_ABSORBED) {
-			tally->kept++;
-			tally->kept_bytes += packet->wire_len;
+			tally->kept += packet->segments;
+			tally->kept_bytes += packet->wire_bytes;
 		}
 	} else if (hook == WL_HOOK_XDP) {
 		fate = wl_copy_xdp(ctx, packet, parsed, target);
 	} else {
 		fate = wl_copy_skb(ctx, packet, parsed, target);
 	}
-	((__u64 *)tally)[fate & 7]++;
+	((__u64 *)tally)[fate & 7] += packet->segments;
 }
 
 #endif

@@ -130,14 +130,14 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	if (!group || !lane || !ring || !flows || !data)
 		return WL_LOST;
 	ring_index = lane_key * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, packet->hash))
+	if (wl_shed(ring, data, ring_index, group, packet->hash, packet->segments))
 		return WL_SHED;
 	if (group->flow_sampling > 1) {
 		if (ring->skip) {
 			ring->skip--;
-			ring->unsampled++;
-			ring->unsampled_bytes += packet->wire_len;
-			ring->kept++;
+			ring->unsampled += packet->segments;
+			ring->unsampled_bytes += packet->wire_bytes;
+			ring->kept += packet->segments;
 			return WL_ABSORBED;
 		}
 		ring->skip = group->flow_sampling - 1;
@@ -146,6 +146,8 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	about = &lane->flow_packet;
 	about->ts_ns = packet->ts_ns;
 	about->wire_len = packet->wire_len;
+	about->segment_size = packet->segment_size;
+	about->headers = packet->headers;
 	about->device = 0; /* whoever reads the part knows */
 	about->queue = packet->queue;
 	wl_flow_packet_of(about, parsed, ip, packet->flags);
@@ -174,7 +176,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	    !wl_list_place(flows, half_at, sets, epoch, place * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY)))
 		goto lost;
 	wl_flow_put(set, chosen, epoch, hash, &lane->flow_key, ip, about);
-	ring->kept++;
+	ring->kept += packet->segments;
 	/* Of a digest a worker would have no bytes. */
 	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
 		return WL_ABSORBED;
@@ -182,7 +184,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	    (half_at + 1 + sets / WL_FLOW_LEAST_SETS + place) * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY);
 	return WL_ABSORBED | WL_NAMELESS;
 lost:
-	ring->lost++;
+	ring->lost += packet->segments;
 	return WL_LOST;
 }
 

@@ -14,8 +14,12 @@ enum wl_hook {
 /* The packet at hand. */
 struct wl_packet {
 	__u64 ts_ns;
-	__u64 card_ns;	/* the card's clock; 0: the driver has not said */
-	__u32 wire_len; /* with the VLAN tag that is put back, if one is */
+	__u64 card_ns;	    /* the card's clock; 0: the driver has not said */
+	__u32 wire_len;	    /* with the VLAN tag that is put back, if one is */
+	__u32 segment_size; /* of an aggregate (GRO, GSO): payload of each of its packets; else 0 */
+	__u32 headers;	    /* of an aggregate: bytes before the payload, which each of its packets has */
+	__u32 segments;	    /* packets on the wire */
+	__u32 wire_bytes;   /* their bytes */
 	__u32 lane;
 	__u32 queue;
 	__u32 flags;	/* WL_REC_* */

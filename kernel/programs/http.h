@@ -250,10 +250,10 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 	wl_http_came(way, length, flags & WL_TCP_ACK, ip->tcp_ack, packet->ts_ns);
 	return WL_DELIVERED | read;
 stays:
-	ring->kept++;
+	ring->kept += packet->segments;
 	return WL_ABSORBED;
 lost:
-	ring->lost++;
+	ring->lost += packet->segments;
 	return WL_LOST | read;
 }
 

@@ -161,7 +161,9 @@ struct wl_tally {
 	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
 		       what has stayed below of HTTP (http.h); or was added to RTP streams (streams.h) */
 	__u64 kept_bytes; /* their wire bytes */
-	__u64 pad[5];
+	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
+			   */
+	__u64 pad[4];
 };
 
 /* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */
@@ -312,7 +314,7 @@ struct wl_lane {
 	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
 	struct wl_stream_key stream_key;
 	__u32 pad4[1];
-	__u64 pad5[7];
+	__u64 pad5[5];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

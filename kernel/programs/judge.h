@@ -139,6 +139,8 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	work->facts.queue = packet->queue;
 	work->facts.egress = !!(packet->flags & WL_REC_EGRESS);
 	work->facts.seed = wl_config.seed;
+	work->facts.more_packets = packet->segments - 1;
+	work->facts.more_bytes = packet->wire_bytes - packet->wire_len;
 	work->search.captured = packet->wire_len;
 	verdict = wl_rules_judge(packet->lane, target, how & WL_RULES_INNER, how & WL_RULES_SEARCHED);
 	packet->rule_id = work->judged.rule_id;

@@ -6,6 +6,7 @@
 #ifndef WL_OFFER_H
 #define WL_OFFER_H
 
+#include "account.h"
 #include "balance.h"
 #include "clock.h"
 #include "copy.h"
@@ -123,21 +124,20 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	if (verdict == WL_VERDICT_MEASURE) {
 		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
 			return true;
-		tally->kept++;
-		tally->kept_bytes += packet->wire_len;
+		tally->kept += packet->segments;
+		tally->kept_bytes += packet->wire_bytes;
 		verdict = WL_VERDICT_ABSORB;
 	}
 	packet->digest = verdict == WL_VERDICT_DIGEST;
 	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
 		return true;
-	tally->seen++;
-	tally->seen_bytes += packet->wire_len;
+	wl_account_seen(tally, packet);
 	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
-		tally->absorbed++;
+		tally->absorbed += packet->segments;
 		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE)
 			*goes = WL_TAKEN;
 	} else {
-		tally->filtered++;
+		tally->filtered += packet->segments;
 		if (verdict == WL_VERDICT_DROP && group->flags & WL_GROUP_WIDE && wl_is_owned(g))
 			*goes = WL_BLOCKED;
 	}
@@ -165,9 +165,8 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	/* Its share first: of many groups that divide flows among them, one asks its filter and rules. */
 	if (group->shares &&
 	    !wl_is_in_share(wl_packet_hash(parsed, chosen, group->share_seed), group->share, group->shares)) {
-		tally->seen++;
-		tally->seen_bytes += packet->wire_len;
-		tally->filtered++;
+		wl_account_seen(tally, packet);
+		tally->filtered += packet->segments;
 		return goes;
 	}
 	/* Once: its owner may change it meanwhile. */
@@ -176,9 +175,8 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
 		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
 					  : wl_accepts_skb(ctx, packet, key))) {
-			tally->seen++;
-			tally->seen_bytes += packet->wire_len;
-			tally->filtered++;
+			wl_account_seen(tally, packet);
+			tally->filtered += packet->segments;
 			return goes;
 		}
 	}
@@ -196,8 +194,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	case WL_STEER_COPY:
 		for (i = 0; i < WL_MAX_WORKERS && i < group->workers; i++) {
 			/* Every copy counts. */
-			tally->seen++;
-			tally->seen_bytes += packet->wire_len;
+			wl_account_seen(tally, packet);
 			wl_deliver(ctx, hook, packet, parsed, group, tally, g, i);
 		}
 		return wl_takes(group);
@@ -207,9 +204,8 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			worker = hook == WL_HOOK_XDP ? wl_ask_xdp(ctx, packet, parsed, g)
 						     : wl_ask_skb(ctx, packet, parsed, g);
 		if ((__s32)worker < 0) {
-			tally->seen++;
-			tally->seen_bytes += packet->wire_len;
-			tally->filtered++;
+			wl_account_seen(tally, packet);
+			tally->filtered += packet->segments;
 			return goes;
 		}
 		break;
@@ -220,8 +216,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		if (group->flags & WL_GROUP_ADAPTIVE)
 			worker = wl_balance_bucket(group, g, packet->lane, bucket, worker);
 	}
-	tally->seen++;
-	tally->seen_bytes += packet->wire_len;
+	wl_account_seen(tally, packet);
 	wl_deliver(ctx, hook, packet, parsed, group, tally, g, wl_worker(worker, group->workers));
 	return wl_takes(group);
 }
@@ -297,6 +292,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 		wl_parse_skb(ctx, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
+	wl_count_segments(packet, &lane->parsed);
 
 	wide = active & *(volatile __u64 *)&instance->wide;
 	if (wide)

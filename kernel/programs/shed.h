@@ -32,7 +32,7 @@
 
 /* Whether the ring refuses this packet. */
 static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring_index,
-				    const struct wl_group *group, __u32 hash)
+				    const struct wl_group *group, __u32 hash, __u32 packets)
 {
 	__u64 low = group->shed_low, high = group->shed_high, unread, level, least, most;
 
@@ -56,7 +56,7 @@ static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring
 	/* The buckets are chosen by the low bits of the hash, this by the high ones. */
 	if (hash >> 24 >= level)
 		return false;
-	ring->shed++;
+	ring->shed += packets;
 	return true;
 }
 

@@ -77,10 +77,9 @@ __noinline int wl_withhold(struct wl_packet *packet, __u32 g)
 	tally = wl_tally_of(packet, g);
 	if (!tally)
 		return 0;
-	tally->seen++;
-	tally->seen_bytes += packet->wire_len;
-	tally->filtered++;
-	tally->blocked++;
+	wl_account_seen(tally, packet);
+	tally->filtered += packet->segments;
+	tally->blocked += packet->segments;
 	return 0;
 }
 

@@ -191,7 +191,7 @@ fn expected(group: &Group, case: &Case) -> u64 {
     let packets = match group.direction {
         Direction::Rx => case.packets,
         Direction::Tx => case.answers,
-        Direction::Both => case.packets + case.answers,
+        Direction::Auto | Direction::Both => case.packets + case.answers,
     };
     if group.steering == Steering::Copy { packets * group.workers as u64 } else { packets }
 }

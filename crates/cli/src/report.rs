@@ -359,6 +359,13 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
             amount(blocked)
         ),
     };
+    let aggregates = match ledger.total.aggregates {
+        0 => String::new(),
+        aggregates => format!(
+            "{} aggregates (GRO, GSO) were seen; each counts as its packets on the wire\n",
+            amount(aggregates)
+        ),
+    };
     let causes: Vec<String> = ledger
         .lost_by
         .iter()
@@ -369,7 +376,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{blocked}{causes}{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{blocked}{aggregates}{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),

@@ -231,6 +231,12 @@ pub struct FlowPacket {
     pub tunnel: u8,
     /// What speaks in it ([`application_of`]), where its payload was looked at.
     pub application: u8,
+    /// Payload of each packet on the wire of an aggregate (GRO, GSO), but the last; 0: it is none.
+    pub segment_size: u16,
+    /// Bytes before the payload, which each packet on the wire of an aggregate has.
+    pub headers: u16,
+    #[doc(hidden)]
+    pub pad: u32,
 }
 
 /// How long a flow is kept, in nanoseconds (`struct wl_flow_timeouts`).

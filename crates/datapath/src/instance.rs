@@ -228,8 +228,10 @@ pub struct Tally {
     pub kept: u64,
     /// Wire bytes of that.
     pub kept_bytes: u64,
+    /// Aggregates (GRO, GSO) among `seen`, each of which counts as its packets on the wire.
+    pub aggregates: u64,
     #[doc(hidden)]
-    pub pad: [u64; 5],
+    pub pad: [u64; 4],
 }
 
 /// `struct wl_ring`: the writer's end of a ring, written by its lane.

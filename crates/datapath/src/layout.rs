@@ -156,14 +156,31 @@ pub struct RecordHeader {
     pub link: u8,
 }
 
-/// What follows the captured bytes, padded to 8, of a record with [`flags::TAGGED`] (`struct wl_tail`).
+/// What follows the captured bytes, padded to 8, of a record with [`flags::TAGGED`] or [`flags::GSO`] (`struct wl_tail`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tail {
     /// What the rules have said of the packet.
     pub tag: u32,
-    #[doc(hidden)]
-    pub pad: u32,
+    /// Payload of each packet on the wire of an aggregate, but the last, with [`flags::GSO`].
+    pub segment_size: u16,
+    /// Bytes before the payload, which each packet on the wire has.
+    pub headers: u16,
+}
+
+impl Tail {
+    /// Packets on the wire of a record of `wire_len` bytes (`wl_segments()`).
+    pub fn segments(&self, wire_len: u32) -> u32 {
+        match wire_len.checked_sub(self.headers.into()) {
+            Some(payload) if self.segment_size != 0 => payload.div_ceil(self.segment_size.into()).max(1),
+            _ => 1,
+        }
+    }
+
+    /// Their bytes.
+    pub fn wire_bytes(&self, wire_len: u32) -> u64 {
+        u64::from(wire_len) + u64::from(self.segments(wire_len) - 1) * u64::from(self.headers)
+    }
 }
 
 /// What follows that of a record with [`flags::FOUND`] (`struct wl_found`).

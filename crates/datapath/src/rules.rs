@@ -490,4 +490,8 @@ pub struct Facts {
     pub egress: u32,
     /// Seed of the flow hash.
     pub seed: u32,
+    /// Of an aggregate (GRO, GSO): packets on the wire beside the first.
+    pub more_packets: u32,
+    /// And what their headers add to `wire_len`.
+    pub more_bytes: u32,
 }

@@ -71,6 +71,7 @@ impl Growth {
             analysed: more(now.analysed, before.analysed),
             in_flight: 0,
             bytes: more(now.bytes, before.bytes),
+            aggregates: more(now.aggregates, before.aggregates),
             nic_missed: now.nic_missed.map(|missed| more(missed, before.nic_missed.unwrap_or(0))),
         };
         let nothing = Counters { nic_missed: counters.nic_missed.filter(|missed| *missed > 0), ..counters };

@@ -300,17 +300,17 @@ impl Worker {
         let header = record.header();
         let last = place + 1 == self.open.len();
         let Some(open) = self.open.get_mut(place) else { return };
-        open.packets += 1;
-        open.bytes += u64::from(header.wire_len);
+        let (packets, bytes) = (u64::from(record.segments()), record.wire_bytes());
+        open.packets += packets;
+        open.bytes += bytes;
         let plan = &*self.plan;
         let is_kept = self.catching.is_some() && plan.kept.is_some();
         let is_added_up = plan.of_parts == plan.all && !is_kept;
         let mut add_up = |common: Common, header: &RecordHeader| {
-            let bytes = header.wire_len.into();
             if last {
-                self.parts.add(&common, header.hash, bytes)
+                self.parts.add(&common, header.hash, (packets, bytes))
             } else {
-                Some(Part { common, packets: 1, bytes })
+                Some(Part { common, packets, bytes })
             }
         };
         if is_added_up
@@ -355,8 +355,8 @@ impl Worker {
                     None
                 },
             },
-            packets: 1,
-            bytes: header.wire_len.into(),
+            packets,
+            bytes,
             ts_ns: utc_ns,
             start_ns: open.interval.saturating_mul(plan.config.interval_ns),
             mac: if plan.macs { arp_sender(record.data(), ip) } else { None },
@@ -368,6 +368,8 @@ impl Worker {
             wire_len: header.wire_len,
             queue: header.queue.into(),
             egress: u32::from(record.is_egress()),
+            more_packets: record.segments() - 1,
+            more_bytes: (bytes - u64::from(header.wire_len)) as u32,
             seed: 0,
         };
         let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
@@ -410,7 +412,8 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
         seed: plan.seed,
     };
     let egress = u32::from(part.common.is_egress);
-    let facts = Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, seed: 0 };
+    let facts =
+        Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, ..Facts::default() };
     let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
     add(plan, open, hits, (seen, &facts), &packet, (of, 0));
 }

@@ -202,7 +202,7 @@ pub(crate) const fn body_size(cap_len: usize) -> usize {
 
 /// Bytes of what rules have said of a record with these flags.
 pub(crate) const fn said_size(of: u16) -> usize {
-    let tail = if of & flags::TAGGED != 0 { size_of::<Tail>() } else { 0 };
+    let tail = if of & (flags::TAGGED | flags::GSO) != 0 { size_of::<Tail>() } else { 0 };
     tail + if of & flags::FOUND != 0 { size_of::<Found>() } else { 0 }
 }
 
@@ -210,6 +210,7 @@ pub(crate) const fn said_size(of: u16) -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 struct Behind<'a> {
     tag: Option<u32>,
+    aggregate: Tail,
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
     /// Bytes of all of it.
@@ -225,9 +226,15 @@ pub(crate) fn has_note(found: &[u8]) -> bool {
 #[cold]
 fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
     let (all, mut said) = (end.len(), Behind::default());
-    if of & flags::TAGGED != 0 {
+    if of & (flags::TAGGED | flags::GSO) != 0 {
         let (tail, behind) = end.split_at_checked(size_of::<Tail>())?;
-        said.tag = tail.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        let (tag, sizes) = tail.split_first_chunk()?;
+        said.tag = (of & flags::TAGGED != 0).then_some(u32::from_ne_bytes(*tag));
+        if of & flags::GSO != 0 {
+            let (segment_size, headers) = sizes.split_first_chunk()?;
+            said.aggregate.segment_size = u16::from_ne_bytes(*segment_size);
+            said.aggregate.headers = headers.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        }
         end = behind;
     }
     if of & flags::FOUND != 0 {
@@ -351,7 +358,7 @@ impl<'a> Iterator for Batch<'a> {
             Records::Apart(slots) => {
                 let slot = slots.get(start)?;
                 self.progress.yielded.set(start + 1);
-                self.tally.count(slot.header.queue, slot.header.wire_len);
+                self.tally.count(slot.header.queue, 1, slot.header.wire_len.into());
                 // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
                 let data =
                     unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
@@ -386,7 +393,7 @@ impl<'a> Iterator for Batch<'a> {
         }
         let mut size = body_size(data.len());
         let mut said = Behind::default();
-        if header.flags & (flags::TAGGED | flags::FOUND) != 0 {
+        if header.flags & (flags::TAGGED | flags::FOUND | flags::GSO) != 0 {
             let behind = bytes.get(start + size..).and_then(|end| said_of(header.flags, end));
             let Some(behind) = behind else { return self.damaged() };
             said = behind;
@@ -399,8 +406,9 @@ impl<'a> Iterator for Batch<'a> {
             Record::new(header, data, self.device)
         };
         self.progress.yielded.set(start + size);
-        self.tally.count(header.queue, header.wire_len);
-        Some(record.said(said.tag, said.found).noted(said.note))
+        let record = record.said(said.tag, said.found).noted(said.note).aggregated(said.aggregate);
+        self.tally.count(header.queue, record.segments(), record.wire_bytes());
+        Some(record)
     }
 }
 

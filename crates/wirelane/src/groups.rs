@@ -145,6 +145,7 @@ fn counters(instance: &Instance, place: usize) -> Counters {
         let tally = read_tally(instance, place, slot);
         sum.filtered += tally.filtered;
         sum.blocked += tally.blocked;
+        sum.aggregates += tally.aggregates;
         sum.absorbed += tally.absorbed;
         sum.shed += tally.shed;
         sum.lost += tally.lost;

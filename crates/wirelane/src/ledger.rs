@@ -43,6 +43,8 @@ pub struct Counters {
     pub in_flight: u64,
     /// Wire bytes of what was analysed.
     pub bytes: u64,
+    /// Aggregates (GRO, GSO) that the hook saw. Each is one record, and counts here as its packets on the wire.
+    pub aggregates: u64,
     /// Dropped by the card, from its own statistics; `None` where the line is of less than a whole device.
     pub nic_missed: Option<u64>,
 }
@@ -72,6 +74,7 @@ impl Counters {
             // A state, not a flow: what lies in the rings now.
             in_flight: self.in_flight,
             bytes: self.bytes.wrapping_sub(earlier.bytes),
+            aggregates: self.aggregates.wrapping_sub(earlier.aggregates),
             nic_missed: match (self.nic_missed, earlier.nic_missed) {
                 (Some(now), Some(then)) => Some(now.wrapping_sub(then)),
                 (now, _) => now,
@@ -94,6 +97,7 @@ impl std::ops::AddAssign for Counters {
         self.analysed += other.analysed;
         self.in_flight += other.in_flight;
         self.bytes += other.bytes;
+        self.aggregates += other.aggregates;
         if let Some(missed) = other.nic_missed {
             *self.nic_missed.get_or_insert(0) += missed;
         }

@@ -429,6 +429,7 @@ impl Part {
             line.seen += tally.seen;
             line.filtered += tally.filtered;
             line.blocked += tally.blocked;
+            line.aggregates += tally.aggregates;
             line.absorbed += tally.absorbed;
             line.kept += tally.kept;
             line.kept_bytes += tally.kept_bytes;

@@ -2,7 +2,7 @@
 
 use wirelane_datapath::flow_cache::FlowPart;
 use wirelane_datapath::http::HttpTold;
-use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, flags};
+use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
 
 use crate::batch::FoundBytes;
 use crate::headers::Headers;
@@ -18,6 +18,7 @@ pub struct Record<'a> {
     data: &'a [u8],
     device: u16,
     tag: Option<u32>,
+    tail: Tail,
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
     digest: Option<&'a Ip>,
@@ -33,6 +34,7 @@ impl<'a> Record<'a> {
             data,
             device,
             tag: None,
+            tail: Tail::default(),
             found: None,
             note: None,
             digest: None,
@@ -56,10 +58,32 @@ impl<'a> Record<'a> {
         Record { digest: Some(digest), ..Record::new(header, &[], device) }
     }
 
-    /// It with what rules have said of it: a tag, and patterns that are in its payload.
+    /// Attaches the rule results: a tag, and the patterns in its payload.
     pub(crate) fn said(mut self, tag: Option<u32>, found: Option<&'a FoundBytes>) -> Record<'a> {
         (self.tag, self.found) = (tag, found);
         self
+    }
+
+    /// Attaches the segments of an aggregate.
+    pub(crate) fn aggregated(mut self, tail: Tail) -> Record<'a> {
+        self.tail = tail;
+        self
+    }
+
+    /// Packets on the wire: more than one where the record is an aggregate of GRO or GSO.
+    pub fn segments(&self) -> u32 {
+        self.tail.segments(self.header.wire_len)
+    }
+
+    /// Bytes on the wire, with the headers of all segments.
+    pub fn wire_bytes(&self) -> u64 {
+        self.tail.wire_bytes(self.header.wire_len)
+    }
+
+    /// Of an aggregate: the payload of each of its packets but the last, and the bytes before the payload, which each of
+    /// its packets has; zeros otherwise.
+    pub fn segment_size(&self) -> (u16, u16) {
+        (self.tail.segment_size, self.tail.headers)
     }
 
     /// It with a plug-in's note.

@@ -25,17 +25,18 @@ impl DeviceTally {
         DeviceTally { queues: (0..queues.max(1)).map(|_| QueueTally::default()).collect() }
     }
 
-    /// One packet of `wire_bytes` from `queue` has been yielded. For the one worker that owns the counters.
+    /// Counts a record of so many packets and bytes on the wire that was yielded. For the one worker that owns the
+    /// counters.
     #[inline]
-    pub(crate) fn count(&self, queue: u16, wire_bytes: u32) {
+    pub(crate) fn count(&self, queue: u16, packets: u32, wire_bytes: u64) {
         // A queue that is not ours cannot come out of a ring; in a file it counts with the first.
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // One writer: a load and a store, no locked addition. Relaxed: readers want the value, and learn from
         // the end of the worker's thread (join) that it is final.
         let add =
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-        add(&tally.packets, 1);
-        add(&tally.bytes, u64::from(wire_bytes));
+        add(&tally.packets, packets.into());
+        add(&tally.bytes, wire_bytes);
     }
 
     /// A packet from `queue` was refused by a filter or rule. For the one worker that owns the counters.

@@ -21,9 +21,12 @@ impl FlowReader {
     /// The headers that count for a record, and what else a flow takes of it. `ts_ns`: its time, in UTC.
     pub fn read(&mut self, record: &Record<'_>, ts_ns: u64) -> (&Ip, FlowPacket) {
         let header = record.header();
+        let (segment_size, headers) = record.segment_size();
         let mut packet = FlowPacket {
             ts_ns,
             wire_len: header.wire_len,
+            segment_size,
+            headers,
             device: record.device() as u16,
             queue: header.queue,
             ..FlowPacket::default()

@@ -165,11 +165,11 @@ impl HttpTable {
         if self.now_ns - self.looked_ns.min(self.now_ns) >= LOOK_EVERY_NS {
             self.look();
         }
-        self.totals.packets += 1;
-        self.totals.wire_bytes += u64::from(record.wire_len());
+        self.totals.packets += u64::from(record.segments());
+        self.totals.wire_bytes += record.wire_bytes();
         match Segment::of(record, &ip, ts_ns) {
             Some(segment) => self.segment(&ip, &packet, &segment),
-            None => self.totals.other_packets += 1,
+            None => self.totals.other_packets += u64::from(record.segments()),
         }
     }
 

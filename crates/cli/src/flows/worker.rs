@@ -217,8 +217,8 @@ impl Handler for Probe {
         }
         if self.skip > 0 {
             self.skip -= 1;
-            self.unsampled_packets += 1;
-            self.unsampled_bytes += u64::from(record.wire_len());
+            self.unsampled_packets += u64::from(record.segments());
+            self.unsampled_bytes += record.wire_bytes();
             return Ok(());
         }
         self.skip = self.sampling - 1;

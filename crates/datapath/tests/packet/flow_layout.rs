@@ -40,6 +40,9 @@ fn rust_and_c_agree_on_flows() {
     #[rustfmt::skip]
     mirror!(rust, "wl_flow_packet", FlowPacket {
         ts_ns, wire_len, tunnel_id, mpls_label, eth_type, vlan_tci, flags, device, queue, tunnel, application,
+        segment_size,
+        headers,
+        pad,
     });
     mirror!(rust, "wl_flow_timeouts", Timeouts { active_ns, idle_ns, ended_ns });
     mirror!(rust, "wl_flow_splits", Splits { gap_ns, grid_shift, pad, period_ns, origin_ns });

@@ -98,7 +98,7 @@ fn rust_and_c_agree_on_every_field() {
             link,
         }
     );
-    mirror!(rust, "wl_tail", Tail { tag, pad });
+    mirror!(rust, "wl_tail", Tail { tag, segment_size, headers });
     mirror!(rust, "wl_found", Found { id });
     mirror!(rust, "wl_note", Note { len, pad, bytes });
     mirror!(
@@ -246,7 +246,11 @@ fn rust_and_c_agree_on_every_field() {
         "wl_judged",
         rules::Judged { verdict, rule_id, truncate, tag, flags, hits, pattern, exits, to }
     );
-    mirror!(rust, "wl_rule_facts", rules::Facts { now_ns, wire_len, queue, egress, seed });
+    mirror!(
+        rust,
+        "wl_rule_facts",
+        rules::Facts { now_ns, wire_len, queue, egress, seed, more_packets, more_bytes }
+    );
     mirror!(
         rust,
         "wl_tally",
@@ -262,6 +266,7 @@ fn rust_and_c_agree_on_every_field() {
             blocked,
             kept,
             kept_bytes,
+            aggregates,
             pad
         }
     );

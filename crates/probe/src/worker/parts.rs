@@ -129,20 +129,20 @@ impl Parts {
         Parts { sets: vec![[Part::default(); 2]; SETS].into_boxed_slice(), any: false }
     }
 
-    /// Adds a packet; what had to make place. The hash is of the packet's flow: another one costs time, and nothing else.
+    /// Adds so many packets and bytes; what had to make place. The hash is of the packet's flow: another one costs time, and nothing else.
     #[inline]
-    pub fn add(&mut self, common: &Common, hash: u32, bytes: u64) -> Option<Part> {
+    pub fn add(&mut self, common: &Common, hash: u32, (packets, bytes): (u64, u64)) -> Option<Part> {
         self.any = true;
         let spread = hash.wrapping_mul(0x9e37_79b1) >> (32 - SETS.trailing_zeros());
         let set = &mut self.sets[spread as usize];
         if set[0].packets == 0 || set[0].common != *common {
             set.swap(0, 1);
             if set[0].packets == 0 || set[0].common != *common {
-                let other = std::mem::replace(&mut set[0], Part { common: *common, packets: 1, bytes });
+                let other = std::mem::replace(&mut set[0], Part { common: *common, packets, bytes });
                 return (other.packets > 0).then_some(other);
             }
         }
-        set[0].packets += 1;
+        set[0].packets += packets;
         set[0].bytes += bytes;
         None
     }
@@ -194,7 +194,7 @@ mod tests {
             let bytes = u64::from(turn % 1500);
             let sum = sent.entry(number).or_insert((0, 0));
             (sum.0, sum.1) = (sum.0 + 1, sum.1 + bytes);
-            if let Some(part) = parts.add(&common(number), hash, bytes) {
+            if let Some(part) = parts.add(&common(number), hash, (1, bytes)) {
                 made_place += 1;
                 add(&mut got, &part);
             }

@@ -54,7 +54,7 @@ fn comes_up(whole: RuleSet) -> impl Fn(&Record<'_>) -> bool {
     move |record| {
         let parsed = native::parse(record.link_type(), record.data(), false);
         let packet = judge::Packet { parsed: &parsed, data: record.data(), inner: false };
-        let facts = Facts { now_ns: 0, wire_len: record.wire_len(), queue: 0, egress: 0, seed: 0 };
+        let facts = Facts { wire_len: record.wire_len(), ..Facts::default() };
         let judged = judge::judge(&compiled, &counts, &mut NoPrecise, packet, &facts);
         (1..=most).contains(&judged.rule_id)
     }

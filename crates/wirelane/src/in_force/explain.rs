@@ -37,6 +37,7 @@ impl PacketToExplain<'_> {
             queue: self.queue.into(),
             egress: self.egress.into(),
             seed: 0,
+            ..Facts::default()
         };
         rules.explain(Packet { parsed: &parsed, data: self.data, inner: self.inner }, &facts, self.device)
     }

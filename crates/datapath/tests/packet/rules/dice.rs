@@ -128,6 +128,7 @@ pub fn facts(dice: &mut Dice, now_ns: &mut u64, most_ns: u64) -> Facts {
         queue: dice.below(5) as u32 * 63,
         egress: dice.once_in(4).into(),
         seed: 0x5eed,
+        ..Facts::default()
     }
 }
 

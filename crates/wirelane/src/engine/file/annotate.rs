@@ -30,6 +30,7 @@ pub(super) fn judge(judge: &mut Judge, device: &str, packet: Packet<'_>, header:
         queue: header.queue.into(),
         egress: (header.flags & flags::EGRESS != 0).into(),
         seed: SEED,
+        ..Facts::default()
     };
     let set = judge.begin(device);
     let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, packet, &facts));

@@ -114,11 +114,11 @@ impl Counters {
     /// A packet of this interface, which has a line, has been read.
     pub(super) fn read(&mut self, interface: usize, wire_bytes: u32, what: Became) {
         // In this order: what is refused has been read.
-        self.each[interface].read.count(0, wire_bytes);
+        self.each[interface].read.count(0, 1, wire_bytes.into());
         match what {
             Became::Wanted => {}
-            Became::Filtered => self.each[interface].filtered.count(0, wire_bytes),
-            Became::Absorbed => self.each[interface].absorbed.count(0, wire_bytes),
+            Became::Filtered => self.each[interface].filtered.count(0, 1, wire_bytes.into()),
+            Became::Absorbed => self.each[interface].absorbed.count(0, 1, wire_bytes.into()),
         }
     }
 }

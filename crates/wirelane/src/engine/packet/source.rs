@@ -231,6 +231,7 @@ unsafe fn record(
             queue: recipe.queue.into(),
             egress: egress.into(),
             seed: recipe.seed,
+            ..Facts::default()
         };
         judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
     });

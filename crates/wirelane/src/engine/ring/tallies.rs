@@ -55,6 +55,7 @@ pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tall
         blocked: read(offset_of!(Tally, blocked)),
         kept: read(offset_of!(Tally, kept)),
         kept_bytes: read(offset_of!(Tally, kept_bytes)),
-        pad: [0; 5],
+        aggregates: read(offset_of!(Tally, aggregates)),
+        pad: [0; 4],
     }
 }

@@ -340,6 +340,7 @@ unsafe fn record(
             queue: recipe.queue.into(),
             egress: 0,
             seed: recipe.seed,
+            ..Facts::default()
         };
         let packet = Packet { parsed: &parsed, data: bytes, inner: recipe.inner };
         judge.judge(set, packet, &facts)

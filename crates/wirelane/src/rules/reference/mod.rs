@@ -280,6 +280,6 @@ fn count(counts: &mut Counts, facts: &Facts) {
         counts.first_ns = facts.now_ns;
     }
     counts.last_ns = facts.now_ns;
-    counts.packets += 1;
-    counts.bytes += u64::from(facts.wire_len);
+    counts.packets += 1 + u64::from(facts.more_packets);
+    counts.bytes += u64::from(facts.wire_len) + u64::from(facts.more_bytes);
 }

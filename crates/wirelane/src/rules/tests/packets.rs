@@ -182,5 +182,6 @@ pub(super) fn facts(dice: &mut Dice, values: &Values, now_ns: u64) -> Facts {
         queue: *dice.pick(&[0, 1, 2, 7]),
         egress: dice.below(2) as u32,
         seed: 7,
+        ..Facts::default()
     }
 }
