@@ -464,7 +464,7 @@ static __always_inline __u32 wl_flow_expired(const struct wl_flow *flow, __u64 n
 
 /*
  * Why the flow ends before this packet of its key, or WL_FLOW_GOES_ON: by its timeouts, or because TCP begins
- * anew between the same ports.
+ * anew between the same ports: with a SYN that is later than what has ended.
  */
 static __always_inline __u32 wl_flow_cut(const struct wl_flow *flow, const struct wl_ip *ip, __u64 ts_ns,
 					 const struct wl_flow_timeouts *timeouts)
@@ -472,7 +472,7 @@ static __always_inline __u32 wl_flow_cut(const struct wl_flow *flow, const struc
 	__u32 reason = wl_flow_expired(flow, ts_ns, timeouts);
 
 	if (reason == WL_FLOW_GOES_ON && ip->flags & WL_IP_TCP && ip->tcp_flags & WL_TCP_SYN &&
-	    wl_flow_has_ended(flow))
+	    ts_ns >= flow->last_ns && wl_flow_has_ended(flow))
 		return WL_FLOW_ENDED;
 	return reason;
 }
@@ -483,8 +483,9 @@ static __always_inline __u32 wl_flow_cut_by_part(const struct wl_flow *flow, con
 {
 	__u32 reason = wl_flow_expired(flow, part->first_ns, timeouts);
 
+	/* Parts of one flow come from several lanes: the one that begins with its SYN may come last. */
 	if (reason == WL_FLOW_GOES_ON && part->flags & WL_FLOW_TCP && part->first_tcp_flags & WL_TCP_SYN &&
-	    wl_flow_has_ended(flow))
+	    part->first_ns >= flow->last_ns && wl_flow_has_ended(flow))
 		return WL_FLOW_ENDED;
 	return reason;
 }

@@ -174,7 +174,6 @@ fn what_the_kernel_cannot_do_is_refused() {
     let lab = Lab::new(1).unwrap();
     let device = &lab.receiver().device;
     for (words, message) in [
-        (vec!["--biflow"], "use --cache user"),
         (vec!["--packets", "5"], "use --duration"),
         (vec!["--engine", "packet"], "only --engine ring"),
         (vec!["--engine", "xsk", "--take"], "only --engine ring"),

@@ -3,11 +3,11 @@
 use ahash::RandomState;
 use hashbrown::HashTable;
 use wirelane::Ip;
-use wirelane_datapath::flow::{EndReason, Flow, FlowKey, FlowPacket, Timeouts, flow_flags};
+use wirelane_datapath::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeouts, flow_flags};
 
 use super::busiest::{self, BusyFlow, Watch};
 use super::lists::{Link, Links, List, NONE};
-use super::record::{FlowRecord, reverse_key};
+use super::record::{FlowRecord, KEY_TURNS, reverse_key};
 
 /// Time of packets between two looks for flows that have ended.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -371,10 +371,13 @@ impl FlowCache {
         if reverse == *key {
             return NONE;
         }
-        let at = self.find(self.random.hash_one(reverse), &reverse);
-        if at == NONE || self.entries[at as usize].peer != NONE {
-            return NONE;
-        }
+        // The other direction passes a host's device the other way, and a mirror port the same way.
+        let turned = FlowKey { flags: reverse.flags ^ KEY_EGRESS, ..reverse };
+        let free = [turned, reverse].into_iter().find_map(|key| {
+            let at = self.find(self.random.hash_one(key), &key);
+            (at != NONE && self.entries[at as usize].peer == NONE).then_some(at)
+        });
+        let Some(at) = free else { return NONE };
         // One that is over and has not been looked at yet.
         if let Some(reason) = self.entries[at as usize].flow.expired(ts_ns, &self.settings.timeouts) {
             self.end(at, reason);
@@ -457,6 +460,9 @@ impl FlowCache {
             let other = self.take(peer);
             let (forward, back) = if initiates(&entry, &other) { (entry, other) } else { (other, entry) };
             record = FlowRecord { key: forward.key, flow: forward.flow, reverse: Some(back.flow), reason };
+            if (forward.key.flags ^ back.key.flags) & KEY_EGRESS != 0 {
+                record.key.flags |= KEY_TURNS;
+            }
         }
         self.totals += &record;
         self.finished.push(record);
@@ -486,6 +492,8 @@ fn initiates(one: &Entry, other: &Entry) -> bool {
     match (asked(one) || answered(other), asked(other) || answered(one)) {
         (true, false) => true,
         (false, true) => false,
+        // Parts of flows may come in another order than their packets.
+        _ if one.flow.first_ns != other.flow.first_ns => one.flow.first_ns < other.flow.first_ns,
         _ => !one.answers,
     }
 }

@@ -5,6 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wirelane::l3;
 use wirelane_datapath::flow::{EndReason, Flow, FlowKey, KEY_EGRESS, NO_VLAN, flow_flags};
 
+/// Flag of a key of both directions: they pass the device in different directions, one received and one transmitted.
+pub(super) const KEY_TURNS: u8 = 0x80;
+
 /// A flow that has ended: of one direction, or of both with [`FlowRecord::reverse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRecord {
@@ -150,6 +153,9 @@ pub fn reverse_key(key: &FlowKey) -> Option<FlowKey> {
         return None;
     }
     let mut reverse = FlowKey { src: key.dst, dst: key.src, ..*key };
+    if key.flags & KEY_TURNS != 0 {
+        reverse.flags ^= KEY_EGRESS;
+    }
     if is_icmp(key) {
         let [kind, code] = key.dst_port.to_ne_bytes();
         reverse.dst_port = u16::from_ne_bytes([icmp_counterpart(key, kind)?, code]);

@@ -216,10 +216,6 @@ impl Args {
         if self.source.read.is_some() {
             return Err(wrong("--cache", "a file is read without the kernel's help: use 'user' with -r"));
         }
-        if self.biflow {
-            let reason = "both directions in one flow take all packets in their order: use --cache user";
-            return Err(wrong("--biflow", reason));
-        }
         if self.source.packets.is_some() {
             let reason = "with --cache kernel packets are not counted one by one: use --duration";
             return Err(wrong("--packets", reason));

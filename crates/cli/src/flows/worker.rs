@@ -74,7 +74,6 @@ impl Homes {
 /// flows are those that a live capture of the device has.
 struct Devices {
     interfaces: Interfaces,
-    live: bool,
     /// By the index of a file's interface: that of the first of the same device.
     known: Vec<u16>,
 }
@@ -83,7 +82,6 @@ impl Devices {
     fn of(&mut self, record: &Record<'_>) -> u16 {
         match self.known.get(record.device()) {
             Some(device) => *device,
-            None if self.live => record.device() as u16,
             None => self.learn(record.device()),
         }
     }
@@ -99,11 +97,11 @@ impl Devices {
         self.known[upto]
     }
 
-    /// The device of an interface that is one of its queues.
+    /// The device of an interface that is one of its queues, or its transmitted packets.
     fn name(&self, at: usize) -> Option<String> {
         let name = self.interfaces.get(at, 0)?.name;
         let (device, queue) = name.rsplit_once('@')?;
-        queue.parse::<u16>().ok().map(|_| device.to_owned())
+        (queue == "tx" || queue.parse::<u16>().is_ok()).then(|| device.to_owned())
     }
 }
 
@@ -153,7 +151,7 @@ impl Probe {
         Probe {
             cache: FlowCache::new(how.cache),
             reader: FlowReader::new(how.inner),
-            devices: Devices { interfaces, live: how.live, known: Vec::new() },
+            devices: Devices { interfaces, known: Vec::new() },
             time: worker.timebase(),
             settled: worker.settled(),
             ticked: 0,

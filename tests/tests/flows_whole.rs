@@ -1,0 +1,140 @@
+//! Live flows of whole connections: as many as there were, in both caches, over aggregates of GRO and GSO.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column, wirelane};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+const CONNECTIONS: usize = 300;
+const PORT: u16 = 7000;
+const QUESTION: usize = 3_000;
+const ANSWER: usize = 120_000;
+
+/// Has the lab's ends talk over TCP, one connection after the other, each to its end.
+fn talk(lab: &Lab) {
+    let address = SocketAddr::from((lab.receiver().address, PORT));
+    let (server, client) = (&lab.receiver().namespace, &lab.sender().namespace);
+    let listener = lab.enter(server, || TcpListener::bind(address).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..CONNECTIONS {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut [0; QUESTION]).unwrap();
+                stream.write_all(&[b'a'; ANSWER]).unwrap();
+            }
+        });
+        lab.enter(client, || {
+            for _ in 0..CONNECTIONS {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(&[b'q'; QUESTION]).unwrap();
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).unwrap();
+                assert_eq!(answer.len(), ANSWER);
+            }
+        })
+        .unwrap();
+    });
+}
+
+/// The flows of the connections, by their ends: packets, bytes, wire bytes.
+fn flows(lines: &[Value]) -> BTreeMap<String, Vec<[u64; 3]>> {
+    let mut flows: BTreeMap<String, Vec<[u64; 3]>> = BTreeMap::new();
+    let tcp = |line: &&Value| line.get("flow").is_some() && line["proto"] == 6;
+    for flow in lines.iter().filter(tcp) {
+        assert!(flow["src_port"] == PORT || flow["dst_port"] == PORT, "{flow}");
+        let ends = format!("{}:{} {}:{}", flow["src"], flow["src_port"], flow["dst"], flow["dst_port"]);
+        let sums = [column(flow, "packets"), column(flow, "bytes"), column(flow, "wire_bytes")];
+        flows.entry(ends).or_default().push(sums);
+    }
+    flows
+}
+
+fn check(hook: &str) {
+    let lab = Lab::with(&LabOptions { queues: 4, offloads: true, ..LabOptions::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("beside.pcapng");
+    let device = lab.receiver().device.clone();
+    let start = |words: &[&str]| {
+        capture(&lab, &[words, &["-i", &device, "--hook", hook, "--json"]].concat()).unwrap()
+    };
+    let user = start(&["flows", "--cache", "user", "--ring-size", "64"]);
+    let kernel = start(&["flows", "--cache", "kernel"]);
+    let pairs = start(&["flows", "--biflow", "--ring-size", "64"]);
+    let kernel_pairs = start(&["flows", "--biflow", "--cache", "kernel"]);
+    let recorder = start(&["record", "-w", file.to_str().unwrap(), "--ring-size", "64"]);
+    talk(&lab);
+    let [user, kernel, pairs, kernel_pairs, recorder] = [user, kernel, pairs, kernel_pairs, recorder]
+        .map(|child| child.terminate(LIMIT).unwrap().json().unwrap());
+    for last in [&user, &kernel, &pairs, &kernel_pairs, &recorder].map(|lines| lines.last().unwrap()) {
+        assert_eq!((column(last, "lost"), last["final"].as_bool()), (0, Some(true)), "{last}");
+    }
+    let (user, kernel) = (flows(&user), flows(&kernel));
+    let (pairs, kernel_pairs) = (flows(&pairs), flows(&kernel_pairs));
+    assert_eq!(user.len(), 2 * CONNECTIONS);
+    assert!(user.values().all(|flows| flows.len() == 1), "each direction of a connection is one flow");
+    assert_eq!(user, kernel, "both caches have the same flows");
+    assert_eq!(pairs.values().map(Vec::len).sum::<usize>(), CONNECTIONS);
+    assert_eq!(pairs, kernel_pairs, "the same with --biflow");
+    // Every segment of the answers, and of the questions, is there once, with its headers.
+    let least = (CONNECTIONS * (ANSWER / 1448 + 1 + QUESTION / 1448 + 1)) as u64;
+    let packets: u64 = user.values().map(|flows| flows[0][0]).sum();
+    assert!(packets > least, "{packets} packets of at least {least}");
+    for flows in user.values() {
+        let [packets, bytes, wire_bytes] = flows[0];
+        assert_eq!(wire_bytes - bytes, packets * 14, "each packet has an Ethernet header");
+    }
+    assert_eq!(of_file(&lab, &file).len(), 2 * CONNECTIONS);
+    by_nfpcapd(&file, folder.path());
+}
+
+fn of_file(lab: &Lab, file: &Path) -> BTreeMap<String, Vec<[u64; 3]>> {
+    let words = ["flows", "-r", file.to_str().unwrap(), "--json"];
+    let finished = wirelane(lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+    let flows = flows(&finished.json().unwrap());
+    assert!(flows.values().all(|flows| flows.len() == 1), "each direction of a connection is one flow");
+    flows
+}
+
+/// nfpcapd finds as many flows in the recording.
+fn by_nfpcapd(file: &Path, folder: &Path) {
+    let installed = Command::new("sh").args(["-c", "command -v nfpcapd"]).output().unwrap();
+    if !installed.status.success() {
+        println!("left out: nfpcapd's flows (it is not installed)");
+        return;
+    }
+    let theirs = folder.join("nfpcapd");
+    std::fs::create_dir(&theirs).unwrap();
+    // It reads pcap only.
+    let pcap = folder.join("beside.pcap");
+    let status = Command::new("editcap").args(["-F", "pcap"]).args([file, &pcap]).status().unwrap();
+    assert!(status.success());
+    let status = Command::new("nfpcapd").arg("-r").arg(&pcap).arg("-w").arg(&theirs).output().unwrap();
+    assert!(status.status.success(), "{status:?}");
+    let output = Command::new("nfdump")
+        .args(["-q", "-N", "-o", "fmt:%sp %dp", "-R"])
+        .arg(&theirs)
+        .arg("proto tcp")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().filter(|line| !line.trim().is_empty()).count(), 2 * CONNECTIONS, "{text}");
+}
+
+#[test]
+fn every_connection_is_two_flows_by_tc() {
+    if require_root("every_connection_is_two_flows_by_tc") {
+        check("tc");
+    }
+}
+
+#[test]
+fn every_connection_is_two_flows_by_native_xdp() {
+    if require_root("every_connection_is_two_flows_by_native_xdp") {
+        check("native");
+    }
+}
