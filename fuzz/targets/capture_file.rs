@@ -39,7 +39,7 @@ fn read(file: &[u8], most: usize) -> (Vec<Taken>, Option<String>) {
         assert!(*offset <= file.len() as u64, "{error}: behind the end of the file");
         Some(error.to_string())
     };
-    let mut source = match FileSource::from_reader(pieces, "fuzzed", FileOptions::default()) {
+    let mut source = match FileSource::from_reader(pieces, "fuzzed", FileOptions::as_written()) {
         Ok(source) => source,
         Err(error) => return (records, told(error)),
     };

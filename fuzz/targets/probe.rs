@@ -44,7 +44,7 @@ fn sums(config: Config, pcap: &[u8], workers: usize) -> Sums {
             Worker::new(index, Arc::clone(&switches), true, Box::new(outlet))
         })
         .collect();
-    let mut source = FileSource::from_reader(Cursor::new(pcap.to_vec()), "fuzzed", FileOptions::default())
+    let mut source = FileSource::from_reader(Cursor::new(pcap.to_vec()), "fuzzed", FileOptions::as_written())
         .expect("the file begins as one");
     let (mut packets, mut bytes) = (0, 0);
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {

@@ -82,7 +82,7 @@ pub fn record(words: &[&str]) -> Result<Finished> {
 /// # Errors
 /// Where the file does not begin as a capture, or a packet is not as it was made.
 pub fn numbers(file: &Path) -> Result<(Vec<u64>, Option<String>)> {
-    let mut source = FileSource::open(file, FileOptions::default())?;
+    let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut numbers = Vec::new();
     loop {
         match source.next_batch(Duration::ZERO) {
@@ -111,7 +111,7 @@ pub fn numbers(file: &Path) -> Result<(Vec<u64>, Option<String>)> {
 /// # Errors
 /// Where the file does not begin as a capture.
 pub fn count_packets(file: &Path) -> Result<u64> {
-    let mut source = FileSource::open(file, FileOptions::default())?;
+    let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut packets = 0;
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         packets += batch.count() as u64;

@@ -66,7 +66,7 @@ type Packet = (u32, u32, Vec<u8>);
 /// The packets of a file, as far as it can be read, and its number of interfaces; none where it breaks.
 fn read(path: &Path) -> (Vec<Packet>, Option<usize>) {
     let mut packets = Vec::new();
-    let Ok(mut source) = FileSource::open(path, FileOptions::default()) else { return (packets, None) };
+    let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) else { return (packets, None) };
     loop {
         let first = packets.len();
         let mut device = 0;

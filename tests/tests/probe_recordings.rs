@@ -312,7 +312,7 @@ fn live_recordings_begin_and_end_at_their_times() {
     let (seconds, fraction) = raised["time"].as_str().unwrap().split_once('.').unwrap();
     let event_ns: u64 = format!("{seconds}{fraction}").parse().unwrap();
     let found = recordings(&folder.path().join("kept"));
-    let mut source = FileSource::open(&found[0], FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&found[0], FileOptions::as_written()).unwrap();
     let mut packets = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         packets.extend(batch.map(|record| (number_of(&record).unwrap(), record.header().ts_ns)));

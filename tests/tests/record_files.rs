@@ -257,7 +257,7 @@ fn each_worker_has_its_files() {
     let mut found = BTreeSet::new();
     let (mut workers, mut paths) = (BTreeSet::new(), Vec::new());
     for file in files(folder.path()).unwrap() {
-        let mut source = wirelane::FileSource::open(&file, wirelane::FileOptions::default()).unwrap();
+        let mut source = wirelane::FileSource::open(&file, wirelane::FileOptions::as_written()).unwrap();
         while let Some(batch) = source.next_batch(std::time::Duration::ZERO).unwrap() {
             for record in batch {
                 assert!(found.insert(number_of(&record).unwrap()), "a packet in two files");

@@ -107,7 +107,7 @@ fn a_file_is_recorded_by_rules() {
         let last = last(&words);
         assert_eq!(last["analysed"], 100);
         let mut records = 0;
-        let mut source = wirelane::FileSource::open(&out, wirelane::FileOptions::default()).unwrap();
+        let mut source = wirelane::FileSource::open(&out, wirelane::FileOptions::as_written()).unwrap();
         while let Some(batch) = source.next_batch(std::time::Duration::ZERO).unwrap() {
             for record in batch {
                 assert_eq!((record.data().len(), record.wire_len()), (bytes, 100));

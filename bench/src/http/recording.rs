@@ -181,7 +181,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
 }
 
 fn frames(file: &Path) -> Result<Vec<Vec<u8>>> {
-    let mut source = FileSource::open(file, FileOptions::default())?;
+    let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut frames = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO)? {
         frames.extend(batch.map(|record| record.data().to_vec()));

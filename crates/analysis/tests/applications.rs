@@ -70,7 +70,7 @@ fn named(path: &Path) -> BTreeMap<&'static str, u64> {
     let names: BTreeMap<u8, &str> = applications().collect();
     let mut reader = FlowReader::new(false);
     let mut found = BTreeMap::new();
-    if let Ok(mut source) = FileSource::open(path, FileOptions::default()) {
+    if let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) {
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             for record in batch {
                 let (_, packet) = reader.read(&record, record.header().ts_ns);

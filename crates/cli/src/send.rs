@@ -332,7 +332,7 @@ fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
     let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
     // Opened with the rights of who runs the command, and not looked at with them.
     let input = FileInput::open(&path)?;
-    let passes = || FileSource::read(input.again()?, FileOptions::default());
+    let passes = || FileSource::read(input.again()?, FileOptions::as_written());
     let report = match args.rights.confinement(Work::Send, None)? {
         Some(confinement) => replay_confined(&plan, &confinement, passes, stop)?,
         None => replay(&plan, passes, stop)?,

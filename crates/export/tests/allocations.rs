@@ -124,7 +124,7 @@ fn no_allocation_per_packet() {
         assert!(file.len() > 5 << 20, "the packets are there");
 
         let mut source =
-            FileSource::from_reader(Cursor::new(file), "memory", FileOptions::default()).unwrap();
+            FileSource::from_reader(Cursor::new(file), "memory", FileOptions::as_written()).unwrap();
         let mut packets = 0;
         let mut before = None;
         while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {

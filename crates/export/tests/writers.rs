@@ -276,7 +276,7 @@ proptest! {
         }
         writer.write_statistics(0, &InterfaceStatistics::default()).unwrap();
         let file = writer.finish().unwrap();
-        let mut source = FileSource::from_reader(Cursor::new(file), "memory", FileOptions::default()).unwrap();
+        let mut source = FileSource::from_reader(Cursor::new(file), "memory", FileOptions::as_written()).unwrap();
         let mut number = 0;
         while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
             for record in batch {
@@ -338,7 +338,7 @@ proptest! {
             writer.write_packet(link, packet.ts_ns, &packet.data, packet.wire_len).unwrap();
         }
         let file = writer.finish().unwrap();
-        let mut source = FileSource::from_reader(Cursor::new(file), "memory", FileOptions::default()).unwrap();
+        let mut source = FileSource::from_reader(Cursor::new(file), "memory", FileOptions::as_written()).unwrap();
         let mut got = Vec::new();
         while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
             got.extend(batch.map(|r| (r.header().ts_ns, r.wire_len(), r.data().to_vec(), r.link_type())));

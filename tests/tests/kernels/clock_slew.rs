@@ -68,7 +68,7 @@ fn a_clock_that_is_slewed_is_followed_in_order() {
     let all = PACKETS * parts.len() as u64;
     assert_eq!((field(&last, "analysed"), field(&last, "lost")), (all, 0), "{last}");
 
-    let mut source = FileSource::open(&file, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&file, FileOptions::as_written()).unwrap();
     let mut stamps = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         stamps.extend(batch.map(|record| (number_of(&record), record.header().ts_ns as i64)));

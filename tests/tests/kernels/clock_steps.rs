@@ -74,7 +74,7 @@ fn a_clock_that_is_set_by_hours_is_followed() {
         assert!(duration > 0.0 && duration <= elapsed, "a step in a duration: {object}");
     }
 
-    let mut source = FileSource::open(&file, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&file, FileOptions::as_written()).unwrap();
     let mut stamps = Vec::new();
     while let Some(batch) = source.next_batch(Duration::ZERO).unwrap() {
         stamps.extend(batch.map(|record| (number_of(&record), record.header().ts_ns as i64)));

@@ -36,7 +36,7 @@ fn transactions(path: &Path, settings: HttpSettings) -> Vec<Transaction> {
     // As tshark looks into tunnels.
     let mut table = HttpTable::new(HttpSettings { inner: true, ..settings });
     // One that is damaged has what comes before the damage.
-    if let Ok(mut source) = FileSource::open(path, FileOptions::default()) {
+    if let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) {
         feed(&mut source, &mut table);
     }
     std::mem::take(table.finished())

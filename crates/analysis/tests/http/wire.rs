@@ -167,7 +167,7 @@ fn pcap_of(packets: &[Packet]) -> Vec<u8> {
 /// These packets as records, one after the other.
 pub fn each_record(packets: &[Packet], mut each: impl FnMut(&Record<'_>)) {
     let pcap = Cursor::new(pcap_of(packets));
-    let mut source = FileSource::from_reader(pcap, "made up", FileOptions::default()).unwrap();
+    let mut source = FileSource::from_reader(pcap, "made up", FileOptions::as_written()).unwrap();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
             each(&record);
@@ -177,7 +177,7 @@ pub fn each_record(packets: &[Packet], mut each: impl FnMut(&Record<'_>)) {
 
 pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>, Totals) {
     let pcap = pcap_of(packets);
-    let mut source = FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::default()).unwrap();
+    let mut source = FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::as_written()).unwrap();
     let mut table = HttpTable::new(settings);
     feed(&mut source, &mut table);
     let totals = *table.totals();

@@ -74,7 +74,9 @@ impl Drop for Taken {
 
 /// What a capture is called on its screen.
 pub fn title(capture: &Capture) -> String {
-    let names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
+    let mut names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
+    // A device is listed for each direction.
+    names.dedup();
     format!("{}  engine {}", names.join(" "), capture.engine())
 }
 

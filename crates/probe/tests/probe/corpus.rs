@@ -29,7 +29,7 @@ fn captures_of_the_corpus_come_to_what_was_read() {
     let (mut files, mut worst) = (0, 0.0f64);
     for path in captures {
         let (mut sources, mut bytes, mut from) = (HashSet::new(), 0u64, std::collections::HashMap::new());
-        let Ok(mut source) = FileSource::open(&path, FileOptions::default()) else { continue };
+        let Ok(mut source) = FileSource::open(&path, FileOptions::as_written()) else { continue };
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             for record in batch {
                 bytes += u64::from(record.wire_len());

@@ -92,7 +92,7 @@ fn probe_parts(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> 
     let hand_on = |part: FlowPart, worker: &mut Worker| {
         worker.part(&part.key, &part.flow, part.key.device, part.flow.first_ns);
     };
-    if let Ok(mut source) = FileSource::open(file, FileOptions::default()) {
+    if let Ok(mut source) = FileSource::open(file, FileOptions::as_written()) {
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             for record in batch {
                 packets += 1;

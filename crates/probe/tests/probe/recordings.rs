@@ -89,7 +89,7 @@ fn record_and_set(
             found.events.push(recorded);
         }
     };
-    let mut source = FileSource::open(&path, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&path, FileOptions::as_written()).unwrap();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
             if set_before.contains(&*packets.lock().unwrap()) {
@@ -239,7 +239,7 @@ fn orders_of_another_plan_catch_nothing_and_say_so() {
         most: 1 << 20,
     };
     orders.post(wanted(0));
-    let mut source = FileSource::open(&path, FileOptions::default()).unwrap();
+    let mut source = FileSource::open(&path, FileOptions::as_written()).unwrap();
     let (mut packets, mut replaced) = (0, 0);
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {

@@ -177,7 +177,7 @@ pub fn probe_files_in_turn(
         (0..workers).map(|index| Worker::new(index, Arc::clone(&switches), false, outlet())).collect();
     let (mut packets, mut batches) = (0, 0);
     for file in files {
-        let Ok(mut source) = FileSource::open(file, FileOptions::default()) else { continue };
+        let Ok(mut source) = FileSource::open(file, FileOptions::as_written()) else { continue };
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             pause(&switches, packets);
             for (index, worker) in all.iter_mut().enumerate().filter(|(index, _)| looks(*index, batches)) {

@@ -198,6 +198,7 @@ impl Probe {
         // What was parsed, what is decided, the facts, what the judge keeps, and at the end what the run is told.
         let mut lane = Bytes(vec![0; size_of::<Parsed>() + size_of::<Judged>()]);
         lane.u64s(&[facts.now_ns]).u32s(&[facts.wire_len, facts.queue, facts.egress, facts.seed]);
+        lane.u32s(&[facts.more_packets, facts.more_bytes]);
         lane.0.resize(map.value_size() as usize - 8, 0xa5);
         lane.u32s(&[inner.into(), link as u32]);
         map.update(&0u32.to_ne_bytes(), &lane.0, MapFlags::ANY).expect("the map is writable");
