@@ -62,7 +62,8 @@ fuzz_target!(|data: &[u8]| {
         packets += 1;
         rest = behind;
     }
-    let Ok(mut source) = FileSource::from_reader(Cursor::new(pcap), "fuzzed", FileOptions::as_written()) else {
+    let Ok(mut source) = FileSource::from_reader(Cursor::new(pcap), "fuzzed", FileOptions::as_written())
+    else {
         panic!("the file is sound");
     };
     let mut table = HttpTable::new(HttpSettings { memory: 0, ..HttpSettings::default() });

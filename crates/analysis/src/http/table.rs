@@ -242,14 +242,14 @@ impl HttpTable {
             let entry = &mut self.entries[at as usize];
             if entry.connection.waits() && !entry.connection.queued {
                 entry.connection.queued = true;
-                self.due.push_back((self.now_ns + SOON_NS, at, entry.generation));
+                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, entry.generation));
             }
         }
         let list = if self.entries[at as usize].connection.over { &mut self.over } else { &mut self.silent };
         let links = &mut Silences(&mut self.entries);
         list.remove(links, at);
         list.push(links, at);
-        while self.used > self.room {
+        while self.used > self.room && !self.table.is_empty() {
             self.evict();
         }
     }
@@ -284,7 +284,9 @@ impl HttpTable {
 
     fn look(&mut self) {
         self.looked_ns = self.now_ns;
-        while let Some((due, at, generation)) = self.due.front().copied() {
+        // Those that are put back are not due again in this look, even at the end of time.
+        for _ in 0..self.due.len() {
+            let Some((due, at, generation)) = self.due.front().copied() else { break };
             if due > self.now_ns {
                 break;
             }
@@ -305,7 +307,7 @@ impl HttpTable {
             let entry = &mut self.entries[at as usize];
             if entry.connection.waits() {
                 entry.connection.queued = true;
-                self.due.push_back((self.now_ns + SOON_NS, at, generation));
+                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, generation));
             }
         }
         self.expire(true, LINGER_NS, EndReason::Ended);
@@ -364,8 +366,6 @@ impl HttpTable {
     fn evict(&mut self) {
         let at = if self.over.first() == NONE { self.silent.first() } else { self.over.first() };
         if at == NONE {
-            // Cannot be: without connections nothing is held.
-            self.used = 0;
             return;
         }
         if !self.entries[at as usize].connection.over {
@@ -412,6 +412,8 @@ impl HttpTable {
         self.end(at, reason);
         self.over.remove(&mut Silences(&mut self.entries), at);
         let entry = &mut self.entries[at as usize];
+        // A connection that is over may hold what came after its end.
+        self.used -= std::mem::take(&mut entry.memory);
         entry.free = true;
         if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
             found.remove();

@@ -1,8 +1,8 @@
 //! Bad input: memory stays within bounds, counts are exact, and what is wrong is marked (RELIABILITY: I5, I7).
 
-use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Mark};
+use wirelane_analysis::http::{HttpSettings, HttpTable, LEAST_MEMORY, Mark};
 
-use crate::wire::{Packet, Talk, get, line, ok, run, run_with};
+use crate::wire::{Packet, Talk, each_record, get, line, ok, run, run_with};
 
 fn lines(packets: &[Packet]) -> Vec<String> {
     run(packets).0.iter().map(line).collect()
@@ -167,6 +167,31 @@ fn memory_is_bounded_under_twice_the_load() {
     let evicted =
         transactions.iter().filter(|transaction| transaction.marks.has(Mark::Evicted)).count() as u64;
     assert!(evicted >= totals.evicted, "{evicted}");
+}
+
+/// A reset connection holds nothing any more, whatever comes after the reset.
+#[test]
+fn what_comes_after_a_reset_is_not_held_for_ever() {
+    let mut talk = Talk::midway();
+    talk.client(get("/x")).reset(1).wait(1000).client("");
+    // `run` finds that nothing is held at the end.
+    let (transactions, totals) = run(&talk.packets);
+    assert_eq!((transactions.len(), totals.requests), (1, 1));
+}
+
+/// Times at the end of what 64 bits hold, and steps back from there.
+#[test]
+fn times_at_the_end_of_time_are_taken() {
+    for times in [[u64::MAX; 4], [0, u64::MAX, 1, u64::MAX - 1], [u64::MAX, 0, u64::MAX, 0]] {
+        let mut talk = Talk::midway();
+        talk.client(get("/x")).server(ok("y")).client("GET /cut HTTP").server("");
+        let mut table = HttpTable::new(HttpSettings::default());
+        let mut times = times.into_iter();
+        each_record(&talk.packets, |record| table.record(record, times.next().unwrap_or(u64::MAX)));
+        table.flush();
+        assert_eq!((table.held(), table.finished().len() as u64), (0, table.totals().transactions));
+        assert!(table.totals().balance(), "{:#?}", table.totals());
+    }
 }
 
 #[test]

@@ -177,7 +177,8 @@ pub fn each_record(packets: &[Packet], mut each: impl FnMut(&Record<'_>)) {
 
 pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>, Totals) {
     let pcap = pcap_of(packets);
-    let mut source = FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::as_written()).unwrap();
+    let mut source =
+        FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::as_written()).unwrap();
     let mut table = HttpTable::new(settings);
     feed(&mut source, &mut table);
     let totals = *table.totals();

@@ -31,24 +31,21 @@ impl Rotation {
     /// The span of a file that begins at this UTC time; `monotonic` is the time by a clock that is never set.
     pub(crate) fn span(&self, utc_ns: u64, monotonic: Duration) -> Span {
         let Some(interval) = self.interval else {
-            return Span { end_ns: u64::MAX, oldest: Duration::MAX };
+            return Span { end_ns: None, oldest: Duration::MAX };
         };
         let length = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         // More than an interval: a slewed clock must reach the end of the span first, or the age would end a file
         // a moment before its span does, and the next one with that moment in it.
         let age = interval.saturating_add(interval / 10).saturating_add(Duration::from_secs(1));
-        Span {
-            end_ns: (utc_ns - utc_ns % length).saturating_add(length),
-            oldest: monotonic.saturating_add(age),
-        }
+        Span { end_ns: (utc_ns - utc_ns % length).checked_add(length), oldest: monotonic.saturating_add(age) }
     }
 }
 
 /// What a file covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The first nanosecond, in UTC, that is not in it.
-    end_ns: u64,
+    /// The first nanosecond, in UTC, that is not in it; `None`: it has no end.
+    end_ns: Option<u64>,
     /// When it ends by the monotonic clock, whatever the other one shows.
     oldest: Duration,
 }
@@ -56,7 +53,7 @@ pub(crate) struct Span {
 impl Span {
     /// Whether something of this time belongs into a later file.
     pub(crate) fn is_over(&self, utc_ns: u64, monotonic: Duration) -> bool {
-        utc_ns >= self.end_ns || monotonic >= self.oldest
+        self.end_ns.is_some_and(|end_ns| utc_ns >= end_ns) || monotonic >= self.oldest
     }
 }
 
@@ -67,6 +64,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
     const HOUR: u64 = 3600 * SECOND;
+
+    #[test]
+    fn the_last_nanosecond_of_64_bits_is_in_a_file() {
+        let forever = Rotation::default().span(0, Duration::ZERO);
+        assert!(!forever.is_over(u64::MAX, Duration::MAX - Duration::from_secs(1)));
+        assert!(!hourly().span(u64::MAX, Duration::ZERO).is_over(u64::MAX, Duration::ZERO));
+    }
 
     fn hourly() -> Rotation {
         Rotation { interval: Some(Duration::from_secs(3600)), ..Rotation::default() }
