@@ -173,7 +173,8 @@ fn memory_is_bounded_under_twice_the_load() {
 #[test]
 fn what_comes_after_a_reset_is_not_held_for_ever() {
     let mut talk = Talk::midway();
-    talk.client(get("/x")).reset(1).wait(1000).client("");
+    talk.client(get("/x")).reset(1).wait(1000);
+    talk.push(0, 0x10, b"");
     // `run` finds that nothing is held at the end.
     let (transactions, totals) = run(&talk.packets);
     assert_eq!((transactions.len(), totals.requests), (1, 1));
