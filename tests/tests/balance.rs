@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use wirelane::{Balance, Builder, Capture, Ledger, Record, Selector, Worker};
+use wirelane::{Balance, Builder, Capture, Direction, HookChoice, Ledger, Record, Selector, Worker};
 use wirelane_datapath::instance::{BUCKETS, Group};
 use wirelane_tests::numbers::{LIMIT, last_of, number_of, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -17,7 +17,8 @@ fn open(lab: &Lab, workers: usize, ring_size: usize) -> Capture {
     let end = lab.receiver();
     let selectors = Selector::parse_list(&end.device).unwrap();
     lab.enter(&end.namespace, || {
-        Builder::new(selectors).balance(Balance::Adaptive).workers(workers).ring_size(ring_size).open()
+        let builder = Builder::new(selectors).hook(HookChoice::Native).direction(Direction::Rx);
+        builder.balance(Balance::Adaptive).workers(workers).ring_size(ring_size).open()
     })
     .unwrap()
     .unwrap()

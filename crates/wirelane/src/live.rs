@@ -32,7 +32,7 @@ use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::ruled::{self, Ready};
-use crate::settings::Settings;
+use crate::settings::{Direction, Settings};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
@@ -111,12 +111,23 @@ impl LiveCapture {
             places.extend(settings.hooks(selected)?.into_iter().map(|hook| (selected, hook)));
         }
         let asked = places.len();
-        for (index, (selected, hook)) in places.into_iter().enumerate() {
+        for (selected, hook) in places {
+            let index = parts.len();
             let device = &selected.device;
-            let instance = Arc::new(match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc(), guardian)?,
-                None => Instance::open_xdp(device, guardian)?,
-            });
+            let opened = match hook {
+                Some(hook) => Instance::open(device, hook, settings.tc(), guardian),
+                None => Instance::open_xdp(device, guardian),
+            };
+            let instance = match opened {
+                // Nobody asked for these in so many words.
+                Err(Error::Unsupported { what, needs, .. })
+                    if hook == Some(Hook::Egress) && settings.direction == Direction::Auto =>
+                {
+                    tracing::warn!("{what} needs {needs}: only received packets are captured");
+                    continue;
+                }
+                opened => Arc::new(opened?),
+            };
             reap(&instance)?;
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
             let wish = settings.wish(selected, instance.lanes, instance.hook)?;

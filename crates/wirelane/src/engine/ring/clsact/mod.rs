@@ -215,6 +215,10 @@ impl<'a> Tc<'a> {
 
     /// Our filters, in this direction.
     fn ours(&mut self, egress: bool) -> Result<Vec<Ours>> {
+        // An ingress qdisc lists its filters whichever direction is asked for.
+        if egress && self.qdisc()?.is_none_or(|kind| kind != "clsact") {
+            return Ok(Vec::new());
+        }
         let place = Place { ifindex: self.device.ifindex, egress };
         let mut candidates = Vec::new();
         let listed = self.ask(&Request::filters(place), "listing the tc filters", |body| {
@@ -269,8 +273,8 @@ impl<'a> Tc<'a> {
         self.ask(&Request::delete_qdisc(ifindex), "removing the clsact qdisc", |_| {})
     }
 
-    /// Sees to a clsact qdisc; true where it was made for us.
-    fn prepare_qdisc(&mut self, hook: Hook) -> Result<bool> {
+    /// The kind of the qdisc that holds filters of received packets, and of transmitted ones if it is clsact.
+    fn qdisc(&mut self) -> Result<Option<String>> {
         let ifindex = self.device.ifindex;
         let mut kind = None;
         self.ask(&Request::qdiscs(ifindex), "listing the qdiscs", |body| {
@@ -278,7 +282,13 @@ impl<'a> Tc<'a> {
                 kind = Some(String::from_utf8_lossy(found).into_owned());
             }
         })?;
-        match kind.as_deref() {
+        Ok(kind)
+    }
+
+    /// Sees to a clsact qdisc; true where it was made for us.
+    fn prepare_qdisc(&mut self, hook: Hook) -> Result<bool> {
+        let ifindex = self.device.ifindex;
+        match self.qdisc()?.as_deref() {
             Some("clsact") => {
                 let both = self.ours(false)?.into_iter().chain(self.ours(true)?);
                 Ok(both.into_iter().any(|filter| filter.handle == HANDLE_MADE))
