@@ -122,8 +122,9 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 SEC("?tc")
 int wirelane_in(struct __sk_buff *skb)
 {
-	/* The stack numbers RX queues from 1 here; 0: the driver has not said. */
-	return wl_tc(skb, skb->queue_mapping ? skb->queue_mapping - 1 : 0, 0);
+	/* The stack numbers RX queues from 1 here; 0: the driver has not said. Where there is one queue, the
+	 * number may be of the sender's TX queue (veth). */
+	return wl_tc(skb, wl_config.queues > 1 && skb->queue_mapping ? skb->queue_mapping - 1 : 0, 0);
 }
 
 SEC("?tc")

@@ -51,7 +51,7 @@ struct {
 static __always_inline __u64 wl_batch_time(void)
 {
 	/* Another instance on this CPU leaves another mark. Never 0, which a foreign redirect may leave. */
-	const __u32 mark = wl_config.seed | 1;
+	const __u32 mark = wl_config.batch_mark | 1;
 	struct bpf_net_context___wl *net;
 	struct task_struct___wl *task;
 	struct wl_batch *batch;

@@ -324,11 +324,12 @@ struct wl_config {
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
-	__u32 link;	/* enum wl_link of the device's packets */
-	__u32 batches;	/* 1: the kernel lets programs tell batches apart (clock.h) */
-	__u32 never;	/* 0, which the verifier knows (room.h) */
-	__u32 programs; /* 1: steering programs are linked in (program.h) */
-	__u32 plugins;	/* 1: plug-ins are (plugin.h) */
+	__u32 link;	  /* enum wl_link of the device's packets */
+	__u32 batches;	  /* 1: the kernel lets programs tell batches apart (clock.h) */
+	__u32 batch_mark; /* a number of this instance's own, for that */
+	__u32 never;	  /* 0, which the verifier knows (room.h) */
+	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
+	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */
 };
 
 #endif

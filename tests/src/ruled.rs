@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Capture, Engine, Error, HookChoice, Record, RuleStats, Selector, Worker};
+use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, RuleStats, Selector, Worker};
 
 use crate::Lab;
 use crate::numbers::LIMIT;
@@ -38,7 +38,10 @@ pub fn open(
 ) -> Result<Capture, Error> {
     let end = lab.receiver();
     let builder = move || {
-        let builder = Builder::new(Selector::parse_list(&end.device).unwrap()).engine(engine).hook(hook);
+        let builder = Builder::new(Selector::parse_list(&end.device).unwrap())
+            .direction(Direction::Rx)
+            .engine(engine)
+            .hook(hook);
         settings(builder.take(engine == Engine::Xsk)).open()
     };
     lab.enter(&end.namespace, builder).unwrap()

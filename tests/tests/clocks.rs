@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use wirelane::{Builder, Capture, Clock, HookChoice, Selector};
+use wirelane::{Builder, Capture, Clock, Direction, HookChoice, Selector};
 use wirelane_datapath::instance::{Group, Instance, group_flags};
 use wirelane_tests::numbers::{column, drain, last_of, number_of, wirelane};
 use wirelane_tests::{Lab, LabOptions, kernel_version, require_root, test_run};
@@ -17,8 +17,10 @@ const PACKETS: u64 = 20_000;
 fn open(lab: &Lab, clock: Clock, hook: HookChoice) -> wirelane::Result<Capture> {
     let end = lab.receiver();
     let selectors = [end.device.parse::<Selector>().unwrap()];
-    lab.enter(&end.namespace, || Builder::new(selectors).clock(clock).hook(hook).ring_size(16 << 20).open())
-        .unwrap()
+    lab.enter(&end.namespace, || {
+        Builder::new(selectors).direction(Direction::Rx).clock(clock).hook(hook).ring_size(16 << 20).open()
+    })
+    .unwrap()
 }
 
 fn utc_ns() -> u64 {

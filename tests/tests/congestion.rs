@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use wirelane::{Builder, Capture, Error, Selector, Watermarks};
+use wirelane::{Builder, Capture, Direction, Error, HookChoice, Selector, Watermarks};
 use wirelane_tests::numbers::{number_of, send};
 use wirelane_tests::{Lab, require_root};
 
@@ -11,7 +11,12 @@ fn open(lab: &Lab, watermarks: Option<Watermarks>) -> wirelane::Result<Capture> 
     let end = lab.receiver();
     let selectors = Selector::parse_list(&end.device).unwrap();
     lab.enter(&end.namespace, || {
-        Builder::new(selectors).congestion_control(watermarks).ring_size(1 << 20).open()
+        Builder::new(selectors)
+            .hook(HookChoice::Native)
+            .direction(Direction::Rx)
+            .congestion_control(watermarks)
+            .ring_size(1 << 20)
+            .open()
     })
     .unwrap()
 }

@@ -30,7 +30,10 @@ fn open(
 ) -> Result<Capture, Error> {
     let end = lab.receiver();
     let builder = move || {
-        let builder = Builder::new(Selector::parse_list(&end.device).unwrap()).engine(engine).hook(hook);
+        let builder = Builder::new(Selector::parse_list(&end.device).unwrap())
+            .direction(Direction::Rx)
+            .engine(engine)
+            .hook(hook);
         settings(builder.take(engine == Engine::Xsk)).open()
     };
     lab.enter(&end.namespace, builder).unwrap()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Selector};
+use wirelane::{Builder, Direction, HookChoice, Selector};
 use wirelane_tests::numbers::{LIMIT, capture, column, drain, last_of, number_of, send, wirelane};
 use wirelane_tests::{Lab, LabOptions, open_descriptors, require_root, resident_bytes, settled_bpf_objects};
 
@@ -22,7 +22,13 @@ fn a_ring_holds_the_burst_that_it_is_documented_to() {
     for (frame, ring) in [(60u64, 1u64 << 20), (1514, 2 << 20)] {
         let selectors = Selector::parse_list(&end.device).unwrap();
         let mut live = lab
-            .enter(&end.namespace, || Builder::new(selectors).ring_size(ring as usize).open())
+            .enter(&end.namespace, || {
+                Builder::new(selectors)
+                    .hook(HookChoice::Native)
+                    .direction(Direction::Rx)
+                    .ring_size(ring as usize)
+                    .open()
+            })
             .unwrap()
             .unwrap();
         let mut worker = live.workers().remove(0);

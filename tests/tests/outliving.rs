@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
-use wirelane::{Builder, Capture, Selector, Worker};
+use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{drain, number_of, send};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
 fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> (Capture, Worker) {
     let end = lab.receiver();
     let mut capture = lab
-        .enter(&end.namespace, || settings(Builder::new(Selector::parse_list(&end.device).unwrap())).open())
+        .enter(&end.namespace, || {
+            settings(
+                Builder::new(Selector::parse_list(&end.device).unwrap())
+                    .hook(HookChoice::Native)
+                    .direction(Direction::Rx),
+            )
+            .open()
+        })
         .unwrap()
         .unwrap();
     let worker = capture.workers().remove(0);
@@ -101,7 +108,11 @@ fn a_device_with_very_many_queues_is_captured() {
     assert_eq!((total.seen, total.analysed, total.lost), (1000, yielded, 1000 - yielded));
     let end = lab.receiver();
     let selectors = Selector::parse_list(&format!("{}@299", end.device)).unwrap();
-    let refused = lab.enter(&end.namespace, || Builder::new(selectors).open().map(drop)).unwrap();
+    let refused = lab
+        .enter(&end.namespace, || {
+            Builder::new(selectors).hook(HookChoice::Native).direction(Direction::Rx).open().map(drop)
+        })
+        .unwrap();
     let message = refused.expect_err("queue 299 has no line of its own").to_string();
     assert!(message.contains("256"), "{message}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Capture, Ledger, Selector};
+use wirelane::{Builder, Capture, Direction, HookChoice, Ledger, Selector};
 use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send, until_packets_come};
 use wirelane_tests::{Lab, Signal, numbers, require_root};
 
@@ -11,8 +11,14 @@ const QUIET: Duration = Duration::from_millis(300);
 
 fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture {
     let end = lab.receiver();
-    let capture = lab
-        .enter(&end.namespace, || settings(Builder::new(Selector::parse_list(&end.device).unwrap())).open());
+    let capture = lab.enter(&end.namespace, || {
+        settings(
+            Builder::new(Selector::parse_list(&end.device).unwrap())
+                .hook(HookChoice::Native)
+                .direction(Direction::Rx),
+        )
+        .open()
+    });
     capture.unwrap().unwrap()
 }
 

@@ -154,8 +154,13 @@ fn two_hundred_starts_and_stops_leak_nothing() {
                 let work = move || {
                     for _ in 0..each {
                         let selectors = wirelane::Selector::parse_list(&end.device).unwrap();
-                        let mut capture =
-                            wirelane::Builder::new(selectors).workers(2).ring_size(1 << 20).open().unwrap();
+                        let mut capture = wirelane::Builder::new(selectors)
+                            .hook(wirelane::HookChoice::Native)
+                            .direction(wirelane::Direction::Rx)
+                            .workers(2)
+                            .ring_size(1 << 20)
+                            .open()
+                            .unwrap();
                         drop(capture.workers());
                         assert!(capture.close().unwrap().balances());
                     }

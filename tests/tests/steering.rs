@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use wirelane::{Builder, Capture, HookChoice, Ledger, Selector, Steering};
+use wirelane::{Builder, Capture, Direction, HookChoice, Ledger, Selector, Steering};
 use wirelane_tests::numbers::{drain, number_of, send};
 use wirelane_tests::{Lab, require_root};
 
@@ -14,7 +14,13 @@ fn open(lab: &Lab, steering: Steering, workers: usize, hook: HookChoice) -> Capt
     let end = lab.receiver();
     let selectors = Selector::parse_list(&end.device).unwrap();
     lab.enter(&end.namespace, || {
-        Builder::new(selectors).steering(steering).workers(workers).hook(hook).ring_size(4 << 20).open()
+        Builder::new(selectors)
+            .direction(Direction::Rx)
+            .steering(steering)
+            .workers(workers)
+            .hook(hook)
+            .ring_size(4 << 20)
+            .open()
     })
     .unwrap()
     .unwrap()

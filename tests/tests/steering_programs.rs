@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use wirelane::{Builder, HookChoice, Selector};
+use wirelane::{Builder, Direction, HookChoice, Selector};
 use wirelane_tests::numbers::{column, drain, last_of, number_of, send, wirelane};
 use wirelane_tests::{
     Child, Lab, LabOptions, Signal, kernel_version, program_file, require_root, settled_bpf_objects,
@@ -101,7 +101,12 @@ fn each_packet_reaches_the_worker_that_the_program_names() {
     for hook in [HookChoice::Native, HookChoice::Generic, HookChoice::Tc, HookChoice::Clsact] {
         let open = || {
             let selectors = Selector::parse_list(&receiver.device).unwrap();
-            Builder::new(selectors).steering_program(&program).workers(3).hook(hook).open()
+            Builder::new(selectors)
+                .direction(Direction::Rx)
+                .steering_program(&program)
+                .workers(3)
+                .hook(hook)
+                .open()
         };
         let mut capture = lab.enter(&receiver.namespace, open).unwrap().unwrap();
         let workers = capture.workers();

@@ -96,7 +96,12 @@ fn a_tail_ahead_of_the_head_means_no_room() {
     let mut capture = lab
         .enter(&end.namespace, || {
             let selectors = wirelane::Selector::parse_list(&end.device).unwrap();
-            wirelane::Builder::new(selectors).ring_size(SEGMENT).open().unwrap()
+            wirelane::Builder::new(selectors)
+                .hook(wirelane::HookChoice::Native)
+                .direction(wirelane::Direction::Rx)
+                .ring_size(SEGMENT)
+                .open()
+                .unwrap()
         })
         .unwrap();
     // Never asked for a batch: the tail stays what the test makes it.

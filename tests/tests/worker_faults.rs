@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use wirelane::{Builder, Capture, Selector, Worker};
+use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, number_of, send};
 use wirelane_tests::{Lab, Signal, require_root};
 
@@ -15,7 +15,12 @@ const RING: usize = 1 << 20;
 fn open(lab: &Lab, workers: usize) -> Capture {
     let end = lab.receiver();
     lab.enter(&end.namespace, || {
-        Builder::new(Selector::parse_list(&end.device).unwrap()).workers(workers).ring_size(RING).open()
+        Builder::new(Selector::parse_list(&end.device).unwrap())
+            .hook(HookChoice::Native)
+            .direction(Direction::Rx)
+            .workers(workers)
+            .ring_size(RING)
+            .open()
     })
     .unwrap()
     .unwrap()

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Capture, Engine, Selector};
+use wirelane::{Builder, Capture, Direction, Engine, HookChoice, Selector};
 use wirelane_tests::numbers::{LIMIT, column, send, wirelane};
 use wirelane_tests::{Child, Lab, numbers, require_root, wirelane_binary};
 
@@ -34,8 +34,14 @@ static COUNTING: Counting = Counting;
 
 fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture {
     let end = lab.receiver();
-    let capture = lab
-        .enter(&end.namespace, || settings(Builder::new(Selector::parse_list(&end.device).unwrap())).open());
+    let capture = lab.enter(&end.namespace, || {
+        settings(
+            Builder::new(Selector::parse_list(&end.device).unwrap())
+                .hook(HookChoice::Native)
+                .direction(Direction::Rx),
+        )
+        .open()
+    });
     capture.unwrap().unwrap()
 }
 

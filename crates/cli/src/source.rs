@@ -175,7 +175,7 @@ pub enum EngineArg {
 /// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HookArg {
-    /// 'tc'; with --take, 'native' where the driver can, else 'generic'
+    /// 'tc'; with --take, and for RX queues (eth1@2), 'native' where the driver can, else 'generic'
     Auto,
     /// XDP in the driver: the fastest; many drivers switch off offloads for it, which slows the host's own traffic
     Native,

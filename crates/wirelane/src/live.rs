@@ -130,7 +130,7 @@ impl LiveCapture {
             };
             reap(&instance)?;
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
-            let wish = settings.wish(selected, instance.lanes, instance.hook)?;
+            let wish = settings.wish(selected, (instance.lanes, instance.queues), instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
             let many = asked > 1 || instance.lanes_of(&wish.queues).len() > 1;
             let ordered = settings.in_order && many;
@@ -188,7 +188,11 @@ impl LiveCapture {
                 ifindex: part.selected.device.ifindex,
                 hold: Hold::Instance(Arc::clone(part.membership.instance())),
                 native: part.membership.instance().hook == Hook::Xdp(XdpMode::Native),
-                known_queues: part.membership.instance().queues,
+                // One queue stands for all where the hook is not told the queue.
+                known_queues: match part.membership.instance().queues {
+                    1 if part.membership.instance().hook == Hook::Ingress => usize::MAX,
+                    queues => queues,
+                },
                 queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
                 first: State::of(&part.selected.device),
                 driver: part.selected.device.driver.clone().unwrap_or_default(),
@@ -421,7 +425,11 @@ impl Part {
 
     /// The queues that have a line whether or not packets come.
     fn queues(&self) -> Vec<u32> {
-        if self.egress() { vec![0] } else { self.selected.queues.clone() }
+        if self.egress() {
+            return vec![0];
+        }
+        let known = self.membership.instance().queues as u32;
+        self.selected.queues.iter().copied().filter(|queue| *queue < known).collect()
     }
 
     /// The ledger's line of one RX queue.

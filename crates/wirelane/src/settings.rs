@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::instance::{MAX_QUEUES, MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
+use wirelane_datapath::instance::{MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 use wirelane_datapath::rules::MAX_PLUGINS;
 
 use crate::device::{Selected, Selector, XdpMode, is_realtime};
@@ -249,18 +249,23 @@ impl Settings {
         self.plugins.iter().map(read).collect()
     }
 
-    /// What a device's instance is asked for. `lanes` and the queues are the device's.
+    /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
     ///
     /// # Errors
     /// [`Error::Filter`].
-    pub(crate) fn wish(&self, selected: &Selected, lanes: usize, hook: Hook) -> Result<Wish> {
+    pub(crate) fn wish(
+        &self,
+        selected: &Selected,
+        (lanes, known): (usize, usize),
+        hook: Hook,
+    ) -> Result<Wish> {
         let ring_size = self.bytes_per_ring(lanes * self.workers);
         let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
         // The whole device means every queue that it can ever have.
         let queues = if hook == Hook::Egress {
             vec![0]
         } else if selected.is_whole_device() {
-            (0..selected.device.max_rx_queues.clamp(1, MAX_QUEUES as u32)).collect()
+            (0..known as u32).collect()
         } else {
             selected.queues.clone()
         };
@@ -343,7 +348,15 @@ impl Settings {
         let rx = match self.hook {
             // Native XDP disables offloads of many drivers: a host that shares a veth loses two thirds of its TCP
             // throughput. A kernel with PREEMPT_RT has no tc for us (engine/ring/lanes.rs).
-            HookChoice::Auto if (self.take || is_realtime()) && self.exits.is_empty() => None,
+            // Of a veth's RX queues, tc knows nothing.
+            HookChoice::Auto
+                if self.exits.is_empty()
+                    && (self.take
+                        || is_realtime()
+                        || selected.by_queue && selected.device.max_rx_queues > 1) =>
+            {
+                None
+            }
             HookChoice::Auto => Some(Hook::Ingress),
             HookChoice::Native => Some(Hook::Xdp(XdpMode::Native)),
             HookChoice::Generic => Some(Hook::Xdp(XdpMode::Generic)),

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 /// the same seed: both directions of a conversation, which pass different hooks and devices, meet at one worker.
 ///
 /// The seed is taken from the random number that the kernel draws when it boots
-/// (/proc/sys/kernel/random/boot_id), which never leaves the machine.
+/// (/proc/sys/kernel/random/boot_id). It protects against senders elsewhere; users of the machine can read it.
 pub(crate) fn machine_seed() -> u32 {
     static SEED: OnceLock<u32> = OnceLock::new();
     *SEED.get_or_init(|| {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        fold(&boot).unwrap_or_else(random)
+        // Without /proc, all captures of this process have the same seed.
+        fold(&boot).unwrap_or_else(random_number)
     })
 }
 
@@ -22,8 +23,8 @@ fn fold(uuid: &str) -> Option<u32> {
     Some((0..4).fold(0, |seed, word| seed ^ (number >> (32 * word)) as u32))
 }
 
-/// The same for all captures of this process only, where /proc is not mounted.
-fn random() -> u32 {
+/// A random number.
+pub(crate) fn random_number() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     // RandomState is seeded by the operating system; hashing nothing yields a value that depends on it alone.
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32

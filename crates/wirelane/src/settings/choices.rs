@@ -101,7 +101,7 @@ pub(crate) struct Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
     /// tc, which leaves the device's offloads to the host. With [`crate::Builder::take`], whose packets the host does
-    /// not get: native XDP where the driver can, else generic XDP, with a warning.
+    /// not get, and for RX queues (`eth1@2`): native XDP where the driver can, else generic XDP, with a warning.
     #[default]
     Auto,
     /// XDP in the driver.

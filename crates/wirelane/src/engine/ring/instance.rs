@@ -17,14 +17,14 @@ use wirelane_datapath::instance::{
 use wirelane_datapath::skel::capture::CaptureSkelBuilder;
 
 use super::attach::{self, Found, Hook, Tc};
-use super::lanes::{refuse_realtime, shares_queues};
+use super::lanes::{refuse_realtime, shares_queues, tells_queues};
 use super::log::trace_libbpf;
 use super::maps::Maps;
 use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
-use crate::engine::seed::machine_seed;
+use crate::engine::seed::{machine_seed, random_number};
 use crate::engine::uninterrupted::uninterrupted;
 use crate::guardian::Guardian;
 use crate::{Error, Result};
@@ -320,7 +320,8 @@ enum Loaded {
 /// [`load`], with a program that asks the card for `metadata` or without.
 fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metadata: bool) -> Result<Loaded> {
     // On the way out there are no RX queues: all packets count as of queue 0.
-    let queues = if hook == Hook::Egress { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
+    let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
+    let queues = if one_queue { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
     if let Some(refusal) = refuse_realtime(crate::device::is_realtime(), per_cpu, device, hook) {
         return Err(refusal);
@@ -343,6 +344,7 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         rodata.wl_config.seed = seed;
         rodata.wl_config.link = device.link_type as u32;
         rodata.wl_config.batches = batches.into();
+        rodata.wl_config.batch_mark = random_number();
     }
     let progs = &mut open.progs;
     match hook {

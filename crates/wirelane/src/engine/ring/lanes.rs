@@ -12,6 +12,12 @@ pub(super) fn shares_queues(driver: &str) -> bool {
     matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
 }
 
+/// Whether tc is told the RX queue of a packet. A veth hands packets over without it, unless NAPI polls it
+/// (drivers/net/veth.c, veth_xmit()): the packet has the number of the sender's TX queue then.
+pub(super) fn tells_queues(driver: &str) -> bool {
+    driver != "veth"
+}
+
 /// On a PREEMPT_RT kernel, one packet's program may be preempted by another's on the same CPU: a lane that is a CPU
 /// would have two writers. An RX queue under native XDP is polled by one thread there too.
 pub(super) fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, hook: Hook) -> Option<Error> {
