@@ -61,7 +61,7 @@ fn anothers_program_is_named_and_left_alone() {
     let lab = Lab::new(1).unwrap();
     for native in [true, false] {
         let foreign = ForeignXdp::attach(&lab, lab.receiver(), native).unwrap();
-        let error = refused(&lab, &["count", "-i", &lab.receiver().device]).stderr;
+        let error = refused(&lab, &["count", "-i", &lab.receiver().device, "--hook", "native"]).stderr;
         let mode = if native { "native" } else { "generic" };
         assert!(error.contains(mode) && error.contains("not Wirelane's"), "{error}");
         assert!(foreign.is_attached().unwrap());

@@ -90,12 +90,12 @@ fn what_an_engine_lacks_is_refused() {
     refused("xsk", &["-r", "some.pcap"], 2, "the argument");
 
     // xsk shares with nobody.
-    let child = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    let child = capture(&lab, &["count", "-i", &device, "--json", "--hook", "native"]).unwrap();
     refused("xsk", &["--take"], 2, "being captured by engine ring");
     finish(child).unwrap();
     let child = capture(&lab, &["count", "-i", &device, "--json", "--engine", "xsk", "--take"]).unwrap();
     refused("xsk", &["--take"], 2, "engine xsk");
-    refused("ring", &[], 2, "engine xsk");
+    refused("ring", &["--hook", "native"], 2, "engine xsk");
     assert_eq!(column(&finish(child).unwrap(), "lost"), 0);
     let foreign = ForeignXdp::attach(&lab, lab.receiver(), true).unwrap();
     refused("xsk", &["--take"], 1, "other_program");

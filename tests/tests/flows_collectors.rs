@@ -152,6 +152,9 @@ fn collectors_that_come_and_go_cost_no_packet() {
         "flows",
         "-i",
         &lab.receiver().device,
+        // The exports' own packets are transmitted.
+        "--direction",
+        "rx",
         "--json",
         "--inactive-timeout",
         "0.2",

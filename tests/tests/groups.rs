@@ -23,8 +23,24 @@ fn each_group_is_listed_with_its_own_ledger() {
     let lab = Lab::new(2).unwrap();
     let (namespace, device) = (lab.receiver().namespace.clone(), lab.receiver().device.clone());
     assert!(groups(&lab, &namespace).is_empty());
-    let all = capture(&lab, &["count", "-i", &device, "--workers", "3", "--balance", "adaptive", "--json"])
-        .unwrap();
+    let all = capture(
+        &lab,
+        &[
+            "count",
+            "-i",
+            &device,
+            "--hook",
+            "native",
+            "--direction",
+            "rx",
+            "--workers",
+            "3",
+            "--balance",
+            "adaptive",
+            "--json",
+        ],
+    )
+    .unwrap();
     let one =
         capture(&lab, &["count", "-i", &format!("{device}@1"), "--steering", "queue", "--json"]).unwrap();
     let out = capture(&lab, &["count", "-i", &device, "--direction", "tx", "--take", "--json"]).unwrap();
@@ -69,8 +85,8 @@ fn a_killed_owner_is_gone_from_the_list() {
     }
     let lab = Lab::new(1).unwrap();
     let (namespace, device) = (lab.receiver().namespace.clone(), lab.receiver().device.clone());
-    let stays = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
-    let killed = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    let stays = capture(&lab, &["count", "-i", &device, "--direction", "rx", "--json"]).unwrap();
+    let killed = capture(&lab, &["count", "-i", &device, "--direction", "rx", "--json"]).unwrap();
     let pid = killed.pid();
     killed.signal(Signal::Kill).unwrap();
     drop(killed);

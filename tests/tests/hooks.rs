@@ -114,9 +114,8 @@ fn tc_works_beside_another_xdp_program() {
     }
     let lab = Lab::new(1).unwrap();
     let foreign = ForeignXdp::attach(&lab, lab.receiver(), true).unwrap();
-    let refused = wirelane(&lab, &lab.receiver().namespace, &["count", "-i", &lab.receiver().device])
-        .finish(LIMIT)
-        .unwrap();
+    let words = ["count", "-i", &lab.receiver().device, "--hook", "native"];
+    let refused = wirelane(&lab, &lab.receiver().namespace, &words).finish(LIMIT).unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains("--hook tc"), "{}", refused.stderr);
     let child = count(&lab, &["--hook", "tc"]);

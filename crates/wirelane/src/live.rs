@@ -190,7 +190,9 @@ impl LiveCapture {
                 native: part.membership.instance().hook == Hook::Xdp(XdpMode::Native),
                 // One queue stands for all where the hook is not told the queue.
                 known_queues: match part.membership.instance().queues {
-                    1 if part.membership.instance().hook == Hook::Ingress => usize::MAX,
+                    1 if part.membership.instance().hook == Hook::Ingress => {
+                        part.selected.device.max_rx_queues as usize
+                    }
                     queues => queues,
                 },
                 queues: (!part.selected.is_whole_device()).then(|| part.selected.queues.clone()),
