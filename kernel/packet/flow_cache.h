@@ -18,7 +18,7 @@
 #ifndef WL_PACKET_FLOW_CACHE_H
 #define WL_PACKET_FLOW_CACHE_H
 
-#include "packet/flow.h"
+#include "packet/flow_ends.h"
 #include "packet/hash.h"
 
 #define WL_FLOW_WAYS 4

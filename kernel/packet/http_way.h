@@ -30,7 +30,7 @@
 #ifndef WL_PACKET_HTTP_WAY_H
 #define WL_PACKET_HTTP_WAY_H
 
-#include "packet/flow.h"
+#include "packet/flow_ends.h"
 #include "packet/http.h"
 
 #ifdef __bpf__

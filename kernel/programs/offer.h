@@ -258,7 +258,6 @@ static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct w
 static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
-	struct wl_mark *mark;
 	struct wl_lane *lane;
 	__u32 key = 0, goes = 0;
 	__u64 active, wide;
@@ -277,7 +276,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	active = *(volatile __u64 *)&instance->active;
 	if (!active)
 		return false;
-	mark = wl_mark_begin(instance, active, packet->lane);
+	wl_mark_begin(packet, instance, active);
 	/* One group that wants a reading per packet has it for all. */
 	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
 		packet->ts_ns = wl_batch_time();
@@ -285,7 +284,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	} else {
 		packet->ts_ns = bpf_ktime_get_ns();
 	}
-	packet->ts_ns = wl_mark_stamp(mark, packet->ts_ns);
+	wl_mark_stamp(packet);
 	if (hook == WL_HOOK_XDP)
 		wl_parse_xdp(ctx, &lane->parsed);
 	else
@@ -298,7 +297,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	if (wide)
 		goes = wl_offer_all(ctx, hook, packet, &lane->parsed, wide, goes);
 	goes = wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
-	wl_mark_end(mark);
+	wl_mark_end(packet);
 	return goes;
 }
 

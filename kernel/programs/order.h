@@ -24,42 +24,51 @@
 #ifndef WL_ORDER_H
 #define WL_ORDER_H
 
+#include "hook.h"
 #include "maps.h"
 #include "ring.h"
 
-/* Marks the packet at hand as not yet stamped; NULL where no group is ordered. */
-static __always_inline struct wl_mark *wl_mark_begin(const struct wl_instance *instance, __u64 active,
-						     __u32 lane)
+static __always_inline struct wl_mark *wl_mark_of(const struct wl_packet *packet)
+{
+	__u32 lane = packet->lane;
+
+	return packet->marked ? bpf_map_lookup_elem(&wl_marks, &lane) : 0;
+}
+
+/* Marks the packet at hand as not yet stamped, if a group among the active ones is ordered. */
+static __always_inline void wl_mark_begin(struct wl_packet *packet, const struct wl_instance *instance,
+					  __u64 active)
 {
 	struct wl_mark *mark;
 
-	if (!(active & *(volatile __u64 *)&instance->ordered))
-		return 0;
-	mark = bpf_map_lookup_elem(&wl_marks, &lane);
+	packet->marked = !!(active & *(volatile __u64 *)&instance->ordered);
+	mark = wl_mark_of(packet);
 	if (mark)
 		wl_publish(&mark->in_flight, WL_MARK_UNSTAMPED);
-	return mark;
 }
 
 /*
- * Marks the packet with its stamp; the stamp to use. bpf_ktime_get_ns() may step back by some nanoseconds
- * when the kernel adjusts its clock (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()): then the stamp
- * before it is used again.
+ * Marks the packet with its stamp. bpf_ktime_get_ns() may step back by some nanoseconds when the kernel
+ * adjusts its clock (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()): then the stamp before it is used
+ * again.
  */
-static __always_inline __u64 wl_mark_stamp(struct wl_mark *mark, __u64 ts_ns)
+static __always_inline void wl_mark_stamp(struct wl_packet *packet)
 {
+	struct wl_mark *mark = wl_mark_of(packet);
+
 	if (!mark)
-		return ts_ns;
-	if (ts_ns < mark->latest)
-		ts_ns = mark->latest;
-	mark->latest = ts_ns;
-	*(volatile __u64 *)&mark->in_flight = ts_ns;
-	return ts_ns;
+		return;
+	if (packet->ts_ns < mark->latest)
+		packet->ts_ns = mark->latest;
+	mark->latest = packet->ts_ns;
+	*(volatile __u64 *)&mark->in_flight = packet->ts_ns;
 }
 
 /* The packet is in all rings that it goes to. */
-static __always_inline void wl_mark_end(struct wl_mark *mark)
+static __always_inline void wl_mark_end(const struct wl_packet *packet)
 {
+	struct wl_mark *mark = wl_mark_of(packet);
+
 	if (mark)
 		wl_publish(&mark->in_flight, 0);
 }

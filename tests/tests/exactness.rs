@@ -225,7 +225,9 @@ fn several_devices_are_one_capture() {
     let [first, second] = [&lab.links[0], &lab.links[1]];
     assert_eq!(first.receiver.namespace, second.receiver.namespace);
     let list = format!("{},{}", first.receiver.device, second.receiver.device);
-    let both = numbers::capture(&lab, &["count", "-i", &list, "--json", "--workers", "2"]).unwrap();
+    let both =
+        numbers::capture(&lab, &["count", "-i", &list, "--hook", "native", "--json", "--workers", "2"])
+            .unwrap();
     let words =
         ["count", "-i", &first.receiver.device, "-i", &format!("{}@1", second.receiver.device), "--json"];
     let part = numbers::capture(&lab, &words).unwrap();

@@ -25,7 +25,12 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
         lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     let collector = format!("ipfix://{}", collector.as_ref().unwrap().local_addr().unwrap());
     let words = ["-i", device, "--interval", "0.2", "--inactive-timeout", "3", "--export", &collector, "udp"];
-    let mut terminal = Terminal::start(&lab, 80, 24, &[&["flows", "--top"][..], &words].concat());
+    let mut terminal = Terminal::start(
+        &lab,
+        80,
+        24,
+        &[&["flows", "--top", "--hook", "native", "--direction", "rx"][..], &words].concat(),
+    );
     terminal.until_text(&format!("wirelane flows  {device}  engine ring"));
     send(&lab, 5000, &["--flows", "5", "--rate", "50000"]).unwrap();
     terminal.until_text("seen 5,000  filtered 0  absorbed 0  shed 0  lost 0");
@@ -85,7 +90,12 @@ fn whatever_ends_it_gives_the_terminal_back() {
     let lab = Lab::new(1).unwrap();
     let words = ["-i", &lab.receiver().device, "--interval", "0.2", "udp"];
     let start = || {
-        let terminal = Terminal::start(&lab, 80, 24, &[&["flows", "--top"][..], &words].concat());
+        let terminal = Terminal::start(
+            &lab,
+            80,
+            24,
+            &[&["flows", "--top", "--hook", "native", "--direction", "rx"][..], &words].concat(),
+        );
         terminal.until_text("flows   0 now (of");
         terminal
     };

@@ -12,7 +12,8 @@ use wirelane::rules::RuleSet;
 use wirelane::send::numbered;
 use wirelane::tune::Polling;
 use wirelane::{
-    Balance, Builder, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker, linktype, spin,
+    Balance, Builder, Direction, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker,
+    linktype, spin,
 };
 
 use super::{Analysis, Args, Counts, End};
@@ -97,6 +98,8 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     let mut capture = builder
         .engine(Engine::Ring)
         .hook(HookChoice::Native)
+        .direction(Direction::Rx)
+        .in_order(false)
         .take(!options.leave)
         .filter(&options.filter)
         .ring_size((args.buffer as usize) << 20)

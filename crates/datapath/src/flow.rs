@@ -291,6 +291,17 @@ impl Flow {
         unsafe { wl_native_flow_update(self, ip, packet) };
     }
 
+    /// Adds a part of it, which may be older or newer: lanes hand on their parts one after the other, whenever their
+    /// packets came.
+    pub fn join(&mut self, part: &Flow) {
+        if part.first_ns < self.first_ns {
+            let newer = std::mem::replace(self, *part);
+            self.merge(&newer);
+        } else {
+            self.merge(part);
+        }
+    }
+
     /// Adds the part of the flow that follows on this one; both have packets. (`wl_flow_merge()`)
     pub fn merge(&mut self, part: &Flow) {
         // SAFETY: as in `FlowKey::of`; the two do not overlap, as one is borrowed exclusively.

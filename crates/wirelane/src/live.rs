@@ -1,9 +1,12 @@
 //! A capture on devices, by the `ring` engine.
 
+mod part;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::part::Part;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
@@ -15,11 +18,12 @@ use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, Wish, reap};
 use crate::engine::ring::instance::Instance;
+use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
-use crate::engine::ring::source::{LaneEnd, Peer, RingSource, Shared, highest_watermark};
+use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
 use crate::engine::ring::streams::Streams;
 use crate::exits::{self, Exit, ExitLine};
@@ -38,22 +42,6 @@ use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
-
-/// One device of the capture.
-#[derive(Debug)]
-struct Part {
-    selected: Selected,
-    membership: Membership,
-    /// What each worker has analysed of it.
-    tallies: Vec<Arc<DeviceTally>>,
-    /// Packets of unknown queues before we came, and when we left.
-    stray_before: u64,
-    stray_after: Option<u64>,
-    missed_before: u64,
-    /// What the card had missed when it was last asked, for when it has gone.
-    missed: u64,
-    _promiscuous: Option<Promiscuous>,
-}
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -416,94 +404,6 @@ impl Drop for LiveCapture {
         // Workers may live on: they yield what is in their rings, and then end.
         if let Err(e) = self.stop() {
             tracing::warn!("stopping the capture: {e}");
-        }
-    }
-}
-
-impl Part {
-    fn egress(&self) -> bool {
-        self.membership.instance().hook == Hook::Egress
-    }
-
-    /// The queues that have a line whether or not packets come.
-    fn queues(&self) -> Vec<u32> {
-        if self.egress() {
-            return vec![0];
-        }
-        let known = self.membership.instance().queues as u32;
-        self.selected.queues.iter().copied().filter(|queue| *queue < known).collect()
-    }
-
-    /// The ledger's line of one RX queue.
-    fn queue_line(&self, queue: usize, exact: bool) -> Counters {
-        let instance = self.membership.instance();
-        let mut line = Counters::default();
-        // Read what is analysed first: it follows what is delivered.
-        for tally in &self.tallies {
-            let (packets, bytes) = tally.of(queue);
-            line.analysed += packets;
-            line.bytes += bytes;
-        }
-        let slots = if instance.per_cpu { instance.lanes } else { 1 };
-        for slot in (0..slots).map(|lane| lane * instance.queues + queue) {
-            let tally = self.membership.tally(slot);
-            line.seen += tally.seen;
-            line.filtered += tally.filtered;
-            line.blocked += tally.blocked;
-            line.aggregates += tally.aggregates;
-            line.absorbed += tally.absorbed;
-            line.kept += tally.kept;
-            line.kept_bytes += tally.kept_bytes;
-            line.shed += tally.shed;
-            line.lost += tally.lost;
-            line.delivered += tally.delivered;
-        }
-        if queue == 0 && self.selected.is_whole_device() {
-            // They have no line of their own: the queue they came on did not exist.
-            let stray = self.stray_after.unwrap_or_else(|| instance.stray());
-            let stray = stray.saturating_sub(self.stray_before);
-            line.seen += stray;
-            line.lost += stray;
-        }
-        if !exact {
-            // The lane may be between two columns of a packet: its own sum is true of the packets before it.
-            // A worker may have yielded a record before the lane has counted it.
-            line.delivered = line.delivered.max(line.analysed);
-            line.seen = line.filtered + line.absorbed + line.shed + line.lost + line.delivered;
-        }
-        line.in_flight = line.delivered.saturating_sub(line.analysed);
-        line
-    }
-
-    /// `line` with what the lanes have counted of the flow caches.
-    fn flow_line(&self, mut line: FlowCacheLine) -> FlowCacheLine {
-        for worker in 0..self.tallies.len() {
-            let tally = self.membership.worker_tally(worker);
-            line.written += tally.parts;
-            line.unsampled += tally.unsampled;
-            line.unsampled_bytes += tally.unsampled_bytes;
-        }
-        line.parts += line.written;
-        line
-    }
-
-    /// What was steered to one worker.
-    fn worker_line(&self, worker: usize) -> Counters {
-        let (analysed, bytes) = self.tallies[worker].sum();
-        let tally = self.membership.worker_tally(worker);
-        let (lost, shed) = (tally.lost, tally.shed);
-        let delivered = tally.delivered.max(analysed);
-        Counters {
-            seen: delivered + lost + shed + tally.kept,
-            absorbed: tally.kept,
-            kept: tally.kept,
-            shed,
-            lost,
-            delivered,
-            analysed,
-            in_flight: delivered - analysed,
-            bytes,
-            ..Counters::default()
         }
     }
 }

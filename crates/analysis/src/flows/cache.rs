@@ -256,12 +256,7 @@ impl FlowCache {
             at = self.begin(hash, *key, part.first_ns);
             self.entries[at as usize].flow = *part;
         } else {
-            // Lanes hand on their parts one after the other, whenever their packets came.
-            let flow = &mut self.entries[at as usize].flow;
-            let (mut first, then) =
-                if part.first_ns < flow.first_ns { (*part, *flow) } else { (*flow, *part) };
-            first.merge(&then);
-            *flow = first;
+            self.entries[at as usize].flow.join(part);
         }
         self.touch(at);
     }

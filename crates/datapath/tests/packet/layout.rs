@@ -1,4 +1,4 @@
-//! The Rust mirrors of the shared structs against what the C compiler says.
+//! The Rust mirrors of the shared structs against what the C compiler says. Long because each struct and field is listed.
 
 use std::mem::offset_of;
 

@@ -74,7 +74,7 @@ fn command_lines_are_filled_in() {
     assert_eq!(words("tcpdump"), "tcpdump -n -i rx0 -B 8192 -w /dev/null");
     assert_eq!(
         words("wirelane-count"),
-        "/w count -i rx0 --json --interval 3600 --cores 1,2 --ring-size 8 --engine ring --workers 3 --load 1000"
+        "/w count -i rx0 --direction rx --json --interval 3600 --cores 1,2 --ring-size 8 --engine ring --workers 3 --load 1000"
     );
     assert_eq!(
         sensors.get("softflowd").unwrap().asking(&fill()).unwrap().join(" "),

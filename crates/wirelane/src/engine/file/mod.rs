@@ -285,51 +285,6 @@ impl FileSource {
         Ok(Some(Batch::new(records, records.len(), self.device, &self.progress, tally)))
     }
 
-    /// Records that were out of order so far.
-    pub(crate) fn disorder(&self) -> Disorder {
-        self.sorter.as_ref().map(Sorter::disorder).unwrap_or_default()
-    }
-
-    /// Fills the arena with the earliest records. False: there is nothing more.
-    fn build_ordered(&mut self, wait: Duration) -> Result<bool> {
-        loop {
-            let Some(sorter) = &mut self.sorter else { return self.build(wait) };
-            // Nothing more enters at the end, or before the error that ends the file.
-            let last = self.ended || self.failure.is_some();
-            if sorter.is_full() || last && !sorter.is_empty() {
-                return Ok(self.take_earliest());
-            }
-            // Nobody waits for a pipe to say something while there are records.
-            let waiting = !sorter.is_empty();
-            let built = self.build(if waiting { Duration::ZERO } else { wait });
-            match built {
-                Ok(true) if self.arena.is_empty() => {
-                    if self.input.is_pipe() {
-                        self.take_earliest();
-                    }
-                    return Ok(true);
-                }
-                Ok(true) => {
-                    if let Some(sorter) = &mut self.sorter {
-                        sorter.put(&mut self.arena, self.device);
-                    }
-                }
-                Ok(false) if waiting => {}
-                Ok(false) => return Ok(false),
-                Err(error) if waiting => (self.failure, self.ended) = (Some(error), false),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Moves the earliest records into the arena. False: there are none.
-    fn take_earliest(&mut self) -> bool {
-        self.arena.clear();
-        let device = self.sorter.as_mut().and_then(|sorter| sorter.take(&mut self.arena));
-        self.device = device.unwrap_or(self.device);
-        device.is_some()
-    }
-
     /// Fills the arena with the next records of the file. False: there is nothing more.
     fn build(&mut self, wait: Duration) -> Result<bool> {
         self.arena.clear();

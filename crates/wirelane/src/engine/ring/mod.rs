@@ -39,6 +39,7 @@ pub(crate) mod flows;
 pub(crate) mod group;
 mod http;
 pub(crate) mod instance;
+pub(crate) mod lane_end;
 mod lanes;
 pub(crate) mod log;
 mod maps;

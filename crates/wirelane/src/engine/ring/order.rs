@@ -25,7 +25,7 @@ use std::time::Duration;
 use wirelane_datapath::instance::MARK_UNSTAMPED;
 use wirelane_datapath::layout::{Found, Note, RECORD_HEADER, RecordHeader, flags, record_kind};
 
-use super::source::LaneEnd;
+use super::lane_end::LaneEnd;
 use crate::batch::{body_size, has_note, said_size};
 use crate::clock::{Clock, monotonic_ns};
 use crate::settings;

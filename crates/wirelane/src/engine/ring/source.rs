@@ -10,24 +10,18 @@
 //! the number of its workers, and in steady traffic not at all: the watermark grows until the time-out comes first,
 //! and stays while there is something to read then; the time-out grows while that is little.
 
-use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
-
 use super::bell::{self, Bell};
-use super::data::RingMemory;
 use super::flows::LaneFlows;
-use super::memory::Word;
+use super::lane_end::LaneEnd;
 use super::order::{self, Merge, Run};
-use super::reader::Reader;
 use crate::batch::{Batch, Progress};
 use crate::engine::Source;
 use crate::engine::ready::Ready;
-use crate::tally::DeviceTally;
 use crate::{Error, Result};
 
 /// Longest sleep: the last packet of a burst is seen within this time and the scheduler's delay.
@@ -79,80 +73,6 @@ pub(crate) struct Shared {
     pub(crate) wakes: AtomicU64,
     /// Set (Release) when the worker has ended: what it has not read, nobody will.
     pub(crate) ended: AtomicBool,
-}
-
-/// One ring that leads to the worker.
-#[derive(Debug)]
-pub(crate) struct LaneEnd {
-    pub(crate) reader: Reader<Word>,
-    pub(crate) memory: RingMemory,
-    pub(crate) device: u16,
-    pub(crate) tally: Arc<DeviceTally>,
-    /// Of all workers that the lane writes to, by their number; empty where buckets do not move.
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) barrier: Option<Barrier>,
-    /// What the lane has kept for the worker.
-    pub(crate) flows: Option<LaneFlows>,
-    /// The packet that the lane has at hand (`wl_mark.in_flight`).
-    pub(crate) mark: Word,
-}
-
-/// A worker that the same lane writes to.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    /// How far it has read its ring of this lane.
-    pub(crate) tail: Word,
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// What the next record of a ring must wait for (kernel/programs/balance.h).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Barrier {
-    worker: usize,
-    position: u64,
-}
-
-impl LaneEnd {
-    /// Whether what comes next has to wait for another worker. Passes barriers that have fallen.
-    pub(super) fn is_blocked(&mut self) -> bool {
-        let Some(Barrier { worker, position }) = self.barrier else { return false };
-        let fallen = self.peers.get(worker).is_none_or(|peer| {
-            // Acquire, the tail: pairs with the Release of the peer's Reader::release, so that what it did with
-            // its records is done. Acquire, `ended`: the same with its end.
-            peer.tail.load(Ordering::Acquire) >= position || peer.shared.ended.load(Ordering::Acquire)
-        });
-        if fallen {
-            self.barrier = None;
-            self.reader.release(RECORD_HEADER as u64);
-        }
-        !fallen
-    }
-
-    /// Whether what comes next is a half of the flow cache. Steps over those that have nothing in them.
-    pub(super) fn half_is_due(&mut self) -> bool {
-        let Some(flows) = &mut self.flows else { return false };
-        while flows.is_due(&self.reader) {
-            if flows.half().count() > 0 {
-                return true;
-            }
-            flows.advance(0);
-        }
-        false
-    }
-
-    /// The last batch ended at a barrier, which is what comes next; or before another epoch of the flow cache.
-    pub(super) fn meet_barrier(&mut self) {
-        if let Some(flows) = &mut self.flows {
-            return flows.meet(&self.reader);
-        }
-        let (bytes, _) = self.memory.run(self.reader.position(), RECORD_HEADER as u64);
-        // RecordHeader begins with ts_ns; `hash` holds the worker's number.
-        let position = bytes.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        let at = offset_of!(RecordHeader, hash);
-        let worker =
-            bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        self.barrier = Some(Barrier { worker: worker as usize, position });
-    }
 }
 
 /// See the head of this file.

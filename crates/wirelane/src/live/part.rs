@@ -1,0 +1,114 @@
+//! One device and hook of a live capture: its group, and its lines of the ledger.
+
+use std::sync::Arc;
+
+use crate::device::{Promiscuous, Selected};
+use crate::engine::ring::attach::Hook;
+use crate::engine::ring::group::Membership;
+use crate::flow_cache::FlowCacheLine;
+use crate::ledger::Counters;
+use crate::tally::DeviceTally;
+
+/// One device of the capture.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) selected: Selected,
+    pub(super) membership: Membership,
+    /// What each worker has analysed of it.
+    pub(super) tallies: Vec<Arc<DeviceTally>>,
+    /// Packets of unknown queues before we came, and when we left.
+    pub(super) stray_before: u64,
+    pub(super) stray_after: Option<u64>,
+    pub(super) missed_before: u64,
+    /// What the card had missed when it was last asked, for when it has gone.
+    pub(super) missed: u64,
+    pub(super) _promiscuous: Option<Promiscuous>,
+}
+
+impl Part {
+    pub(super) fn egress(&self) -> bool {
+        self.membership.instance().hook == Hook::Egress
+    }
+
+    /// The queues that have a line whether or not packets come.
+    pub(super) fn queues(&self) -> Vec<u32> {
+        if self.egress() {
+            return vec![0];
+        }
+        let known = self.membership.instance().queues as u32;
+        self.selected.queues.iter().copied().filter(|queue| *queue < known).collect()
+    }
+
+    /// The ledger's line of one RX queue.
+    pub(super) fn queue_line(&self, queue: usize, exact: bool) -> Counters {
+        let instance = self.membership.instance();
+        let mut line = Counters::default();
+        // Read what is analysed first: it follows what is delivered.
+        for tally in &self.tallies {
+            let (packets, bytes) = tally.of(queue);
+            line.analysed += packets;
+            line.bytes += bytes;
+        }
+        let slots = if instance.per_cpu { instance.lanes } else { 1 };
+        for slot in (0..slots).map(|lane| lane * instance.queues + queue) {
+            let tally = self.membership.tally(slot);
+            line.seen += tally.seen;
+            line.filtered += tally.filtered;
+            line.blocked += tally.blocked;
+            line.aggregates += tally.aggregates;
+            line.absorbed += tally.absorbed;
+            line.kept += tally.kept;
+            line.kept_bytes += tally.kept_bytes;
+            line.shed += tally.shed;
+            line.lost += tally.lost;
+            line.delivered += tally.delivered;
+        }
+        if queue == 0 && self.selected.is_whole_device() {
+            // They have no line of their own: the queue they came on did not exist.
+            let stray = self.stray_after.unwrap_or_else(|| instance.stray());
+            let stray = stray.saturating_sub(self.stray_before);
+            line.seen += stray;
+            line.lost += stray;
+        }
+        if !exact {
+            // The lane may be between two columns of a packet: its own sum is true of the packets before it.
+            // A worker may have yielded a record before the lane has counted it.
+            line.delivered = line.delivered.max(line.analysed);
+            line.seen = line.filtered + line.absorbed + line.shed + line.lost + line.delivered;
+        }
+        line.in_flight = line.delivered.saturating_sub(line.analysed);
+        line
+    }
+
+    /// `line` with what the lanes have counted of the flow caches.
+    pub(super) fn flow_line(&self, mut line: FlowCacheLine) -> FlowCacheLine {
+        for worker in 0..self.tallies.len() {
+            let tally = self.membership.worker_tally(worker);
+            line.written += tally.parts;
+            line.unsampled += tally.unsampled;
+            line.unsampled_bytes += tally.unsampled_bytes;
+        }
+        line.parts += line.written;
+        line
+    }
+
+    /// What was steered to one worker.
+    pub(super) fn worker_line(&self, worker: usize) -> Counters {
+        let (analysed, bytes) = self.tallies[worker].sum();
+        let tally = self.membership.worker_tally(worker);
+        let (lost, shed) = (tally.lost, tally.shed);
+        let delivered = tally.delivered.max(analysed);
+        Counters {
+            seen: delivered + lost + shed + tally.kept,
+            absorbed: tally.kept,
+            kept: tally.kept,
+            shed,
+            lost,
+            delivered,
+            analysed,
+            in_flight: delivered - analysed,
+            bytes,
+            ..Counters::default()
+        }
+    }
+}
