@@ -168,7 +168,7 @@ impl HttpTable {
         self.totals.packets += u64::from(record.segments());
         self.totals.wire_bytes += record.wire_bytes();
         match Segment::of(record, &ip, ts_ns) {
-            Some(segment) => self.segment(&ip, &packet, &segment),
+            Some(segment) => self.segment(&ip, &packet, &segment, record.segments().into()),
             None => self.totals.other_packets += u64::from(record.segments()),
         }
     }
@@ -192,12 +192,13 @@ impl HttpTable {
         self.after(at);
     }
 
-    fn segment(&mut self, ip: &Ip, packet: &FlowPacket, segment: &Segment<'_>) {
+    /// A segment, or an aggregate of so many packets on the wire.
+    fn segment(&mut self, ip: &Ip, packet: &FlowPacket, segment: &Segment<'_>, packets: u64) {
         // Both directions may come in by devices of their own.
         let mut key = FlowKey::of(ip, packet);
         (key.device, key.flags) = (0, 0);
         let Some(reverse) = reverse_key(&key) else {
-            self.totals.other_packets += 1;
+            self.totals.other_packets += packets;
             return;
         };
         let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
@@ -221,7 +222,7 @@ impl HttpTable {
         let part = segment.len > 0 && entry.halves[dir].packet(segment.seq, segment.len, segment.data);
         entry.connection.packet(dir, segment, order, &self.settings.extra);
         let is_http = entry.connection.exchanges.client.is_some();
-        self.totals.count(segment, is_http, part);
+        self.totals.count(segment, packets, is_http, part);
         if is_http && !entry.counted {
             entry.counted = true;
             self.totals.http_connections += 1;

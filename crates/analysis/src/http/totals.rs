@@ -89,14 +89,14 @@ impl Totals {
             && self.responses + self.without_response == self.transactions
     }
 
-    pub(super) fn count(&mut self, segment: &Segment<'_>, is_http: bool, part: bool) {
+    pub(super) fn count(&mut self, segment: &Segment<'_>, packets: u64, is_http: bool, part: bool) {
         let place = match (segment.len, is_http, part) {
             (0, ..) => &mut self.empty_packets,
             (_, false, _) => &mut self.foreign_packets,
             (_, true, true) => &mut self.head_packets,
             (_, true, false) => &mut self.body_packets,
         };
-        *place += 1;
+        *place += packets;
     }
 
     /// Counts a connection by what speaks in a packet of it, where that is something else that carries HTTP; whether it is.

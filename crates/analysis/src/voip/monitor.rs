@@ -251,16 +251,17 @@ impl Monitor {
         let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
         self.at_hand.length = record.wire_len();
         self.arrives(record);
-        self.add_packet(link, record.data(), ts_ns);
+        self.add_packet(link, record.data(), ts_ns, record.segments().into());
     }
 
     /// Adds a packet of this link type, the same way.
     pub fn packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
         self.at_hand.length = data.len() as u32;
-        self.add_packet(link, data, ts_ns);
+        self.add_packet(link, data, ts_ns, 1);
     }
 
-    fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
+    /// Adds a packet, or an aggregate of so many packets on the wire.
+    fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64, packets: u64) {
         if self.settings.keep > Keep::Nothing {
             self.at_hand.is(link, data);
         }
@@ -269,11 +270,11 @@ impl Monitor {
         let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
         let class = self.network(if inside { &parsed.inner } else { &parsed.outer }, data, ts_ns);
         match class {
-            Class::Signalling => self.counts.signalling_packets += 1,
-            Class::Rtp => self.counts.rtp_packets += 1,
-            Class::Rtcp => self.counts.rtcp_packets += 1,
-            Class::Fragment => self.counts.fragment_packets += 1,
-            Class::Other => self.counts.other_packets += 1,
+            Class::Signalling => self.counts.signalling_packets += packets,
+            Class::Rtp => self.counts.rtp_packets += packets,
+            Class::Rtcp => self.counts.rtcp_packets += packets,
+            Class::Fragment => self.counts.fragment_packets += packets,
+            Class::Other => self.counts.other_packets += packets,
             Class::Later => {}
         }
         while self.used > self.budget && self.evict() {}
