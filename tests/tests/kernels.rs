@@ -145,7 +145,8 @@ fn veth(queues: u32, hook: &str) {
         spread_by_hash(&lab, queues);
     }
     let last = account_for_every_packet(&lab, hook, "socket");
-    if queues > 1 {
+    // tc is not told the RX queues of a veth.
+    if queues > 1 && !matches!(hook, "tc" | "clsact") {
         assert!(queues_used(&last) > 1, "all packets on one queue: {last}");
     }
     if hook == "native" {

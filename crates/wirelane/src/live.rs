@@ -17,7 +17,7 @@ use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, Wish, reap};
-use crate::engine::ring::instance::Instance;
+use crate::engine::ring::instance::{Instance, beside_others};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
@@ -36,7 +36,7 @@ use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::ruled::{self, Ready};
-use crate::settings::{Direction, Settings};
+use crate::settings::{Direction, HookChoice, Settings};
 use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
@@ -102,6 +102,9 @@ impl LiveCapture {
         for (selected, hook) in places {
             let index = parts.len();
             let device = &selected.device;
+            // tc cannot take the place of XDP where RX queues are told apart, nor XDP that of tc for sending.
+            let ours = settings.hook == HookChoice::Auto && settings.exits.is_empty() && !selected.by_queue;
+            let hook = if ours { beside_others(device, hook, guardian)? } else { hook };
             let opened = match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), guardian),
                 None => Instance::open_xdp(device, guardian),

@@ -39,7 +39,18 @@ impl<'a> Judged<'a> {
         rules: &str,
         options: &[&str],
     ) -> Judged<'a> {
-        let words = ["count", "-i", bench.device(), "--hook", hook, "--json", "--interval", "0.2"];
+        let words = [
+            "count",
+            "-i",
+            bench.device(),
+            "--hook",
+            hook,
+            "--direction",
+            "rx",
+            "--json",
+            "--interval",
+            "0.2",
+        ];
         let mut child = bench.wirelane(&[&words[..], &["--rules", rules], options].concat());
         child.wait_ready(LIMIT).unwrap();
         Judged { bench, child, seen: 0 }
