@@ -55,8 +55,17 @@ fn each_packet_is_a_line_that_says_what_rules_said() {
     std::fs::write(rules.path(), RULES).unwrap();
     let device = lab.receiver().device.clone();
     let shown = SENT - 92 * TURNS;
-    let words =
-        ["packets", "-i", &device, "--rules", rules.path().to_str().unwrap(), "-c", &shown.to_string()];
+    let words = [
+        "packets",
+        "-i",
+        &device,
+        "--hook",
+        "native",
+        "--rules",
+        rules.path().to_str().unwrap(),
+        "-c",
+        &shown.to_string(),
+    ];
     let child = capture(&lab, &[&words[..], &["--json"]].concat()).unwrap();
     send(&lab, SENT, &PORTS).unwrap();
     let finished = child.finish(LIMIT).unwrap();

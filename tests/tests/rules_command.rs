@@ -93,7 +93,7 @@ fn a_capture_is_managed(options: &[&str]) {
     // Room for all that is sent at a time: whoever runs beside this may keep the worker from its core.
     let words =
         ["count", "-i", &device, "--json", "--interval", "0.1", "--ring-size", "32", "--rules", &first];
-    let words = [&words[..], options].concat();
+    let words = [&words[..], &["--direction", "rx"], options].concat();
     let child = capture(&lab, &words).unwrap();
 
     // Its user only: by the folder, and by the file.

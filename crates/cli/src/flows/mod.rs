@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
-    /// Seconds after which templates are sent again by UDP; after 20 messages in any case
+    /// Seconds after which templates are sent again by UDP; also after 20 messages, and 1, 5 and 20 seconds after the start
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = EXPORT)]
     template_refresh: Duration,
 

@@ -13,6 +13,9 @@ use crate::{Output, Result};
 /// Messages that are sent at once, by UDP: fewer than a collector's socket holds.
 const BURST: f64 = 32.0;
 
+/// How long a message [settles](Message::settles).
+const SETTLING: Duration = Duration::from_millis(200);
+
 /// Refusals that are passed over without looking after other outputs.
 const MOST_REFUSED: u32 = 8;
 
@@ -131,12 +134,14 @@ pub(crate) struct Udp {
     /// Messages that may be sent now.
     tokens: f64,
     filled: Instant,
+    /// While a message settles.
+    until: Option<Instant>,
 }
 
 impl Udp {
     /// Over a socket that is connected and does not block.
     pub fn new(socket: UdpSocket, rate: u32) -> Udp {
-        Udp { socket, backlog: Backlog::default(), rate, tokens: BURST, filled: Instant::now() }
+        Udp { socket, backlog: Backlog::default(), rate, tokens: BURST, filled: Instant::now(), until: None }
     }
 
     fn may_send(&mut self) -> bool {
@@ -153,7 +158,10 @@ impl Udp {
     pub fn pump(&mut self, counts: &mut OutputCounts) -> Wait {
         let mut refused = 0;
         while let Some(message) = self.backlog.queue.front() {
-            let length = message.bytes.len();
+            let (length, settles) = (message.bytes.len(), message.settles);
+            if let Some(until) = self.until.filter(|until| *until > Instant::now()) {
+                return Wait::Until(until);
+            }
             if !self.may_send() {
                 let missing = (1.0 - self.tokens) / f64::from(self.rate);
                 return Wait::Until(self.filled + Duration::from_secs_f64(missing));
@@ -179,6 +187,7 @@ impl Udp {
                 }
             }
             self.tokens -= 1.0;
+            self.until = settles.then(|| Instant::now() + SETTLING);
             self.backlog.queue.pop_front();
             self.backlog.bytes -= length;
         }

@@ -69,6 +69,9 @@ pub(crate) struct Message {
     pub packets: u64,
     /// See [`Message::flows`].
     pub octets: u64,
+    /// By UDP the next message waits until the collector has read this one. A collector with several threads (goflow2
+    /// has two) would read data before the templates, and drop the data.
+    pub settles: bool,
 }
 
 /// What every format does with a flow.
@@ -94,36 +97,58 @@ pub(super) struct Context<'a> {
     pub now_ns: u64,
 }
 
+/// Templates are sent again so long after the first time, and from then on as [`ExportSettings::refresh`] says: the first
+/// datagrams may be lost, as where the collector starts at the same time.
+const EARLY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+
 /// When templates are due.
 #[derive(Debug)]
 pub(crate) struct Refresh {
     /// Sent once: by TCP, and in files.
     once: bool,
     messages: u32,
-    last: Option<Instant>,
+    /// When they were sent for the first time, and for the last time.
+    sent: Option<(Instant, Instant)>,
+    alone: bool,
 }
 
 impl Refresh {
     pub fn new(once: bool) -> Refresh {
-        Refresh { once, messages: 0, last: None }
+        Refresh { once, messages: 0, sent: None, alone: false }
     }
 
     /// Whether the message that begins now has to have them; counts it.
     pub fn is_due(&mut self, every: Duration) -> bool {
+        self.is_due_at(Instant::now(), every)
+    }
+
+    fn is_due_at(&mut self, now: Instant, every: Duration) -> bool {
         self.messages += 1;
-        let due = match self.last {
+        let due = match self.sent {
             None => true,
-            Some(last) => !self.once && (self.messages > REFRESH_MESSAGES || last.elapsed() >= every),
+            Some(_) if self.once => false,
+            Some((first, last)) => {
+                let early = |after: &Duration| last - first < *after && now - first >= *after;
+                self.messages > REFRESH_MESSAGES || now - last >= every || EARLY.iter().any(early)
+            }
         };
         if due {
-            (self.messages, self.last) = (1, Some(Instant::now()));
+            self.alone = self.sent.is_none() && !self.once;
+            self.messages = 1;
+            self.sent = Some((self.sent.map_or(now, |(first, _)| first), now));
         }
         due
     }
 
+    /// Whether those that are due have messages of their own, which [settle](Message::settles): the first ones by UDP.
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// They were sent otherwise: at the start of a connection.
     pub fn done(&mut self) {
-        (self.messages, self.last) = (1, Some(Instant::now()));
+        let now = Instant::now();
+        (self.messages, self.sent) = (1, Some((now, now)));
     }
 }
 
@@ -225,4 +250,27 @@ pub(super) fn one_way(flow: &FlowRecord) -> impl Iterator<Item = FlowRecord> {
     let back = flow.reverse.zip(reverse_key(&flow.key));
     let back = back.map(|(of, key)| FlowRecord { key, flow: of, reverse: None, reason: flow.reason });
     std::iter::once(forward).chain(back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Templates are due at the start, after 1, 5 and 20 seconds, and then as configured; alone only at the start.
+    #[test]
+    fn templates_are_repeated_soon_after_the_start() {
+        let (begun, every) = (Instant::now(), Duration::from_secs(60));
+        let due = |once| {
+            let mut refresh = Refresh::new(once);
+            // Fewer than REFRESH_MESSAGES.
+            let seconds = [0u64, 0, 1, 2, 4, 5, 6, 19, 20, 21, 79, 80, 81];
+            let found = seconds.map(|at| {
+                let due = refresh.is_due_at(begun + Duration::from_secs(at), every);
+                due.then_some((at, refresh.is_alone()))
+            });
+            found.into_iter().flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(due(false), [(0, true), (1, false), (5, false), (20, false), (80, false)]);
+        assert_eq!(due(true), [(0, false)]);
+    }
 }

@@ -49,6 +49,7 @@ pub(crate) mod ie {
     pub const INGRESS_INTERFACE: u16 = 10;
     pub const DST_PORT: u16 = 11;
     pub const DST_IPV4: u16 = 12;
+    pub const EGRESS_INTERFACE: u16 = 14;
     pub const LAST_SWITCHED: u16 = 21;
     pub const FIRST_SWITCHED: u16 = 22;
     pub const MIN_LENGTH: u16 = 25;
@@ -108,6 +109,12 @@ pub(crate) mod ie {
     pub const REORDERED_9: u16 = NTOP_9 + REORDERED;
 }
 
+/// The ingress and egress interface of a flow that was seen at the device with this index. The device is the egress interface
+/// of transmitted packets. The other interface is not known, which is 0.
+pub(super) fn interfaces(flow: &FlowRecord, device: u32) -> (u32, u32) {
+    if flow.is_egress() { (0, device) } else { (device, 0) }
+}
+
 /// The field specifiers of a template.
 pub(crate) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
     for field in fields {
@@ -123,8 +130,8 @@ pub(crate) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
 /// A flow as its fields are asked for.
 pub(super) struct Values<'a> {
     pub flow: &'a FlowRecord,
-    /// SNMP index of the device.
-    pub interface: u32,
+    /// SNMP indices of the interfaces that the packets came in and went out by ([`interfaces`]).
+    pub interfaces: (u32, u32),
     /// When the exporter began, in UTC milliseconds: what NetFlow 9 counts from.
     pub boot_ms: u64,
 }
@@ -172,7 +179,8 @@ impl Values<'_> {
             ie::SRC_PORT => self.flow.source_port().into(),
             ie::DST_PORT => self.flow.destination_port().into(),
             ie::PROTOCOL => key.proto.into(),
-            ie::INGRESS_INTERFACE => self.interface.into(),
+            ie::INGRESS_INTERFACE => self.interfaces.0.into(),
+            ie::EGRESS_INTERFACE => self.interfaces.1.into(),
             ie::ICMP_IPV4 | ie::ICMP_IPV6 => icmp,
             // 0 is a priority without a VLAN (IEEE 802.1Q), which is what no tag means too.
             ie::VLAN => self.flow.vlan().unwrap_or(0).into(),
@@ -182,7 +190,9 @@ impl Values<'_> {
             ie::ETHERNET_TYPE => key.eth_type.into(),
             ie::BIFLOW_DIRECTION => 1,
             // Of the domain's points of observation, which are RX queues of devices, that of the first packet.
-            ie::OBSERVATION_POINT => u64::from(self.interface) << 16 | u64::from(self.flow.flow.queue),
+            ie::OBSERVATION_POINT => {
+                u64::from(self.interfaces.0 | self.interfaces.1) << 16 | u64::from(self.flow.flow.queue)
+            }
             ie::APPLICATION_ID => {
                 application_id(self.flow.application().map_or(0, |known| known.number)).into()
             }

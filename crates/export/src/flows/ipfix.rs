@@ -22,7 +22,7 @@ const APPLICATIONS: u16 = 301;
 const SELECTOR: u16 = 302;
 
 /// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
-const COMMON: [Field; 13] = [
+const COMMON: [Field; 14] = [
     field(ie::OCTETS, 8),
     field(ie::PACKETS, 8),
     field(ie::LAYER2_OCTETS, 8),
@@ -31,6 +31,7 @@ const COMMON: [Field; 13] = [
     field(ie::START_NS, 8),
     field(ie::END_NS, 8),
     field(ie::INGRESS_INTERFACE, 4),
+    field(ie::EGRESS_INTERFACE, 4),
     field(ie::OBSERVATION_POINT, 8),
     field(ie::DIRECTION, 1),
     field(ie::VLAN, 2),
@@ -219,13 +220,19 @@ impl Encoder for Ipfix {
         let Some(at) = self.templates.iter().position(|(id, _)| *id == set) else { return false };
         let mut record = std::mem::take(&mut self.record);
         record.clear();
-        let values = Values { flow, interface: context.naming.index(flow), boot_ms: 0 };
+        let interfaces = fields::interfaces(flow, context.naming.index(flow));
+        let values = Values { flow, interfaces, boot_ms: 0 };
         values.record(&mut record, &self.templates[at].1);
         if !self.sets.fits(set, record.len()) {
             self.finish(context, out);
         }
         if self.sets.is_empty() && self.refresh.is_due(context.settings.refresh) {
+            let before = out.len();
             self.describe(context, out);
+            if self.refresh.is_alone() {
+                self.finish(context, out);
+                out[before..].iter_mut().for_each(|message| message.settles = true);
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

@@ -4,6 +4,7 @@ use wirelane_analysis::flows::FlowRecord;
 use wirelane_datapath::layout::l3;
 
 use super::encode::{Context, Encoder, Message, one_way};
+use super::fields::interfaces;
 use super::netflow9::boot_ms;
 
 const HEADER: usize = 24;
@@ -54,7 +55,7 @@ impl Netflow5 {
         out.push(message);
     }
 
-    fn put(&mut self, way: &FlowRecord, packets: u32, octets: u32, interface: u32) {
+    fn put(&mut self, way: &FlowRecord, packets: u32, octets: u32, device: u32) {
         let (key, flow) = (&way.key, &way.flow);
         let boot_ms = self.boot_ms.unwrap_or_default();
         let uptime = |ns: u64| (ns / 1_000_000).wrapping_sub(boot_ms) as u32;
@@ -63,8 +64,10 @@ impl Netflow5 {
         bytes.extend(&key.dst[..4]);
         // The next hop, which a probe does not know.
         bytes.extend([0; 4]);
-        bytes.extend((interface.min(0xffff) as u16).to_be_bytes());
-        bytes.extend([0; 2]);
+        let (ingress, egress) = interfaces(way, device);
+        for interface in [ingress, egress] {
+            bytes.extend((interface.min(0xffff) as u16).to_be_bytes());
+        }
         bytes.extend(packets.to_be_bytes());
         bytes.extend(octets.to_be_bytes());
         bytes.extend(uptime(flow.first_ns).to_be_bytes());

@@ -16,7 +16,7 @@ const APPLICATIONS: u16 = 301;
 /// The exporter as the scope of options.
 const SCOPE_SYSTEM: u16 = 1;
 
-const COMMON: [Field; 24] = [
+const COMMON: [Field; 25] = [
     field(ie::SRC_PORT, 2),
     field(ie::DST_PORT, 2),
     field(ie::PROTOCOL, 1),
@@ -28,6 +28,7 @@ const COMMON: [Field; 24] = [
     field(ie::FIRST_SWITCHED, 4),
     field(ie::LAST_SWITCHED, 4),
     field(ie::INGRESS_INTERFACE, 4),
+    field(ie::EGRESS_INTERFACE, 4),
     field(ie::VLAN, 2),
     field(ie::MPLS_TOP, 3),
     field(ie::MIN_TTL, 1),
@@ -159,13 +160,19 @@ impl Encoder for Netflow9 {
         let mut record = Vec::new();
         for (number, way) in one_way(flow).enumerate() {
             record.clear();
-            let values = Values { flow: &way, interface: context.naming.index(flow), boot_ms };
+            let interfaces = fields::interfaces(&way, context.naming.index(flow));
+            let values = Values { flow: &way, interfaces, boot_ms };
             values.record(&mut record, &self.templates[at]);
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }
             if self.sets.is_empty() && self.refresh.is_due(context.settings.refresh) {
+                let before = out.len();
                 self.describe(context, out);
+                if self.refresh.is_alone() {
+                    self.finish(context, out);
+                    out[before..].iter_mut().for_each(|message| message.settles = true);
+                }
                 if !self.sets.fits(set, record.len()) {
                     self.finish(context, out);
                 }

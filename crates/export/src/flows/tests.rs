@@ -9,7 +9,7 @@ use netflow_parser::{NetflowPacket, NetflowParser};
 use proptest::prelude::*;
 use serde_json::Value;
 use wirelane::Capture;
-use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN, flow_flags};
+use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, KEY_EGRESS, NO_VLAN, flow_flags};
 use wirelane_datapath::flow::applications;
 
 use super::carrier::Backlog;
@@ -302,8 +302,11 @@ fn templates_and_sampling_are_sent_again() {
         assert!(selected.is_empty() || selected == described, "{selected:?}");
         assert_eq!(!selected.is_empty(), selects, "RFC 5477 is of IPFIX");
         assert!(messages.len() > 60, "{}", messages.len());
-        // Templates, and what goes with them, take more than a message.
-        assert_eq!(described[..3], [0, 21, 42]);
+        // The first templates, and what goes with them, are on their own.
+        let alone = messages.iter().take_while(|message| message.settles).count();
+        assert!(alone > 0 && messages[..alone].iter().all(|message| message.flows == 0));
+        assert!(messages[alone].flows > 0 && messages[alone..].iter().all(|message| !message.settles));
+        assert_eq!(described[..3], [0, alone + 20, alone + 41]);
         // Without the first message a collector knows nothing until they come again.
         let mut late = NetflowParser::default();
         let seen = messages[1..]
@@ -311,7 +314,7 @@ fn templates_and_sampling_are_sent_again() {
             .map(|message| late.parse_bytes(&message.bytes))
             .filter(|result| result.packets.iter().any(|packet| !records(packet).is_empty()))
             .count();
-        assert!(seen >= messages.len() - 22, "{seen} of {}", messages.len());
+        assert!(seen >= messages.len() - 23, "{seen} of {}", messages.len());
     }
 }
 
@@ -340,6 +343,66 @@ fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
         assert_eq!(placed, 1);
         let ends: Vec<_> = found.iter().map(|flow| (flow.2, flow.3, flow.5, flow.6)).collect();
         assert_eq!(ends, [(1000, 80, 3, 300), (80, 1000, 2, 5000)]);
+    }
+}
+
+/// The device is the ingress interface of received packets and the egress interface of transmitted ones; of both directions,
+/// one may be received and the other transmitted.
+#[test]
+fn the_device_is_the_interface_that_packets_went_through() {
+    let settings = ExportSettings::default();
+    let mut parser = NetflowParser::default();
+    for (flags, expected) in [(0, (7, 0)), (KEY_EGRESS, (0, 7))] {
+        let mut one = flow(3, 300);
+        one.key.flags = flags;
+        for encoder in [
+            &mut Netflow5::new(1400) as &mut dyn Encoder,
+            &mut Netflow9::new(1400, &settings),
+            &mut Ipfix::new(1400, false, false, &settings),
+        ] {
+            let (messages, _) = encoded(encoder, &settings, &[one]);
+            let all: Vec<_> =
+                messages.iter().flat_map(|message| records(&parsed(&mut parser, message))).collect();
+            let record =
+                all.iter().find(|record| record.contains_key("src_addr") || !flows_keys(record).is_empty());
+            let number = |names: &[&str]| pick(record.unwrap(), names).as_u64().unwrap();
+            let found = (
+                number(&["input", "InputSnmp", "IngressInterface"]),
+                number(&["output", "OutputSnmp", "EgressInterface"]),
+            );
+            assert_eq!(found, expected, "{record:?}");
+        }
+    }
+}
+
+/// By UDP data follow the first templates only after a while.
+#[test]
+fn data_wait_for_the_first_templates_to_be_read() {
+    let collector = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_nonblocking(true).unwrap();
+    for (scheme, data) in [("ipfix", 16), ("netflow9", 20)] {
+        let target = format!("{scheme}://{}", collector.local_addr().unwrap());
+        let targets = [Target::parse(&target).unwrap()];
+        let settings = ExportSettings::default();
+        let mut exporters = Exporters::open(&targets, settings, OutputOptions::default(), None).unwrap();
+        exporters.start(naming());
+        exporters.flows(&(1..200).map(|n| flow(n, n)).collect::<Vec<_>>());
+        let (mut bytes, mut sets) = ([0; 2000], Vec::new());
+        let mut read = || {
+            sets.clear();
+            while let Ok(length) = collector.recv(&mut bytes) {
+                assert!(length > data);
+                sets.push(u16::from_be_bytes([bytes[data], bytes[data + 1]]));
+            }
+            sets.clone()
+        };
+        // The sets that the first message begins with are templates, and it is on its own.
+        let first = read();
+        assert!(first.len() == 1 && first[0] < 256, "{first:?}");
+        assert!(exporters.rest(Duration::from_secs(9)) <= Duration::from_millis(200));
+        exporters.finish();
+        assert!(read().len() > 5);
+        assert_eq!((exporters.counts()[0].flows, exporters.counts()[0].unsent_flows), (199, 0));
     }
 }
 

@@ -180,7 +180,12 @@ impl Encoder for TransactionIpfix {
             self.finish(context, out);
         }
         if self.sets.is_empty() && self.refresh.is_due(context.settings.refresh) {
+            let before = out.len();
             self.describe(context, out);
+            if self.refresh.is_alone() {
+                self.finish(context, out);
+                out[before..].iter_mut().for_each(|message| message.settles = true);
+            }
             if !self.sets.fits(set, record.len()) {
                 self.finish(context, out);
             }

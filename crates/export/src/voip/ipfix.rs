@@ -122,6 +122,11 @@ impl StreamRecords {
                 specifiers(&mut template, &fields);
                 self.sets.put(TEMPLATES, &template);
             }
+            if self.refresh.is_alone() {
+                let before = out.len();
+                self.end(out);
+                out[before..].iter_mut().for_each(|message| message.settles = true);
+            }
         }
         self.sets.put(set, &record);
         self.streams += 1;
