@@ -350,6 +350,8 @@ fn a_large_set_is_loaded_at_once() {
         &device,
         "--engine",
         "packet",
+        "--direction",
+        "rx",
         "--json",
         "--interval",
         "0.1",

@@ -24,7 +24,8 @@ fn start(lab: &Lab, program: &Path, options: &[&str]) -> Child {
 /// Captures with a program, or without one, while others are refused.
 fn running(lab: &Lab, program: Option<&Path>) -> Child {
     let end = lab.receiver();
-    let mut words = vec!["count", "-i", &end.device, "--json", "--workers", "2"];
+    let mut words =
+        vec!["count", "-i", &end.device, "--hook", "native", "--direction", "rx", "--json", "--workers", "2"];
     if let Some(program) = program {
         words.extend(["--steering-program", program.to_str().unwrap()]);
     }

@@ -56,12 +56,20 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     let device = lab.receiver().device.clone();
     let log = KernelLog::begin().unwrap();
     let others = maps_named("wl_ring");
-    let victim = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "1"]).unwrap();
+    let victim = capture(
+        &lab,
+        &["count", "-i", &device, "--hook", "native", "--direction", "rx", "--json", "--ring-size", "1"],
+    )
+    .unwrap();
     let own: Vec<u32> = maps_named("wl_ring").difference(&others).copied().collect();
     assert_eq!(own.len(), 1, "one group, one map");
     let map = MapHandle::from_map_id(own[0]).unwrap();
     assert_eq!(map.value_size() as usize, ELEMENT);
-    let exact = capture(&lab, &["count", "-i", &device, "--json", "--ring-size", "64"]).unwrap();
+    let exact = capture(
+        &lab,
+        &["count", "-i", &device, "--hook", "native", "--direction", "rx", "--json", "--ring-size", "64"],
+    )
+    .unwrap();
     let end = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_nonsense(&map, &end));
@@ -76,7 +84,8 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     let exact = finish(exact).unwrap();
     assert_eq!((column(&exact, "analysed"), column(&exact, "lost")), (SENT, 0));
     // The place that it had serves the next group as new.
-    let next = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
+    let next =
+        capture(&lab, &["count", "-i", &device, "--hook", "native", "--direction", "rx", "--json"]).unwrap();
     send(&lab, 1000, &[]).unwrap();
     let next = finish(next).unwrap();
     assert_eq!((column(&next, "seen"), column(&next, "analysed")), (1000, 1000));
