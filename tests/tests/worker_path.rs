@@ -89,8 +89,10 @@ fn judging_in_the_worker_allocates_nothing() {
         );
         RuleSet::parse(&text).unwrap()
     };
-    let mut capture =
-        open(&lab, |builder| builder.engine(Engine::Packet).rules(rules(1)).ring_size(64 << 20));
+    let mut capture = open(&lab, |builder| {
+        let builder = builder.engine(Engine::Packet).hook(HookChoice::Auto);
+        builder.rules(rules(1)).ring_size(64 << 20)
+    });
     let mut worker = capture.workers().remove(0);
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
