@@ -40,8 +40,8 @@ impl Bench {
 
     fn spawn(&self, options: &[&str]) -> Child {
         let end = self.lab.receiver();
-        wirelane(&self.lab, &end.namespace, &[&["count", "-i", &end.device, "--json"], options].concat())
-            .unwrap()
+        let words = ["count", "-i", &end.device, "--direction", "rx", "--json"];
+        wirelane(&self.lab, &end.namespace, &[&words, options].concat()).unwrap()
     }
 
     /// Starts `wirelane count` with a program and waits until it captures.
