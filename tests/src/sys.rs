@@ -17,6 +17,10 @@ pub enum Signal {
     Terminate = libc::SIGTERM,
     /// SIGHUP.
     HangUp = libc::SIGHUP,
+    /// SIGUSR1.
+    User1 = libc::SIGUSR1,
+    /// SIGUSR2.
+    User2 = libc::SIGUSR2,
     /// SIGKILL.
     Kill = libc::SIGKILL,
     /// SIGSTOP.

@@ -408,13 +408,14 @@ fn what_cannot_be_exported_to_is_refused() {
     let file = folder.path().join("in.pcap");
     make_file(&file);
     let there = folder.path().join("there.csv");
-    fs::write(&there, "mine").unwrap();
+    fs::write(folder.path().join("mine"), "mine").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("mine"), &there).unwrap();
     let there = format!("file:{}", there.display());
     for (words, status, message) in [
         (vec!["--export", "ipfix://no.such.host.invalid"], 2, "'no.such.host.invalid' cannot be looked up"),
         (vec!["--export", "netflow9://127.0.0.1?transport=tcp"], 2, "over TCP there is ipfix://"),
         (vec!["--export", "flows.csv"], 2, "write ipfix://HOST:PORT"),
-        (vec!["--export", there.as_str()], 1, "exists already"),
+        (vec!["--export", there.as_str()], 1, "symbolic link"),
         (vec!["--export", "file:/no/such/folder/x.json"], 1, "cannot be written"),
         (vec!["--cache", "kernel"], 2, "use 'user' with -r"),
         (vec!["--cache-entries", "100"], 2, "for --cache kernel"),

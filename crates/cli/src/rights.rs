@@ -39,6 +39,9 @@ pub struct RightsArgs {
     /// Whether connections are accepted, at a socket that listens by then.
     #[arg(skip)]
     pub serves: bool,
+    /// Files that are opened again where they are renamed.
+    #[arg(skip)]
+    pub logs: Vec<PathBuf>,
     /// Folders in which the command goes on to make folders and files.
     #[arg(skip)]
     pub trees: Vec<PathBuf>,
@@ -69,6 +72,9 @@ impl RightsArgs {
         confinement = confinement.terminal(self.terminal).serves(self.serves);
         for tree in &self.trees {
             confinement = confinement.tree(tree);
+        }
+        for log in &self.logs {
+            confinement = confinement.log(log);
         }
         Ok(Some(match output {
             Some(output) if output.path.as_os_str() != "-" => {

@@ -236,8 +236,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 /// Runs the command until it is done or a signal ends it.
 pub fn run(args: Args) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching SIGINT and SIGTERM")?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
     match &args.replay {
         Some(path) => run_replay(&args, path.clone(), &stop),

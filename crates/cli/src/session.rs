@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use wirelane::{Capture, Ledger, Record, RuleStats, Worker};
 
 use crate::source::SourceArgs;
@@ -63,7 +63,7 @@ pub fn run<H: Handler>(
     reporter: &mut dyn Reporter,
 ) -> Result<Outcome> {
     let (events, inbox) = mpsc::channel();
-    watch_signals(events.clone())?;
+    watch_signals(events.clone(), args.on_hangup())?;
     let workers = capture.workers();
     // All of them, before any thread runs that would have to be stopped again.
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
@@ -118,13 +118,36 @@ pub fn run<H: Handler>(
     Ok(Outcome { ledger, rules, elapsed, failure })
 }
 
+/// What SIGHUP does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHangup {
+    /// It ends the capture, as SIGTERM does.
+    End,
+    /// It opens logs and exports again, as from logrotate; it ends the capture where the terminal has gone.
+    Reopen,
+    /// The command has a handler of its own, which reads its configuration again.
+    Reload,
+}
+
 /// Turns signals into events, from now to the end of the process.
-fn watch_signals(events: mpsc::Sender<Event>) -> Result<()> {
+fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()> {
+    let terminal = Controlling::open();
+    let hangup: &[i32] = if on_hangup == OnHangup::Reload { &[] } else { &[SIGHUP] };
     let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("installing signal handlers")?;
+        signal_hook::iterator::Signals::new([&[SIGINT, SIGTERM, SIGUSR1, SIGUSR2], hangup].concat())
+            .context("installing signal handlers")?;
     let watch = move || {
         let mut first: Option<Instant> = None;
         for signal in &mut signals {
+            let reopens = match signal {
+                SIGUSR1 | SIGUSR2 => true,
+                SIGHUP => on_hangup == OnHangup::Reopen && !terminal.is_gone(),
+                _ => false,
+            };
+            if reopens {
+                wirelane_export::append::reopen();
+                continue;
+            }
             match first {
                 None => {
                     first = Some(Instant::now());
@@ -147,6 +170,26 @@ fn watch_signals(events: mpsc::Sender<Event>) -> Result<()> {
     };
     std::thread::Builder::new().name("wl-signals".into()).spawn(watch).context("watching for signals")?;
     Ok(())
+}
+
+/// The controlling terminal as it was at the start.
+struct Controlling(Option<std::fs::File>);
+
+impl Controlling {
+    /// Opens it, where the process has one.
+    fn open() -> Controlling {
+        Controlling(std::fs::File::open("/dev/tty").ok())
+    }
+
+    /// Whether there was one and it has hung up.
+    fn is_gone(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        self.0.as_ref().is_some_and(|terminal| {
+            let mut fds = [PollFd::new(terminal, PollFlags::empty())];
+            let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        })
+    }
 }
 
 /// The main thread's part of a run.

@@ -16,6 +16,7 @@ use wirelane::{
 
 use crate::rights::{Output, RightsArgs};
 use crate::ruled::RuleArgs;
+use crate::session::OnHangup;
 use crate::values::{cores, seconds, watermarks};
 
 /// Headings of the help, the same in every command.
@@ -147,6 +148,10 @@ pub struct SourceArgs {
     /// Whether the command needs no time order over RX queues, CPUs and devices.
     #[arg(skip)]
     pub any_order: bool,
+
+    /// Whether the command reads its configuration again at SIGHUP, by a handler of its own.
+    #[arg(skip)]
+    pub reloads: bool,
 
     /// Read the filter expression from a file; '-' is standard input
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
@@ -305,6 +310,15 @@ impl SourceArgs {
             DirectionArg::Both => true,
             DirectionArg::Auto => !self.take && !self.interface.iter().all(queues),
             DirectionArg::Rx | DirectionArg::Tx => false,
+        }
+    }
+
+    /// What SIGHUP does.
+    pub fn on_hangup(&self) -> OnHangup {
+        match (self.reloads, self.rights.logs.is_empty()) {
+            (true, _) => OnHangup::Reload,
+            (false, true) => OnHangup::End,
+            (false, false) => OnHangup::Reopen,
         }
     }
 

@@ -10,6 +10,7 @@
 //! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
 //! * [`alarms`]: alarms of probes to files, collectors and syslog.
 //! * [`metrics`]: numbers for Prometheus.
+//! * [`AppendFile`]: a file of lines or messages that outlives full disks and logrotate.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -17,6 +18,7 @@
 //! what they write to should be buffered, as [`Output`] is.
 
 pub mod alarms;
+pub mod append;
 mod calendar;
 pub mod error;
 pub mod events;
@@ -30,6 +32,7 @@ pub mod pcapng;
 pub mod recorder;
 pub mod voip;
 
+pub use append::{AppendCounts, AppendFile};
 pub use calendar::clock;
 pub use error::{Error, Result};
 pub use events::{EventFile, EventFiles, EventPacket};

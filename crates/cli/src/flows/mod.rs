@@ -1,5 +1,6 @@
 //! `wirelane flows`: who talked to whom, to collectors, files and the terminal.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -100,7 +101,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = EXPORT)]
     observation_domain: Option<u32>,
 
-    /// Replace files that exist
+    /// Empty files that exist. Default: append to them
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
 
@@ -150,7 +151,9 @@ Exports:
   missed. TCP: while the collector is away, up to 16 MiB of messages wait, and
   the connection is made again. 'wirelane flows' goes on whatever becomes of
   collectors; the last object (--json) has the counts for each, in exports.
-  An existing file is not replaced without --overwrite.
+  A file that exists is appended to; --overwrite empties it. A file that is
+  renamed (logrotate) is opened anew within a second, or at SIGHUP. While a disk
+  is full, up to 8 MiB wait, and writing is tried again each second.
 
 Stores:
   Parquet files in DIR/flows/date=YYYY-MM-DD/hour=HH, by the end of the flows in
@@ -269,6 +272,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let exporters = Exporters::open(&targets, settings, options, owner)?;
     let store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let indices = device_indices(&args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;

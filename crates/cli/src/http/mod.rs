@@ -1,5 +1,6 @@
 //! `wirelane http`: HTTP transactions, as tables and in the formats of servers' logs.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -84,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = LOGS)]
     observation_domain: Option<u32>,
 
-    /// Replace files that exist
+    /// Empty files that exist. Default: append to them
     #[arg(long, help_heading = LOGS)]
     overwrite: bool,
 
@@ -223,6 +224,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let exporters = exporters(&mut args, options, owner)?;
     let store = Store::open(&args.store, args.source.read.is_none(), owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    args.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
     let endpoint = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;

@@ -136,7 +136,7 @@ pub fn log(
         // The header, also of none.
         result = shown.transactions(&[]);
     }
-    logs.flush();
+    logs.finish();
     exporters.finish();
     let failure = logs.failure().or_else(|| exporters.failure());
     let stored = store.map(Store::finish);

@@ -85,6 +85,7 @@ impl Changer {
         let (changer, desk) = (Arc::clone(self), Arc::downgrade(desk));
         let watch = move || {
             for _ in &mut signals {
+                wirelane_export::append::reopen();
                 let Some(desk) = desk.upgrade() else { break };
                 // The desk is not held while it is waited for: results go on.
                 let asked = desk::locked(&desk).ask();

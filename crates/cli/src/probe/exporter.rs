@@ -1,10 +1,12 @@
 //! Alarms on their way to those who are told of them: a thread for each target, which nobody waits for.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::rights::RightsArgs;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use wirelane_export::alarms::AlarmOutput;
@@ -50,18 +52,23 @@ pub struct Exporter {
 }
 
 impl Opened {
-    /// Opens the targets of a configuration; `None` where it has none. `ports` has the TCP ports then that are connected to
-    /// again.
+    /// Opens the targets of a configuration; `None` where it has none. `rights` has then the TCP ports and the files
+    /// that are opened again.
     ///
     /// # Errors
     /// Where one cannot be opened.
-    pub fn open(config: &Config, owner: Option<(u32, u32)>, ports: &mut Vec<u16>) -> Result<Option<Opened>> {
+    pub fn open(
+        config: &Config,
+        owner: Option<(u32, u32)>,
+        rights: &mut RightsArgs,
+    ) -> Result<Option<Opened>> {
         let opened = config.targets().into_iter().map(|(place, target)| {
             let output = AlarmOutput::open(target, owner).map_err(|error| match error {
                 wirelane_export::Error::Target { target, reason } => anyhow!("export to {target}: {reason}"),
                 other => other.into(),
             })?;
-            ports.extend(output.tcp_ports());
+            rights.tcp_ports.extend(output.tcp_ports());
+            rights.logs.extend(output.rotates().map(Path::to_owned));
             Ok((place, output))
         });
         let opened = opened.collect::<Result<Vec<_>>>()?;

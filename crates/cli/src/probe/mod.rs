@@ -213,7 +213,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let mut store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
-    let targets = Opened::open(&config, owner, &mut args.source.rights.tcp_ports)?;
+    let targets = Opened::open(&config, owner, &mut args.source.rights)?;
+    args.source.reloads = true;
     let endpoint = args.metrics.open(&mut args.source)?;
     if live {
         (args.source.service, args.source.rights.serves) = (true, true);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::SensorArgs;
@@ -16,7 +16,7 @@ const TIMEOUT: i32 = 100;
 /// Bytes kept of a packet: all.
 const SNAP: i32 = 262_144;
 
-/// Captures until SIGINT or SIGTERM, and tells what it has counted.
+/// Captures until SIGINT, SIGTERM or SIGHUP, and tells what it has counted.
 ///
 /// # Errors
 /// Where libpcap refuses the device, or fails.
@@ -28,7 +28,7 @@ pub fn run(args: &SensorArgs) -> Result<()> {
     // libpcap sleeps until packets come, whatever its timeout is.
     let stop = Arc::new(AtomicBool::new(false));
     let (wakes, stopped) = (capture.breakloop_handle(), Arc::clone(&stop));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching SIGINT and SIGTERM")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
     std::thread::spawn(move || {
         for _ in &mut signals {
             stopped.store(true, Ordering::Relaxed);

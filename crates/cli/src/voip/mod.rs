@@ -1,6 +1,6 @@
 //! `wirelane voip`: calls, their streams, and how they sound.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -117,7 +117,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = EXPORT)]
     hep_agent: Option<u32>,
 
-    /// Replace files that exist
+    /// Empty files that exist. Default: append to them
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
 
@@ -264,6 +264,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let exporters = Exporters::open(&targets, settings, options, owner)?;
     let store = Store::open(&args.store, live, owner)?;
     args.source.rights.trees.extend(args.store.folder.clone());
+    args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
     args.source.rights.trees.extend(args.save_calls.clone());
     let endpoint = args.metrics.open(&mut args.source)?;

@@ -6,10 +6,8 @@
 mod syslog;
 mod tcp;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
@@ -18,15 +16,14 @@ use wirelane_probe::AlarmEvent;
 use wirelane_probe::config::Target;
 
 use crate::flows::target::resolve;
-use crate::{Error, Result};
+use crate::{AppendFile, Error, OutputOptions, Result};
 use tcp::Tcp;
 
 /// The port of syslog by UDP (RFC 5426).
 const SYSLOG: u16 = 514;
 
 enum Way {
-    /// Whether its last line has not come to its end.
-    File(File, bool),
+    File(Box<AppendFile>),
     Udp(UdpSocket),
     Tcp(Tcp),
     Syslog(UdpSocket),
@@ -56,9 +53,7 @@ impl AlarmOutput {
         let name = target.name();
         let failed = |why: String| Error::Target { target: name.clone(), reason: why };
         let way = match target {
-            Target::File(path) => {
-                Way::File(file(Path::new(path), owner).map_err(|error| failed(error.to_string()))?, false)
-            }
+            Target::File(path) => Way::File(Box::new(file(Path::new(path), owner).map_err(failed)?)),
             Target::Udp(place) => Way::Udp(datagrams(place, 0).map_err(failed)?),
             Target::Syslog(place) => Way::Syslog(datagrams(place, SYSLOG).map_err(failed)?),
             Target::Tcp(place) => {
@@ -84,6 +79,14 @@ impl AlarmOutput {
         }
     }
 
+    /// The file that is opened again where it is renamed.
+    pub fn rotates(&self) -> Option<&Path> {
+        match &self.way {
+            Way::File(file) => file.rotates(),
+            _ => None,
+        }
+    }
+
     /// Sends an alarm, in this time at most.
     ///
     /// # Errors
@@ -95,7 +98,7 @@ impl AlarmOutput {
             Ok(line)
         };
         match &mut self.way {
-            Way::File(file, torn) => append(file, torn, &line()?),
+            Way::File(file) => append(file, &line()?),
             Way::Udp(socket) => whole(socket.send(&line()?)),
             Way::Tcp(tcp) => tcp.send(&line()?, patience),
             Way::Syslog(socket) => whole(socket.send(syslog::message(alarm, &self.host).as_bytes())),
@@ -109,46 +112,25 @@ fn whole(sent: io::Result<usize>) -> io::Result<()> {
     sent.map(|_| ())
 }
 
-fn file(path: &Path, owner: Option<(u32, u32)>) -> io::Result<File> {
-    let mut options = OpenOptions::new();
+fn file(path: &Path, owner: Option<(u32, u32)>) -> std::result::Result<AppendFile, String> {
     // A pipe that nobody reads is not waited for.
-    options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    match options.clone().create_new(true).open(path) {
-        Ok(file) => {
-            if let Some((uid, gid)) = owner {
-                fchown(&file, Some(uid), Some(gid))?;
-            }
-            return Ok(file);
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
+    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_symlink()) {
+        return Err("it is there and is not a file".into());
     }
-    let file = options.open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is there and is not a file"));
-    }
-    Ok(file)
+    AppendFile::open_lines(path, OutputOptions::default(), owner, Vec::new())
+        .map_err(|error| error.to_string())
 }
 
-/// Appends a line. One of which only a part found room is ended before the next.
-fn append(file: &mut File, torn: &mut bool, line: &[u8]) -> io::Result<()> {
-    if *torn {
-        file.write_all(b"\n")?;
-        *torn = false;
+/// Appends a line. One that finds no room is given up.
+fn append(file: &mut AppendFile, line: &[u8]) -> io::Result<()> {
+    file.flush();
+    let before = file.counts().unwritten;
+    file.append(1, |text| text.extend_from_slice(line));
+    file.finish();
+    if file.counts().unwritten == before {
+        return Ok(());
     }
-    let mut rest = line;
-    while !rest.is_empty() {
-        match file.write(rest) {
-            Ok(written) => {
-                *torn = true;
-                rest = &rest[written..];
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    *torn = false;
-    Ok(())
+    Err(io::Error::other(file.counts().error.clone().unwrap_or_default()))
 }
 
 fn datagrams(place: &str, port: u16) -> std::result::Result<UdpSocket, String> {
@@ -197,7 +179,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(2);
 
     #[test]
-    fn files_are_appended_to_and_a_torn_line_is_ended() {
+    fn files_are_appended_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alarms.jsonl");
         let target = Target::File(path.to_str().unwrap().to_owned());
@@ -205,15 +187,10 @@ mod tests {
             let mut output = AlarmOutput::open(&target, None).unwrap();
             output.send(&alarm(number), PATIENCE).unwrap();
         }
-        let mut output = AlarmOutput::open(&target, None).unwrap();
-        let Way::File(file, torn) = &mut output.way else { panic!() };
-        file.write_all(b"{\"hal").unwrap();
-        *torn = true;
-        output.send(&alarm(2), PATIENCE).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines.len(), lines[2]), (4, "{\"hal"));
-        for (line, number) in [(lines[0], 0.0), (lines[1], 1.0), (lines[3], 2.0)] {
+        assert_eq!(lines.len(), 2);
+        for (line, number) in [(lines[0], 0.0), (lines[1], 1.0)] {
             let value: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!((&value["value"], &value["key"]["dst"]), (&number.into(), &"10.0.0.1".into()));
         }

@@ -1,14 +1,14 @@
 //! How messages get to where they go: files and UDP here, TCP in `tcp.rs`.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use super::OutputCounts;
 use super::encode::{Context, Encoder, Message};
 use super::tcp::Tcp;
-use crate::{Output, Result};
+use crate::AppendFile;
 
 /// Messages that are sent at once, by UDP: fewer than a collector's socket holds.
 const BURST: f64 = 32.0;
@@ -47,7 +47,7 @@ impl Backlog {
 
 /// What takes messages to where they go.
 pub(super) enum Carrier {
-    File(Output),
+    File(ExportFile),
     Udp(Udp),
     Tcp(Box<Tcp>),
 }
@@ -65,20 +65,19 @@ pub(crate) enum Wait {
 
 impl Carrier {
     /// Takes a message on; it is sent by [`Carrier::pump`].
-    pub fn push(&mut self, message: Message, most: usize, counts: &mut OutputCounts) -> Result<()> {
+    pub fn push(
+        &mut self,
+        message: Message,
+        encoder: &mut dyn Encoder,
+        context: &Context<'_>,
+        counts: &mut OutputCounts,
+    ) {
+        let most = context.settings.backlog;
         match self {
-            Carrier::File(output) => {
-                let written = output.write_all(&message.bytes);
-                match &written {
-                    Ok(()) => counts.sent(&message),
-                    Err(_) => counts.unsent(&message),
-                }
-                written?;
-            }
+            Carrier::File(file) => file.push(message, || encoder.preamble(context), counts),
             Carrier::Udp(udp) => udp.backlog.push(message, most, counts),
             Carrier::Tcp(tcp) => tcp.backlog.push(message, most, counts),
         }
-        Ok(())
     }
 
     /// Sends what can be sent now.
@@ -89,7 +88,11 @@ impl Carrier {
         counts: &mut OutputCounts,
     ) -> Wait {
         match self {
-            Carrier::File(_) => Wait::Idle,
+            Carrier::File(file) => {
+                file.file.flush();
+                file.count(counts);
+                Wait::Idle
+            }
             Carrier::Udp(udp) => udp.pump(counts),
             Carrier::Tcp(tcp) => tcp.pump(encoder, context, counts),
         }
@@ -122,6 +125,59 @@ impl Carrier {
         while let Some(message) = backlog.pop() {
             counts.unsent(&message);
         }
+    }
+}
+
+/// Messages of IPFIX in a file (RFC 5655), each file with the templates at its beginning.
+pub(crate) struct ExportFile {
+    pub file: AppendFile,
+    /// The message with the templates, once it is known.
+    preamble: Option<Message>,
+    /// Records of data so far (RFC 7011, 3.1).
+    sequence: u32,
+}
+
+impl ExportFile {
+    /// An empty file, or one that others have written to.
+    pub fn new(file: AppendFile) -> ExportFile {
+        ExportFile { file, preamble: None, sequence: 0 }
+    }
+
+    /// Appends a message. `preamble` makes the message with the templates.
+    pub fn push(
+        &mut self,
+        mut message: Message,
+        preamble: impl FnOnce() -> Option<Message>,
+        counts: &mut OutputCounts,
+    ) {
+        if self.preamble.is_none() {
+            self.preamble = preamble();
+            self.sequence = self.preamble.as_ref().map_or(0, |preamble| preamble.records);
+            self.describe(0);
+        }
+        message.bytes[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+        if self.file.append(message.flows, |bytes| bytes.extend_from_slice(&message.bytes)) {
+            self.sequence = self.sequence.wrapping_add(message.records);
+        } else {
+            counts.unsent(&message);
+        }
+        let records = self.preamble.as_ref().map_or(0, |preamble| preamble.records);
+        self.describe(self.sequence.wrapping_sub(records));
+        self.count(counts);
+    }
+
+    /// Makes the templates the file's header, with a sequence that the next message of data continues.
+    fn describe(&mut self, sequence: u32) {
+        if let Some(preamble) = &mut self.preamble {
+            preamble.bytes[8..12].copy_from_slice(&sequence.to_be_bytes());
+            self.file.set_header(preamble.bytes.clone());
+        }
+    }
+
+    /// Brings counts up to date.
+    pub fn count(&self, counts: &mut OutputCounts) {
+        counts.of_file(&self.file);
+        counts.messages = self.file.counts().records;
     }
 }
 

@@ -1,14 +1,14 @@
 //! All outputs of flows of one command.
 
-use std::io::Write;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use wirelane_analysis::flows::FlowRecord;
 use wirelane_analysis::http::Transaction;
 
-use super::carrier::{Carrier, Udp, Wait};
+use super::carrier::{Carrier, ExportFile, Udp, Wait};
 use super::encode::{Context, Encoder, ExportSettings, Message};
 use super::ipfix::Ipfix;
 use super::lines::{CSV_HEADER, Naming, csv_line, json_line};
@@ -17,7 +17,7 @@ use super::netflow9::Netflow9;
 use super::tcp::Tcp;
 use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
-use crate::{Error, Output, OutputOptions, Result};
+use crate::{AppendFile, Error, OutputOptions, Result};
 
 /// A message is sent once its first flow has waited this long, full or not.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,6 +66,13 @@ impl OutputCounts {
         self.unsent_bytes += message.octets;
     }
 
+    /// Takes the counts of a file on.
+    pub(crate) fn of_file(&mut self, file: &AppendFile) {
+        let counts = file.counts();
+        (self.flows, self.unsent_flows, self.bytes) = (counts.written, counts.unwritten, counts.bytes);
+        self.error.clone_from(&counts.error);
+    }
+
     /// Warns once, and again where something else goes wrong.
     pub(super) fn failed(&mut self, why: String) {
         if self.error.as_ref() != Some(&why) {
@@ -76,19 +83,8 @@ impl OutputCounts {
 }
 
 enum Kind {
-    Lines {
-        format: Format,
-        output: Output,
-        text: Vec<u8>,
-    },
-    Messages {
-        encoder: Box<dyn Encoder>,
-        carrier: Carrier,
-        made: Vec<Message>,
-        since: Option<Instant>,
-    },
-    /// A file that could not be written on.
-    Broken,
+    Lines { format: Format, file: AppendFile },
+    Messages { encoder: Box<dyn Encoder>, carrier: Carrier, made: Vec<Message>, since: Option<Instant> },
 }
 
 struct Outlet {
@@ -118,7 +114,7 @@ impl Exporters {
     /// Opens all outputs. `owner`: whom files are given to.
     ///
     /// # Errors
-    /// Those of [`Output::open`]; [`Error::Target`] where there is no way to a collector.
+    /// Those of [`AppendFile::open`]; [`Error::Target`] where there is no way to a collector.
     pub fn open(
         targets: &[Target],
         settings: ExportSettings,
@@ -239,21 +235,29 @@ impl Exporters {
         }
     }
 
+    /// The files that are opened again where they are renamed.
+    pub fn rotating(&self) -> impl Iterator<Item = &Path> {
+        self.outlets.iter().filter_map(|outlet| outlet.file()?.rotates())
+    }
+
     /// What has become of the flows, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
-        let counts =
-            |outlet: &Outlet| OutputCounts { waiting: outlet.waiting() as u64, ..outlet.counts.clone() };
+        let counts = |outlet: &Outlet| {
+            let waiting = outlet.file().map_or_else(|| outlet.waiting(), AppendFile::waiting) as u64;
+            OutputCounts { waiting, ..outlet.counts.clone() }
+        };
         self.outlets.iter().map(counts).collect()
     }
 
-    /// The first file that could not be written, and why. Collectors that are away are no failure.
+    /// The first file that lacks flows, and why. Collectors that are away are no failure.
     pub fn failure(&self) -> Option<Error> {
-        let broken = self.outlets.iter().find(|outlet| matches!(outlet.kind, Kind::Broken))?;
+        let lacks = |outlet: &&Outlet| outlet.file().is_some() && outlet.counts.unsent_flows > 0;
+        let broken = self.outlets.iter().find(lacks)?;
         let (target, reason) = (&broken.counts.target, broken.counts.error.clone().unwrap_or_default());
         let unsent = broken.counts.unsent_flows;
         Some(Error::Target {
             target: target.clone(),
-            reason: format!("{reason}; {unsent} flows may be missing from it"),
+            reason: format!("{reason}; {unsent} flows are missing from it"),
         })
     }
 }
@@ -285,20 +289,10 @@ impl Outlet {
         options: OutputOptions,
         owner: Option<(u32, u32)>,
     ) -> Result<Outlet> {
-        let file = |path: &std::path::Path| -> Result<Output> {
-            let output = Output::open(path, options)?;
-            if let Some((uid, gid)) = owner {
-                output.give_to(uid, gid)?;
-            }
-            Ok(output)
-        };
         let kind = match (target.format, &target.transport) {
             (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
-                let mut text = Vec::new();
-                if format == Format::Csv {
-                    text.extend_from_slice(CSV_HEADER.as_bytes());
-                }
-                Kind::Lines { format, output: file(path)?, text }
+                let header = if format == Format::Csv { CSV_HEADER } else { "" };
+                Kind::Lines { format, file: AppendFile::open_lines(path, options, owner, header.into())? }
             }
             (format, transport) => {
                 let once = !matches!(transport, Transport::Udp(_));
@@ -306,8 +300,8 @@ impl Outlet {
                     Format::Netflow5 => Box::new(Netflow5::new(target.message)),
                     Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
                     _ => {
-                        // By TCP each connection begins with them.
-                        let first = matches!(transport, Transport::Tcp(_));
+                        // Each connection by TCP and each file begins with them.
+                        let first = once;
                         if settings.transactions {
                             Box::new(TransactionIpfix::new(target.message, once, first))
                         } else {
@@ -316,7 +310,9 @@ impl Outlet {
                     }
                 };
                 let carrier = match transport {
-                    Transport::File(path) => Carrier::File(file(path)?),
+                    Transport::File(path) => {
+                        Carrier::File(ExportFile::new(AppendFile::open(path, options, owner, Vec::new())?))
+                    }
                     Transport::Udp(addresses) => {
                         Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
                     }
@@ -338,24 +334,13 @@ impl Outlet {
         now_ns: u64,
     ) {
         match &mut self.kind {
-            Kind::Broken => self.counts.unsent_flows += flows.len() as u64,
-            Kind::Lines { format, output, text } => {
+            Kind::Lines { format, file } => {
                 for (at, flow) in flows.iter().enumerate() {
-                    match format {
+                    file.append(1, |text| match format {
                         Format::Csv => csv_line(text, flow, naming),
                         _ => json_line(text, first + at as u64 + 1, flow, naming),
-                    }
+                    });
                 }
-                self.counts.bytes += text.len() as u64;
-                match output.write_all(text) {
-                    Ok(()) => self.counts.flows += flows.len() as u64,
-                    Err(error) => {
-                        self.counts.unsent_flows += flows.len() as u64;
-                        self.break_off(error.to_string());
-                        return;
-                    }
-                }
-                text.clear();
             }
             Kind::Messages { .. } => {
                 self.messages(flows, settings, naming, now_ns, |encoder, flow, context, made| {
@@ -374,10 +359,7 @@ impl Outlet {
         now_ns: u64,
         encode: impl Fn(&mut dyn Encoder, &T, &Context<'_>, &mut Vec<Message>) -> bool,
     ) {
-        let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else {
-            self.counts.unsent_flows += all.len() as u64;
-            return;
-        };
+        let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else { return };
         for one in all {
             let context = Context { settings, naming, counts: &self.counts, now_ns };
             if !encode(encoder.as_mut(), one, &context, made) {
@@ -385,32 +367,40 @@ impl Outlet {
             }
             for message in made.drain(..) {
                 *since = None;
-                if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
-                    self.counts.failed(error.to_string());
-                }
+                let context = Context { settings, naming, counts: &self.counts.clone(), now_ns };
+                carrier.push(message, encoder.as_mut(), &context, &mut self.counts);
             }
             since.get_or_insert_with(Instant::now);
         }
     }
 
     fn pump(&mut self, settings: &ExportSettings, naming: &Naming, now_ns: u64, last: bool) {
-        let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else { return };
+        let (encoder, carrier, made, since) = match &mut self.kind {
+            Kind::Lines { file, .. } => {
+                file.flush();
+                return self.counts.of_file(file);
+            }
+            Kind::Messages { encoder, carrier, made, since } => (encoder, carrier, made, since),
+        };
         if last || since.is_some_and(|since| since.elapsed() >= PATIENCE) {
             *since = None;
             let context = Context { settings, naming, counts: &self.counts, now_ns };
             encoder.end(&context, made);
             for message in made.drain(..) {
-                if let Err(error) = carrier.push(message, settings.backlog, &mut self.counts) {
-                    self.counts.failed(error.to_string());
-                }
+                let context = Context { settings, naming, counts: &self.counts.clone(), now_ns };
+                carrier.push(message, encoder.as_mut(), &context, &mut self.counts);
             }
         }
         let before = self.counts.clone();
         let context = Context { settings, naming, counts: &before, now_ns };
         self.wait = carrier.pump(encoder.as_mut(), &context, &mut self.counts);
-        if let (Carrier::File(_), Some(error)) = (&*carrier, &self.counts.error) {
-            let error = error.clone();
-            self.break_off(error);
+    }
+
+    fn file(&self) -> Option<&AppendFile> {
+        match &self.kind {
+            Kind::Lines { file, .. } => Some(file),
+            Kind::Messages { carrier: Carrier::File(file), .. } => Some(&file.file),
+            Kind::Messages { .. } => None,
         }
     }
 
@@ -425,13 +415,11 @@ impl Outlet {
         matches!(&self.kind, Kind::Messages { carrier, .. } if carrier.moves(within))
     }
 
-    /// The end: whatever still waits is given up, and files are written out.
+    /// The end: what still waits is given up.
     fn end(&mut self) {
-        let flushed = match &mut self.kind {
-            Kind::Broken => return,
-            // A file without a flow has its header all the same.
-            Kind::Lines { output, text, .. } => output.write_all(text).and_then(|()| output.flush()),
-            Kind::Messages { carrier: Carrier::File(output), .. } => output.flush(),
+        let file = match &mut self.kind {
+            Kind::Lines { file, .. } => file,
+            Kind::Messages { carrier: Carrier::File(file), .. } => &mut file.file,
             Kind::Messages { carrier, .. } => {
                 carrier.give_up(&mut self.counts);
                 if let Carrier::Tcp(tcp) = carrier {
@@ -440,15 +428,7 @@ impl Outlet {
                 return;
             }
         };
-        if let Err(error) = flushed {
-            // How much of it reached the disk is not known: none of what this file was to hold is promised.
-            self.counts.unsent_flows += std::mem::take(&mut self.counts.flows);
-            self.break_off(error.to_string());
-        }
-    }
-
-    fn break_off(&mut self, why: String) {
-        self.counts.failed(why);
-        self.kind = Kind::Broken;
+        file.finish();
+        self.counts.of_file(file);
     }
 }

@@ -1,14 +1,13 @@
 //! The files of logs.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
 use wirelane_analysis::http::Transaction;
 
 use super::{LOG_FORMATS, LogFormat};
-use crate::{Error, Output, OutputOptions, Result};
+use crate::{AppendFile, Error, OutputOptions, Result};
 
 /// A log, as the user writes it: `FORMAT:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,28 +47,34 @@ pub struct LogCounts {
     pub target: String,
     /// Lines that were written, of a transaction each.
     pub lines: u64,
-    /// Transactions that were not.
+    /// Transactions that were given up: a full disk, no room to wait.
     pub unwritten: u64,
+    /// Transactions that wait for room on the disk: in the end none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub waiting: u64,
     /// Bytes, those of the header too.
     pub bytes: u64,
-    /// What went wrong.
+    /// What went wrong last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 struct Outlet {
+    target: String,
     format: LogFormat,
-    /// `None`: it could not be written on.
-    output: Option<Output>,
-    counts: LogCounts,
+    file: AppendFile,
 }
 
 /// All logs of one command.
 pub struct Logs {
     outlets: Vec<Outlet>,
     extra: Vec<Box<str>>,
-    text: Vec<u8>,
     number: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(number: &u64) -> bool {
+    *number == 0
 }
 
 impl std::fmt::Debug for Logs {
@@ -82,7 +87,7 @@ impl Logs {
     /// Opens the files. `owner`: whom they are given to. `extra`: names of fields that are kept beside the usual ones.
     ///
     /// # Errors
-    /// Those of [`Output::open`].
+    /// Those of [`AppendFile::open`].
     pub fn open(
         logs: &[Log],
         options: OutputOptions,
@@ -93,74 +98,60 @@ impl Logs {
         let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
         let mut outlets = Vec::new();
         for log in logs {
-            let mut output = Output::open(&log.path, options)?;
-            if let Some((uid, gid)) = owner {
-                output.give_to(uid, gid)?;
-            }
-            let header = log.format.header(now_ns);
-            output.write_all(header.as_bytes())?;
-            let counts =
-                LogCounts { target: log.name.clone(), bytes: header.len() as u64, ..LogCounts::default() };
-            outlets.push(Outlet { format: log.format, output: Some(output), counts });
+            let header = log.format.header(now_ns).into_bytes();
+            let file = AppendFile::open_lines(&log.path, options, owner, header)?;
+            outlets.push(Outlet { target: log.name.clone(), format: log.format, file });
         }
-        Ok(Logs { outlets, extra, text: Vec::new(), number: 0 })
+        Ok(Logs { outlets, extra, number: 0 })
     }
 
-    /// Writes transactions. A file that cannot be written on ends nothing else, and is counted.
+    /// The files that are opened again where they are renamed.
+    pub fn rotating(&self) -> impl Iterator<Item = &Path> {
+        self.outlets.iter().filter_map(|outlet| outlet.file.rotates())
+    }
+
+    /// Writes transactions. A file that cannot be written to ends nothing else.
     pub fn write(&mut self, transactions: &[Transaction]) {
-        for outlet in &mut self.outlets {
-            let Some(output) = &mut outlet.output else {
-                outlet.counts.unwritten += transactions.len() as u64;
-                continue;
-            };
-            self.text.clear();
+        for Outlet { format, file, .. } in &mut self.outlets {
             for (transaction, number) in transactions.iter().zip(self.number + 1..) {
-                outlet.format.line(&mut self.text, number, transaction, &self.extra);
-            }
-            match output.write_all(&self.text) {
-                Ok(()) => {
-                    outlet.counts.lines += transactions.len() as u64;
-                    outlet.counts.bytes += self.text.len() as u64;
-                }
-                Err(error) => {
-                    outlet.counts.unwritten += transactions.len() as u64;
-                    outlet.fail(&error);
-                }
+                file.append(1, |text| format.line(text, number, transaction, &self.extra));
             }
         }
         self.number += transactions.len() as u64;
     }
 
-    /// Nothing comes at the moment, or ever: readers get what there is.
+    /// Writes what waits.
     pub fn flush(&mut self) {
-        for outlet in &mut self.outlets {
-            if let Some(Err(error)) = outlet.output.as_mut().map(|output| output.flush()) {
-                outlet.fail(&error);
-            }
-        }
+        self.outlets.iter_mut().for_each(|outlet| outlet.file.flush());
+    }
+
+    /// There are no more transactions.
+    pub fn finish(&mut self) {
+        self.outlets.iter_mut().for_each(|outlet| outlet.file.finish());
     }
 
     /// What has become of the transactions, in each log.
     pub fn counts(&self) -> Vec<LogCounts> {
-        self.outlets.iter().map(|outlet| outlet.counts.clone()).collect()
+        let counts = |outlet: &Outlet| {
+            let counts = outlet.file.counts();
+            LogCounts {
+                target: outlet.target.clone(),
+                lines: counts.written,
+                unwritten: counts.unwritten,
+                waiting: counts.waiting,
+                bytes: counts.bytes,
+                error: counts.error.clone(),
+            }
+        };
+        self.outlets.iter().map(counts).collect()
     }
 
-    /// The first log that could not be written, and why.
+    /// The first log that lacks transactions, and why.
     pub fn failure(&self) -> Option<Error> {
-        let broken = self.outlets.iter().find(|outlet| outlet.output.is_none())?;
-        let counts = &broken.counts;
+        let broken = self.outlets.iter().find(|outlet| outlet.file.counts().unwritten > 0)?;
+        let counts = broken.file.counts();
         let reason = counts.error.clone().unwrap_or_default();
-        let missing = format!("{reason}; {} transactions may be missing from it", counts.unwritten);
-        Some(Error::Log { target: counts.target.clone(), reason: missing })
-    }
-}
-
-impl Outlet {
-    fn fail(&mut self, error: &std::io::Error) {
-        tracing::warn!("{}: {error}", self.counts.target);
-        // How much of it reached the disk is not known: none of it is promised.
-        self.counts.unwritten += std::mem::take(&mut self.counts.lines);
-        self.counts.error = Some(error.to_string());
-        self.output = None;
+        let missing = format!("{reason}; {} transactions are missing from it", counts.unwritten);
+        Some(Error::Log { target: broken.target.clone(), reason: missing })
     }
 }

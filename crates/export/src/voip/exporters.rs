@@ -1,8 +1,7 @@
 //! All outputs of calls of one command.
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -12,11 +11,11 @@ use super::hep;
 use super::ipfix::StreamRecords;
 use super::lines::{CSV_HEADER, call_csv, call_json, stream_json};
 use crate::flows::OutputCounts as SentCounts;
-use crate::flows::carrier::{Udp, Wait};
+use crate::flows::carrier::{ExportFile, Udp, Wait};
 use crate::flows::encode::Message;
 use crate::flows::exporters::udp;
 use crate::flows::target::resolve;
-use crate::{Error, Output, OutputOptions, Result};
+use crate::{AppendFile, Error, OutputOptions, Result};
 
 /// The port of HEP receivers.
 const HEP_PORT: u16 = 9060;
@@ -125,14 +124,14 @@ enum Kind {
         records: Option<StreamRecords>,
     },
     IpfixFile {
-        output: Output,
+        file: ExportFile,
         counts: SentCounts,
         records: StreamRecords,
     },
     Lines {
-        output: Output,
+        file: AppendFile,
         csv: bool,
-        counts: OutputCounts,
+        target: String,
     },
 }
 
@@ -154,7 +153,7 @@ impl Exporters {
     /// Opens all outputs. `owner`: whom files are given to.
     ///
     /// # Errors
-    /// Those of [`Output::open`]; [`Error::Target`] where there is no way to a receiver.
+    /// Those of [`AppendFile::open`]; [`Error::Target`] where there is no way to a receiver.
     pub fn open(
         targets: &[Target],
         settings: Settings,
@@ -175,19 +174,13 @@ impl Exporters {
                 Target::Json(_, path) | Target::IpfixFile(_, path) => (path, false),
                 Target::Csv(_, path) => (path, true),
             };
-            let mut output = Output::open(path, options)?;
-            if let Some((uid, gid)) = owner {
-                output.give_to(uid, gid)?;
-            }
             if matches!(target, Target::IpfixFile(..)) {
-                return Ok(Kind::IpfixFile { output, counts, records: records(true) });
+                let file = AppendFile::open(path, options, owner, Vec::new())?;
+                return Ok(Kind::IpfixFile { file: ExportFile::new(file), counts, records: records(true) });
             }
-            let mut counts = OutputCounts { target: name.to_owned(), ..OutputCounts::default() };
-            if csv {
-                output.write_all(CSV_HEADER.as_bytes())?;
-                counts.bytes = CSV_HEADER.len() as u64;
-            }
-            Ok(Kind::Lines { output, csv, counts })
+            let header = if csv { CSV_HEADER } else { "" };
+            let file = AppendFile::open_lines(path, options, owner, header.into())?;
+            Ok(Kind::Lines { file, csv, target: name.to_owned() })
         };
         let outlets = targets.iter().map(open).collect::<Result<Vec<_>>>()?;
         Ok(Exporters { settings, outlets, calls: 0, streams: 0 })
@@ -218,10 +211,10 @@ impl Exporters {
                     udp.backlog.push(message, settings.backlog, counts);
                 }
             }
-            Kind::IpfixFile { output, counts, records } => {
+            Kind::IpfixFile { file, counts, records } => {
                 let mut made = Vec::new();
                 streams_of(one, |stream, ending| records.stream(stream, ending, &mut made));
-                write(output, &made, counts);
+                made.into_iter().for_each(|message| file.push(message, || records.preamble(), counts));
             }
             Kind::Messages { udp, counts, .. } => {
                 let mut push = |bytes: Vec<u8>| {
@@ -240,29 +233,20 @@ impl Exporters {
                     Finished::Kept(_) => {}
                 }
             }
-            Kind::Lines { output, csv, counts } => {
-                let mut text = Vec::new();
-                match one {
-                    Finished::Call(record) if *csv => call_csv(&mut text, record),
-                    Finished::Call(record) => call_json(&mut text, calls, record, settings.digits),
+            Kind::Lines { file, csv, .. } => {
+                let made = match one {
+                    Finished::Call(record) if *csv => file.append(1, |text| call_csv(text, record)),
+                    Finished::Call(record) => {
+                        file.append(1, |text| call_json(text, calls, record, settings.digits))
+                    }
                     Finished::Stream(stream, ending) if !*csv => {
-                        stream_json(&mut text, streams, stream, *ending, settings.digits);
+                        file.append(1, |text| stream_json(text, streams, stream, *ending, settings.digits))
                     }
                     // A table of calls has no place for it.
-                    Finished::Stream(..) | Finished::Signal(_) | Finished::Kept(_) => return,
-                }
-                match counts.error.is_none().then(|| output.write_all(&text)) {
-                    Some(Ok(())) => {
-                        counts.messages += 1;
-                        counts.bytes += text.len() as u64;
-                    }
-                    Some(Err(error)) => {
-                        tracing::warn!("{}: {error}", counts.target);
-                        counts.error = Some(error.to_string());
-                        counts.unsent += 1;
-                    }
-                    None => counts.unsent += 1,
-                }
+                    Finished::Stream(..) | Finished::Signal(_) | Finished::Kept(_) => true,
+                };
+                // What finds no room is in the file's counts.
+                let _ = made;
             }
         }
     }
@@ -285,12 +269,17 @@ impl Exporters {
                     }
                     *wait = udp.pump(counts);
                 }
-                Kind::IpfixFile { output, counts, records } if last || records.is_due() => {
-                    let mut made = Vec::new();
-                    records.end(&mut made);
-                    write(output, &made, counts);
+                Kind::IpfixFile { file, counts, records } => {
+                    if last || records.is_due() {
+                        let mut made = Vec::new();
+                        records.end(&mut made);
+                        made.into_iter()
+                            .for_each(|message| file.push(message, || records.preamble(), counts));
+                    }
+                    file.file.flush();
+                    file.count(counts);
                 }
-                Kind::IpfixFile { .. } | Kind::Lines { .. } => {}
+                Kind::Lines { file, .. } => file.flush(),
             }
         }
     }
@@ -329,34 +318,43 @@ impl Exporters {
         }
         for outlet in &mut self.outlets {
             match outlet {
-                Kind::IpfixFile { output, counts, .. } => {
-                    if let (Err(error), None) = (output.flush(), &counts.error) {
-                        tracing::warn!("{}: {error}", counts.target);
-                        counts.unsent_flows += std::mem::take(&mut counts.flows);
-                        counts.error = Some(error.to_string());
-                    }
+                Kind::IpfixFile { file, counts, .. } => {
+                    file.file.finish();
+                    file.count(counts);
                 }
                 Kind::Messages { udp, counts, .. } => {
                     while let Some(message) = udp.backlog.pop() {
                         counts.unsent_flows += message.flows;
                     }
                 }
-                Kind::Lines { output, counts, .. } => {
-                    if let (Err(error), None) = (output.flush(), &counts.error) {
-                        tracing::warn!("{}: {error}", counts.target);
-                        // How much of it reached the disk is not known.
-                        counts.unsent += std::mem::take(&mut counts.messages);
-                        counts.error = Some(error.to_string());
-                    }
-                }
+                Kind::Lines { file, .. } => file.finish(),
             }
         }
+    }
+
+    /// The files that are opened again where they are renamed.
+    pub fn rotating(&self) -> impl Iterator<Item = &Path> {
+        self.outlets.iter().filter_map(|outlet| match outlet {
+            Kind::IpfixFile { file, .. } => file.file.rotates(),
+            Kind::Lines { file, .. } => file.rotates(),
+            Kind::Messages { .. } => None,
+        })
     }
 
     /// What has become of it all, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
         let counts = |outlet: &Kind| match outlet {
-            Kind::Lines { counts, .. } => counts.clone(),
+            Kind::Lines { file, target, .. } => {
+                let counts = file.counts();
+                OutputCounts {
+                    target: target.clone(),
+                    messages: counts.written,
+                    unsent: counts.unwritten,
+                    bytes: counts.bytes,
+                    refused: 0,
+                    error: counts.error.clone(),
+                }
+            }
             Kind::Messages { counts, .. } | Kind::IpfixFile { counts, .. } => OutputCounts {
                 target: counts.target.clone(),
                 messages: counts.messages,
@@ -369,22 +367,17 @@ impl Exporters {
         self.outlets.iter().map(counts).collect()
     }
 
-    /// The first file that could not be written, and why. Receivers that are away are no failure.
+    /// The first file that lacks something, and why. Receivers that are away are no failure.
     pub fn failure(&self) -> Option<Error> {
-        self.outlets.iter().find_map(|outlet| match outlet {
-            Kind::IpfixFile {
-                counts: SentCounts { target, error: Some(error), unsent_flows, .. }, ..
-            } => Some(Error::Target {
-                target: target.clone(),
-                reason: format!("{error}; {unsent_flows} streams may be missing from it"),
-            }),
-            Kind::Lines { counts: OutputCounts { target, error: Some(error), unsent, .. }, .. } => {
-                Some(Error::Target {
-                    target: target.clone(),
-                    reason: format!("{error}; {unsent} lines may be missing from it"),
-                })
-            }
-            _ => None,
+        self.outlets.iter().find_map(|outlet| {
+            let (target, file, of) = match outlet {
+                Kind::IpfixFile { counts, file, .. } => (&counts.target, &file.file, "streams"),
+                Kind::Lines { target, file, .. } => (target, file, "lines"),
+                Kind::Messages { .. } => return None,
+            };
+            let (lacking, error) = (file.counts().unwritten, file.counts().error.clone().unwrap_or_default());
+            let reason = format!("{error}; {lacking} {of} are missing from it");
+            (lacking > 0).then(|| Error::Target { target: target.clone(), reason })
         })
     }
 }
@@ -395,21 +388,6 @@ fn streams_of(one: &Finished, mut each: impl FnMut(&Stream, Ending)) {
         Finished::Call(record) => record.streams.iter().for_each(|stream| each(stream, record.ending)),
         Finished::Stream(stream, ending) => each(stream, *ending),
         Finished::Signal(_) | Finished::Kept(_) => {}
-    }
-}
-
-/// Writes messages to a file; after a failure none.
-fn write(output: &mut Output, made: &[Message], counts: &mut SentCounts) {
-    for message in made {
-        match counts.error.is_none().then(|| output.write_all(&message.bytes)) {
-            Some(Ok(())) => counts.sent(message),
-            Some(Err(error)) => {
-                tracing::warn!("{}: {error}", counts.target);
-                counts.error = Some(error.to_string());
-                counts.unsent(message);
-            }
-            None => counts.unsent(message),
-        }
     }
 }
 

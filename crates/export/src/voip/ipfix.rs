@@ -46,6 +46,16 @@ fn fields_of(template: u16) -> Vec<Field> {
     [&addresses[..], &COMMON].concat()
 }
 
+/// Puts the templates into a message.
+fn describe(sets: &mut Sets) {
+    for id in [IPV4, IPV6] {
+        let fields = fields_of(id);
+        let mut template = [id, fields.len() as u16].map(u16::to_be_bytes).concat();
+        specifiers(&mut template, &fields);
+        sets.put(TEMPLATES, &template);
+    }
+}
+
 /// Makes messages of streams.
 pub(super) struct StreamRecords {
     sets: Sets,
@@ -62,10 +72,14 @@ pub(super) struct StreamRecords {
 }
 
 impl StreamRecords {
-    /// For a collector by UDP, or a file, which has templates once. `domain`: tells probes of one host apart.
+    /// For a collector by UDP, or a file, which begins with the [preamble](Self::preamble). `domain`: tells probes of one host apart.
     pub(super) fn new(file: bool, domain: u32, live: bool) -> StreamRecords {
         let most = if file { usize::from(u16::MAX) } else { MESSAGE };
-        let (sets, refresh) = (Sets::new(HEADER, most), Refresh::new(file));
+        let (sets, mut refresh) = (Sets::new(HEADER, most), Refresh::new(file));
+        if file {
+            // Its templates come with the preamble.
+            refresh.done();
+        }
         StreamRecords { sets, refresh, domain, sequence: 0, streams: 0, since: None, live, latest_ns: 0 }
     }
 
@@ -116,12 +130,7 @@ impl StreamRecords {
             self.end(out);
         }
         if self.sets.is_empty() && self.refresh.is_due(AGAIN) {
-            for id in [IPV4, IPV6] {
-                let fields = fields_of(id);
-                let mut template = [id, fields.len() as u16].map(u16::to_be_bytes).concat();
-                specifiers(&mut template, &fields);
-                self.sets.put(TEMPLATES, &template);
-            }
+            describe(&mut self.sets);
             if self.refresh.is_alone() {
                 let before = out.len();
                 self.end(out);
@@ -131,6 +140,19 @@ impl StreamRecords {
         self.sets.put(set, &record);
         self.streams += 1;
         self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// The message with the templates that a file begins with.
+    pub(super) fn preamble(&mut self) -> Option<Message> {
+        let mut sets = Sets::new(HEADER, usize::from(u16::MAX));
+        describe(&mut sets);
+        Some(sets.ipfix(self.seconds(), &mut 0, self.domain))
+    }
+
+    /// The time of a message, in seconds UTC.
+    fn seconds(&self) -> u32 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        (if self.live { now } else { self.latest_ns / 1_000_000_000 }) as u32
     }
 
     /// Whether the message that is being made has waited long enough.
@@ -143,9 +165,8 @@ impl StreamRecords {
         if self.sets.is_empty() {
             return;
         }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        let seconds = if self.live { now } else { self.latest_ns / 1_000_000_000 };
-        let mut message = self.sets.ipfix(seconds as u32, &mut self.sequence, self.domain);
+        let seconds = self.seconds();
+        let mut message = self.sets.ipfix(seconds, &mut self.sequence, self.domain);
         (message.flows, self.since) = (std::mem::take(&mut self.streams), None);
         out.push(message);
     }

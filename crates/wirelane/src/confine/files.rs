@@ -30,10 +30,11 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
 }
 
 /// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it makes
-/// others, and to connections to these ports. Whether the kernel enforces it.
+/// others, to folders of `logs` in which it makes files and removes none, and to connections to these ports. Whether the kernel enforces it.
 pub(super) fn restrict(
     places: &[PathBuf],
     trees: &[PathBuf],
+    logs: &[PathBuf],
     read_back: bool,
     ports: &[u16],
 ) -> Result<bool> {
@@ -46,9 +47,12 @@ pub(super) fn restrict(
         .and_then(|rules| rules.scope(Scope::from_all(RULES)))
         .and_then(Ruleset::create)
         .map_err(failed)?;
-    let folders = AccessFs::MakeDir | AccessFs::RemoveDir;
-    let places = places.iter().map(|place| (place, landlock::BitFlags::empty()));
-    for (place, more) in places.chain(trees.iter().map(|place| (place, folders))) {
+    let read = if read_back { AccessFs::ReadFile.into() } else { landlock::BitFlags::empty() };
+    let folder = in_folder() | read;
+    let places = places.iter().map(|place| (place, folder));
+    let trees = trees.iter().map(|place| (place, folder | AccessFs::MakeDir | AccessFs::RemoveDir));
+    let logs = logs.iter().map(|place| (place, AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate));
+    for (place, in_folder) in places.chain(trees).chain(logs) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
             // What is not there cannot be opened either, and the opening says so.
@@ -58,9 +62,8 @@ pub(super) fn restrict(
                 return Err(Error::Io { path: place.clone(), source });
             }
         };
-        let access = if place.is_dir() { in_folder() } else { AccessFs::WriteFile.into() };
-        let access = if read_back { access | AccessFs::ReadFile } else { access };
-        rules = rules.add_rule(PathBeneath::new(file, access | more)).map_err(failed)?;
+        let access = if place.is_dir() { in_folder } else { read | AccessFs::WriteFile };
+        rules = rules.add_rule(PathBeneath::new(file, access)).map_err(failed)?;
     }
     for port in ports {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(failed)?;

@@ -50,6 +50,7 @@ pub struct Confinement {
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
     trees: Vec<PathBuf>,
+    logs: Vec<PathBuf>,
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
@@ -66,6 +67,7 @@ impl Confinement {
             identity: None,
             outputs: Vec::new(),
             trees: Vec::new(),
+            logs: Vec::new(),
             read_back: false,
             kept: Vec::new(),
             rules: false,
@@ -98,6 +100,15 @@ impl Confinement {
     #[must_use]
     pub fn tree(mut self, folder: &Path) -> Confinement {
         self.trees.push(folder.to_owned());
+        self
+    }
+
+    /// Leaves a file, which is open, to be opened again under its name after it was renamed: files can be created and written
+    /// in its folder, and none removed. The new user may do so where the permissions of the folder, or of a file that
+    /// logrotate creates, let that user: no capability is kept for it.
+    #[must_use]
+    pub fn log(mut self, path: &Path) -> Confinement {
+        self.logs.push(files::place_of(path));
         self
     }
 
@@ -153,7 +164,7 @@ impl Confinement {
     /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
-        let writes = match (self.trees.is_empty(), self.outputs.is_empty()) {
+        let writes = match (self.trees.is_empty(), self.outputs.is_empty() && self.logs.is_empty()) {
             (false, _) => calls::Writes::Folders,
             (true, false) => calls::Writes::Files,
             (true, true) => calls::Writes::Nothing,
@@ -167,7 +178,7 @@ impl Confinement {
         let calls = calls::Filters::compile(self.work, writes, more)?;
         let closed = self.outputs.iter().chain(&self.trees).find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
-        let boxed = files::restrict(&self.outputs, &self.trees, self.read_back, &self.ports)?;
+        let boxed = files::restrict(&self.outputs, &self.trees, &self.logs, self.read_back, &self.ports)?;
         let mut kept: CapsHashSet = self
             .kept
             .iter()

@@ -1,0 +1,388 @@
+//! A file that whole records are appended to: lines of logs and exports, or messages of IPFIX.
+//!
+//! - A write that fails is tried again each second. Records wait meanwhile, up to a bound; what finds no room is counted.
+//! - A record is in the file whole, or it is counted as unwritten: what is left of a torn one is written before any
+//!   other, or cut off at the end.
+//! - A file that is renamed or removed (logrotate) is opened anew under its name; one that is truncated (`copytruncate`)
+//!   goes on at its beginning, since it is opened with O_APPEND. Both begin with the header.
+//!
+//! Standard output, pipes and devices are written to as they are.
+
+use std::collections::VecDeque;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::{Error, OutputOptions, Result};
+
+/// Bytes that are gathered before they are written.
+const GATHERED: usize = 64 << 10;
+/// Bytes of records that wait for room on the disk, at most.
+const WAITING: usize = 8 << 20;
+/// Time between two attempts to write, and between two looks at the file's name.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time that a record waits at most while others follow it.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How often [`reopen`] was called.
+static REOPENED: AtomicU64 = AtomicU64::new(0);
+
+/// Makes all files of the process look at their names at their next flush, instead of within a second: for a signal that
+/// says that files were renamed.
+pub fn reopen() {
+    // Relaxed: nothing else is published with it.
+    REOPENED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What has become of the records. Records have weights: lines count one, a message of IPFIX the records in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppendCounts {
+    /// Weight of the records that are in the file whole.
+    pub written: u64,
+    /// Weight of those that were given up.
+    pub unwritten: u64,
+    /// Weight of those that wait.
+    pub waiting: u64,
+    /// Records in the file.
+    pub records: u64,
+    /// Bytes in the file, headers included.
+    pub bytes: u64,
+    /// Times that the file was opened anew after it was renamed.
+    pub reopened: u64,
+    /// The last error, also where a later attempt succeeded.
+    pub error: Option<String>,
+}
+
+/// A record that is not yet written whole.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    bytes: usize,
+    weight: u64,
+    is_header: bool,
+}
+
+/// A file that records are appended to. See the [module](self).
+#[derive(Debug)]
+pub struct AppendFile {
+    path: PathBuf,
+    file: File,
+    regular: bool,
+    owner: Option<(u32, u32)>,
+    header: Vec<u8>,
+    /// Bytes that the file has not taken, from `start` on.
+    buffer: Vec<u8>,
+    start: usize,
+    pending: VecDeque<Pending>,
+    /// Bytes of the first pending record that the file has.
+    torn: usize,
+    counts: AppendCounts,
+    retry_at: Option<Instant>,
+    looked: Instant,
+    flushed: Instant,
+    reopened: u64,
+}
+
+impl AppendFile {
+    /// Opens or creates the file; `-` is standard output. An existing file is appended to, or emptied where
+    /// [`OutputOptions::overwrite`] says so. `header`: bytes that an empty file begins with. `owner`: user and group that
+    /// a new file is given to.
+    ///
+    /// # Errors
+    /// [`Error::SymbolicLink`], [`Error::NotAnOutput`], or [`Error::Open`] with the kernel's error.
+    pub fn open(
+        path: &Path,
+        options: OutputOptions,
+        owner: Option<(u32, u32)>,
+        header: Vec<u8>,
+    ) -> Result<AppendFile> {
+        let (file, path, regular) = if path.as_os_str() == "-" {
+            standard()?
+        } else {
+            let file = open(path, owner)?;
+            let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+            if regular && options.overwrite {
+                file.set_len(0).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+            }
+            (file, path.to_owned(), regular)
+        };
+        let mut this = AppendFile {
+            path,
+            file,
+            regular,
+            owner,
+            header,
+            buffer: Vec::new(),
+            start: 0,
+            pending: VecDeque::new(),
+            torn: 0,
+            counts: AppendCounts::default(),
+            retry_at: None,
+            looked: Instant::now(),
+            flushed: Instant::now(),
+            reopened: REOPENED.load(Ordering::Relaxed),
+        };
+        this.begin();
+        Ok(this)
+    }
+
+    /// The same for lines of text: a last line that another process left torn is ended.
+    ///
+    /// # Errors
+    /// Those of [`AppendFile::open`].
+    pub fn open_lines(
+        path: &Path,
+        options: OutputOptions,
+        owner: Option<(u32, u32)>,
+        header: Vec<u8>,
+    ) -> Result<AppendFile> {
+        let mut this = AppendFile::open(path, options, owner, header)?;
+        if this.ends_torn() {
+            this.put(b"\n");
+        }
+        Ok(this)
+    }
+
+    /// Whether the last byte of the file is not the end of a line.
+    fn ends_torn(&self) -> bool {
+        let Ok(own) = self.file.metadata() else { return false };
+        // The file at hand is open for writing only.
+        let Ok(file) = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) else { return false };
+        let mut last = [b'\n'];
+        self.regular && own.len() > 0 && file.read_at(&mut last, own.len() - 1).is_ok() && last != [b'\n']
+    }
+
+    /// The name in errors.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder's file that has to be openable later; `None` for standard output, pipes and devices.
+    pub fn rotates(&self) -> Option<&Path> {
+        self.regular.then_some(&self.path)
+    }
+
+    /// What has become of the records.
+    pub fn counts(&self) -> &AppendCounts {
+        &self.counts
+    }
+
+    /// Bytes that wait.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// Sets the bytes that an empty file begins with. The first header is written in any case: templates of IPFIX are
+    /// those of this process.
+    pub fn set_header(&mut self, header: Vec<u8>) {
+        let first = self.header.is_empty();
+        self.header = header;
+        if first {
+            let header = std::mem::take(&mut self.header);
+            self.put(&header);
+            self.header = header;
+        }
+    }
+
+    /// Appends the record that `make` writes. False: it found no room and is counted as unwritten.
+    pub fn append(&mut self, weight: u64, make: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let before = self.buffer.len();
+        make(&mut self.buffer);
+        let bytes = self.buffer.len() - before;
+        if self.retry_at.is_some() && self.waiting() > WAITING {
+            self.buffer.truncate(before);
+            self.counts.unwritten += weight;
+            self.flush();
+            return false;
+        }
+        self.pending.push_back(Pending { bytes, weight, is_header: false });
+        self.counts.waiting += weight;
+        if self.waiting() >= GATHERED || self.flushed.elapsed() >= PATIENCE {
+            self.flush();
+        }
+        true
+    }
+
+    /// Writes what waits, unless an attempt failed less than a second ago, and opens the file anew if it was renamed.
+    pub fn flush(&mut self) {
+        self.flushed = Instant::now();
+        self.retry();
+        let reopened = REOPENED.load(Ordering::Relaxed);
+        if self.regular && (self.reopened != reopened || self.looked.elapsed() >= RETRY) {
+            self.reopened = reopened;
+            self.looked = Instant::now();
+            self.follow();
+        }
+    }
+
+    /// Ends the file: a last attempt to write what waits. What is left is counted as unwritten, and what is in the file
+    /// of a torn record is cut off.
+    pub fn finish(&mut self) {
+        self.retry_at = None;
+        self.write();
+        if self.pending.is_empty() {
+            return;
+        }
+        if self.torn > 0 && self.regular {
+            // Nobody else has appended since where the file's end is where this process wrote last.
+            let length = self.file.metadata().map(|metadata| metadata.len());
+            let place = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Current(0));
+            if let (Ok(length), Ok(place)) = (length, place)
+                && length == place
+                && self.file.set_len(length - self.torn as u64).is_ok()
+            {
+                self.counts.bytes -= self.torn as u64;
+            }
+        }
+        self.counts.unwritten += std::mem::take(&mut self.counts.waiting);
+        self.pending.clear();
+        self.buffer.clear();
+        (self.start, self.torn) = (0, 0);
+    }
+
+    /// Puts the header in front of whatever waits, where the file is empty and no record is torn.
+    fn begin(&mut self) {
+        let empty = !self.regular || self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let waits = self.pending.front().is_some_and(|first| first.is_header);
+        if self.header.is_empty() || !empty || waits || self.torn > 0 {
+            return;
+        }
+        let header = std::mem::take(&mut self.header);
+        self.put(&header);
+        self.header = header;
+    }
+
+    /// Puts bytes that are no record in front of whatever waits, none of which is torn.
+    fn put(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        self.buffer.splice(..0, bytes.iter().copied());
+        self.pending.push_front(Pending { bytes: bytes.len(), weight: 0, is_header: true });
+    }
+
+    fn retry(&mut self) {
+        if self.retry_at.is_none_or(|moment| Instant::now() >= moment) {
+            self.retry_at = None;
+            // After copytruncate.
+            if self.regular && self.counts.bytes > 0 {
+                self.begin();
+            }
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        while self.start < self.buffer.len() {
+            match self.file.write(&self.buffer[self.start..]) {
+                Ok(0) => return self.fail(&ErrorKind::WriteZero.into()),
+                Ok(written) => self.wrote(written),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return self.fail(&error),
+            }
+        }
+        self.buffer.clear();
+        self.start = 0;
+    }
+
+    fn wrote(&mut self, written: usize) {
+        self.start += written;
+        self.counts.bytes += written as u64;
+        self.torn += written;
+        while let Some(first) = self.pending.front().copied().filter(|first| first.bytes <= self.torn) {
+            self.torn -= first.bytes;
+            self.pending.pop_front();
+            self.counts.written += first.weight;
+            self.counts.waiting -= first.weight;
+            self.counts.records += u64::from(!first.is_header);
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.retry_at = Some(Instant::now() + RETRY);
+        self.warn(error.to_string());
+        self.buffer.drain(..self.start);
+        self.start = 0;
+    }
+
+    /// Warns once of each error that follows another.
+    fn warn(&mut self, error: String) {
+        if self.counts.error.as_ref() != Some(&error) {
+            tracing::warn!("{}: {error}", self.path.display());
+            self.counts.error = Some(error);
+        }
+    }
+
+    /// Follows the name: to a new file where the one at hand has another name by now, or none.
+    fn follow(&mut self) {
+        let Ok(own) = self.file.metadata() else { return };
+        let same = |other: &Metadata| (other.dev(), other.ino()) == (own.dev(), own.ino());
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(other) if same(&other) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return self.warn(format!("looking for the file: {error}")),
+        }
+        // A torn record ends where it began.
+        if self.torn > 0 {
+            return;
+        }
+        match open(&self.path, self.owner) {
+            Ok(file) if file.metadata().is_ok_and(|metadata| metadata.is_file()) => {
+                self.file = file;
+                self.counts.reopened += 1;
+                self.retry_at = None;
+                self.retry();
+            }
+            Ok(_) => self.warn("the name is no longer that of a file: the renamed file is written on".into()),
+            Err(error) => self.warn(format!("{error}: the renamed file is written on")),
+        }
+    }
+}
+
+/// Opens a file to append to, which is made for its owner only where there is none.
+fn open(path: &Path, owner: Option<(u32, u32)>) -> Result<File> {
+    let failed = |source| Error::Open { path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            // Only root can give a file away, and only to another user: who has become that user owns it already.
+            if let Some((uid, gid)) = owner
+                && rustix::process::geteuid().is_root()
+            {
+                fchown(&file, Some(uid), Some(gid)).map_err(failed)?;
+            }
+            return Ok(file);
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let not = |kind| Error::NotAnOutput { path: path.to_owned(), kind };
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => Error::SymbolicLink { path: path.to_owned() },
+        Some(libc::EISDIR) => not("a directory"),
+        Some(libc::ENXIO) => not("a socket"),
+        _ => failed(error),
+    })?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if file.is_terminal() {
+        return Err(not("a terminal"));
+    }
+    if kind.is_block_device() {
+        return Err(not("a block device"));
+    }
+    Ok(file)
+}
+
+fn standard() -> Result<(File, PathBuf, bool)> {
+    let path = PathBuf::from("standard output");
+    let stdout = io::stdout();
+    let file = match stdout.as_fd().try_clone_to_owned() {
+        Ok(fd) => File::from(fd),
+        Err(source) => return Err(Error::Open { path, source }),
+    };
+    Ok((file, path, false))
+}
