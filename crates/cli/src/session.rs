@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use wirelane::{Capture, Ledger, Record, RuleStats, Worker};
 
+use crate::advice::{self, Advisor};
 use crate::source::SourceArgs;
 
 /// What a command does with the records of one worker.
@@ -69,6 +70,10 @@ pub fn run<H: Handler>(
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
     let budget = args.packets.map(AtomicU64::new);
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
+    let live = args.read.is_none();
+    if live {
+        advice::at_start(&capture, args);
+    }
     let start = Instant::now();
     reporter.ready(&capture)?;
     let (elapsed, mut failure) = std::thread::scope(|scope| {
@@ -76,10 +81,11 @@ pub fn run<H: Handler>(
         let mut failure = None;
         for (worker, handler) in workers.into_iter().zip(handlers) {
             let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
+            let advisor = (live && worker.index() == 0).then(|| Advisor::new(&capture, args));
             let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
             let spawned = thread.spawn_scoped(scope, move || {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    work(worker, handler, budget, enough)
+                    work(worker, handler, budget, enough, advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
                 // The main thread outlives the scope.
@@ -279,6 +285,7 @@ fn work<H: Handler>(
     mut handler: H,
     budget: Option<&AtomicU64>,
     enough: &AtomicBool,
+    mut advisor: Option<Advisor>,
 ) -> Result<()> {
     worker.pin()?;
     while !enough.load(Ordering::Relaxed) {
@@ -287,6 +294,9 @@ fn work<H: Handler>(
         match budget {
             None => {
                 for record in batch {
+                    if advisor.as_mut().is_some_and(|advisor| !advisor.record(&record)) {
+                        advisor = None;
+                    }
                     handler.record(&record)?;
                 }
             }

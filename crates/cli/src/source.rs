@@ -313,6 +313,16 @@ impl SourceArgs {
         }
     }
 
+    /// Whether both directions of most conversations should be seen.
+    pub fn expects_conversations(&self) -> bool {
+        let queues = |list: &String| list.contains('@');
+        self.direction == DirectionArg::Auto
+            && !self.interface.iter().any(queues)
+            && self.filter.is_empty()
+            && self.filter_file.is_none()
+            && self.ruled.rules.is_none()
+    }
+
     /// What SIGHUP does.
     pub fn on_hangup(&self) -> OnHangup {
         match (self.reloads, self.rights.logs.is_empty()) {

@@ -106,6 +106,7 @@ impl FileCapture {
                 queues: vec![line.interface.queue.into()],
                 hook: None,
                 link_type: line.interface.link_type,
+                mac: None,
                 speed_mbps: None,
                 zero_copy: None,
             })

@@ -1,6 +1,6 @@
 //! What stands behind a record's device and RX queue, for whoever writes records on.
 
-use crate::device::XdpMode;
+use crate::device::{MacAddress, XdpMode};
 use crate::engine::ring::attach::Hook;
 use std::sync::Arc;
 
@@ -79,6 +79,9 @@ pub struct CaptureDevice {
     /// What its packets begin with.
     #[serde(skip)]
     pub link_type: LinkType,
+    /// Its hardware address, where it has one.
+    #[serde(skip)]
+    pub mac: Option<MacAddress>,
     /// Speed of its link in Mbit/s, where known.
     pub speed_mbps: Option<u32>,
     /// Whether the driver puts packets into our memory itself; only known of engine `xsk`.

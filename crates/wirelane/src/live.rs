@@ -257,6 +257,7 @@ impl LiveCapture {
                 queues: part.queues(),
                 hook: Some(HookPoint::of(part.membership.instance().hook)),
                 link_type: part.selected.device.link_type,
+                mac: part.selected.device.mac,
                 speed_mbps: part.selected.device.speed_mbps,
                 zero_copy: None,
             })

@@ -208,6 +208,7 @@ impl SocketCapture {
                 queues: part.queues().to_vec(),
                 hook: Some(part.hook()),
                 link_type: selected.device.link_type,
+                mac: selected.device.mac,
                 speed_mbps: selected.device.speed_mbps,
                 zero_copy: part.zero_copy(),
             })
