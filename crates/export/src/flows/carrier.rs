@@ -47,7 +47,7 @@ impl Backlog {
 
 /// What takes messages to where they go.
 pub(super) enum Carrier {
-    File(ExportFile),
+    File(Box<ExportFile>),
     Udp(Udp),
     Tcp(Box<Tcp>),
 }

@@ -289,38 +289,40 @@ impl Outlet {
         options: OutputOptions,
         owner: Option<(u32, u32)>,
     ) -> Result<Outlet> {
-        let kind = match (target.format, &target.transport) {
-            (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
-                let header = if format == Format::Csv { CSV_HEADER } else { "" };
-                Kind::Lines { format, file: AppendFile::open_lines(path, options, owner, header.into())? }
-            }
-            (format, transport) => {
-                let once = !matches!(transport, Transport::Udp(_));
-                let encoder: Box<dyn Encoder> = match format {
-                    Format::Netflow5 => Box::new(Netflow5::new(target.message)),
-                    Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
-                    _ => {
-                        // Each connection by TCP and each file begins with them.
-                        let first = once;
-                        if settings.transactions {
-                            Box::new(TransactionIpfix::new(target.message, once, first))
-                        } else {
-                            Box::new(Ipfix::new(target.message, once, first, settings))
+        let kind =
+            match (target.format, &target.transport) {
+                (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
+                    let header = if format == Format::Csv { CSV_HEADER } else { "" };
+                    Kind::Lines { format, file: AppendFile::open_lines(path, options, owner, header.into())? }
+                }
+                (format, transport) => {
+                    let once = !matches!(transport, Transport::Udp(_));
+                    let encoder: Box<dyn Encoder> = match format {
+                        Format::Netflow5 => Box::new(Netflow5::new(target.message)),
+                        Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
+                        _ => {
+                            // Each connection by TCP and each file begins with them.
+                            let first = once;
+                            if settings.transactions {
+                                Box::new(TransactionIpfix::new(target.message, once, first))
+                            } else {
+                                Box::new(Ipfix::new(target.message, once, first, settings))
+                            }
                         }
-                    }
-                };
-                let carrier = match transport {
-                    Transport::File(path) => {
-                        Carrier::File(ExportFile::new(AppendFile::open(path, options, owner, Vec::new())?))
-                    }
-                    Transport::Udp(addresses) => {
-                        Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
-                    }
-                    Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
-                };
-                Kind::Messages { encoder, carrier, made: Vec::new(), since: None }
-            }
-        };
+                    };
+                    let carrier =
+                        match transport {
+                            Transport::File(path) => Carrier::File(Box::new(ExportFile::new(
+                                AppendFile::open(path, options, owner, Vec::new())?,
+                            ))),
+                            Transport::Udp(addresses) => {
+                                Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
+                            }
+                            Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
+                        };
+                    Kind::Messages { encoder, carrier, made: Vec::new(), since: None }
+                }
+            };
         let counts = OutputCounts { target: target.name.clone(), ..OutputCounts::default() };
         Ok(Outlet { kind, counts, wait: Wait::Idle })
     }

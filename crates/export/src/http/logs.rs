@@ -72,7 +72,7 @@ pub struct Logs {
     number: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_none(number: &u64) -> bool {
     *number == 0
 }

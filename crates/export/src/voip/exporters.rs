@@ -124,12 +124,12 @@ enum Kind {
         records: Option<StreamRecords>,
     },
     IpfixFile {
-        file: ExportFile,
+        file: Box<ExportFile>,
         counts: SentCounts,
         records: StreamRecords,
     },
     Lines {
-        file: AppendFile,
+        file: Box<AppendFile>,
         csv: bool,
         target: String,
     },
@@ -176,11 +176,15 @@ impl Exporters {
             };
             if matches!(target, Target::IpfixFile(..)) {
                 let file = AppendFile::open(path, options, owner, Vec::new())?;
-                return Ok(Kind::IpfixFile { file: ExportFile::new(file), counts, records: records(true) });
+                return Ok(Kind::IpfixFile {
+                    file: Box::new(ExportFile::new(file)),
+                    counts,
+                    records: records(true),
+                });
             }
             let header = if csv { CSV_HEADER } else { "" };
             let file = AppendFile::open_lines(path, options, owner, header.into())?;
-            Ok(Kind::Lines { file, csv, target: name.to_owned() })
+            Ok(Kind::Lines { file: Box::new(file), csv, target: name.to_owned() })
         };
         let outlets = targets.iter().map(open).collect::<Result<Vec<_>>>()?;
         Ok(Exporters { settings, outlets, calls: 0, streams: 0 })
@@ -372,7 +376,7 @@ impl Exporters {
         self.outlets.iter().find_map(|outlet| {
             let (target, file, of) = match outlet {
                 Kind::IpfixFile { counts, file, .. } => (&counts.target, &file.file, "streams"),
-                Kind::Lines { target, file, .. } => (target, file, "lines"),
+                Kind::Lines { target, file, .. } => (target, &**file, "lines"),
                 Kind::Messages { .. } => return None,
             };
             let (lacking, error) = (file.counts().unwritten, file.counts().error.clone().unwrap_or_default());
