@@ -169,6 +169,13 @@ impl Child {
     }
 }
 
+impl Finished {
+    /// Lines on standard error that are no advice on native XDP.
+    pub fn complaints(&self) -> Vec<&str> {
+        self.stderr.lines().filter(|line| !line.contains("native XDP switches off")).collect()
+    }
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
         // Both fail only where it has ended and been waited for, which is what is wanted.

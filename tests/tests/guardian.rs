@@ -150,7 +150,8 @@ fn everything_is_put_back_however_the_capture_ends() {
                 // At once: the command ends after its guardian.
                 assert_eq!(state(&lab, "rx0"), before, "{options:?}, {end:?}");
                 assert_eq!(guardians(&lab), [0; 0]);
-                assert!(!finished.stderr.contains("WARN"), "{options:?}: {}", finished.stderr);
+                let complaints = finished.complaints();
+                assert!(!complaints.iter().any(|line| line.contains("WARN")), "{options:?}: {complaints:?}");
             }
             until_no_guardian(&lab);
         }

@@ -451,7 +451,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
     let evil = "SELECT chr(27) || '[2J' AS a, '=1+1' AS b";
     let shown = |form: &[&str]| run(&[&["query", "--store", text(&db), evil], form].concat()).lines.join("|");
     assert_eq!(shown(&[]), "a          b|\\u{1b}[2J  =1+1");
-    assert_eq!(shown(&["--csv"]), "a,b|\u{1b}[2J,'=1+1");
+    assert_eq!(shown(&["--csv"]), "a,b|\\u{1b}[2J,'=1+1");
 }
 
 #[test]

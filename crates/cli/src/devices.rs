@@ -6,6 +6,7 @@ mod text;
 use serde::Serialize;
 use wirelane::Selector;
 use wirelane::device::{Device, KernelFeatures, Selected};
+use wirelane::escape::to_json;
 
 use crate::out;
 use text::Style;
@@ -90,10 +91,10 @@ fn only_selected(selected: Selected) -> Device {
 fn json_lines(devices: &[Device], kernel: &KernelFeatures) -> anyhow::Result<String> {
     let mut lines = String::new();
     for device in devices {
-        lines.push_str(&serde_json::to_string(device)?);
+        lines.push_str(&to_json(device)?);
         lines.push('\n');
     }
-    lines.push_str(&serde_json::to_string(&KernelLine { r#final: true, kernel })?);
+    lines.push_str(&to_json(&KernelLine { r#final: true, kernel })?);
     lines.push('\n');
     Ok(lines)
 }

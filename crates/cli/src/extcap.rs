@@ -157,5 +157,9 @@ fn capture(args: &Args, name: &str, fifo: &PathBuf) -> Result<()> {
     if let Some(expression) = args.extcap_capture_filter.as_ref().filter(|text| !text.trim().is_empty()) {
         command.arg("--").arg(expression);
     }
+    // Wireshark shows everything on standard error as a failure, and advice is none.
+    if std::env::var_os("WIRELANE_LOG").is_none() {
+        command.env("WIRELANE_LOG", "warn,wirelane::advice=off");
+    }
     Err(command.stdout(pipe).exec()).context("starting 'wirelane record'")
 }

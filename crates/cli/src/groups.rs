@@ -1,6 +1,7 @@
 //! `wirelane groups`: who captures what.
 
 use serde::Serialize;
+use wirelane::escape::to_json;
 use wirelane::groups::{self, Group};
 
 use crate::out;
@@ -48,9 +49,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut output = String::new();
     if args.json {
         for group in &groups {
-            output.push_str(&(serde_json::to_string(group)? + "\n"));
+            output.push_str(&(to_json(group)? + "\n"));
         }
-        output.push_str(&(serde_json::to_string(&Last { r#final: true, groups: groups.len() })? + "\n"));
+        output.push_str(&(to_json(&Last { r#final: true, groups: groups.len() })? + "\n"));
     } else if groups.is_empty() {
         output.push_str("nobody captures in this network namespace\n");
     } else {

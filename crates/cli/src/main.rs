@@ -36,6 +36,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use wirelane::escape::printable_lines;
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
@@ -114,8 +115,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to do if standard error is closed.
-            let _ = writeln!(io::stderr(), "wirelane: {}", message(&error));
+            // Errors quote names and data of others. Nothing is left to do if standard error is closed.
+            let _ = writeln!(io::stderr(), "wirelane: {}", printable_lines(&message(&error)));
             ExitCode::from(status(&error))
         }
     }

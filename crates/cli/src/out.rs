@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use wirelane::escape::printable_lines;
 
 /// Whoever read the output has gone: `wirelane count | head -1`. No failure, and nothing to tell anybody.
 #[derive(Debug)]
@@ -59,17 +60,25 @@ pub struct Warnings;
 
 impl Write for Warnings {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = bytes.len();
+        let text = warning(&String::from_utf8_lossy(bytes));
+        let bytes = text.as_bytes();
         match &mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(held) if held.len() + bytes.len() <= HELD => held.extend_from_slice(bytes),
             Some(_) => {}
             None => io::stderr().write_all(bytes)?,
         }
-        Ok(bytes.len())
+        Ok(length)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
     }
+}
+
+/// Escapes what a warning quotes. tracing-subscriber escapes C0, DEL and C1 in it, and its own colours are to stay.
+fn warning(text: &str) -> String {
+    text.split('\u{1b}').map(printable_lines).collect::<Vec<_>>().join("\u{1b}")
 }
 
 /// Holds warnings back from now on, where standard error is a terminal.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use serde::Serialize;
+use wirelane::escape::to_json;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
 
 use crate::out;
@@ -301,7 +302,7 @@ impl Handler for Shower {
         }
         let line = Line::new(record, utc_ns, &self.names[record.device()], &marks);
         if self.json {
-            self.shown += &serde_json::to_string(&line)?;
+            self.shown += &to_json(&line)?;
         } else {
             line.text(&mut self.shown);
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
+use wirelane::escape::to_json;
 use wirelane::ledger::Counters;
 use wirelane::{BalanceReport, Capture, ExitLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
@@ -183,7 +184,7 @@ impl Report {
 
     /// One JSON object on a line.
     fn json_line(&self, object: &impl Serialize) -> Result<()> {
-        self.say(&(serde_json::to_string(object)? + "\n"))
+        self.say(&(to_json(object)? + "\n"))
     }
 
     fn object(

@@ -173,13 +173,20 @@ impl Page {
     fn open(path: &std::path::Path, overwrite: bool) -> Result<Page> {
         use anyhow::Context;
         use std::io::ErrorKind;
+        use std::os::unix::fs::OpenOptionsExt as _;
 
         if path.as_os_str() == "-" {
             return Ok(Page::Standard);
         }
+        // A report has addresses and names of others in it, and is for its owner alone. A link that somebody has planted
+        // under its name must not lead to another file.
         let mut options = std::fs::OpenOptions::new();
         options.write(true).truncate(false).create(overwrite).create_new(!overwrite);
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
         match options.open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                anyhow::bail!("{} is a symbolic link, and links are not followed", path.display())
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 anyhow::bail!("{} is there already: --overwrite replaces it", path.display())
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use wirelane::confine::Work;
+use wirelane::escape::to_json;
 use wirelane::send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
     Traffic, Transport, allowed_cpus, generate, generate_confined, replay, replay_confined,
@@ -349,7 +350,7 @@ struct Line<'a, T> {
 }
 
 fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
-    let line = serde_json::to_string(&Line { r#final: last, fields })?;
+    let line = to_json(&Line { r#final: last, fields })?;
     out::print(line + "\n")
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
+use wirelane::escape::to_json;
 use wirelane::topology::{Card, Topology};
 use wirelane::tune::{self, Applied, Outcome, Plan, Restored, Status, Step, Undoing, Wishes};
 use wirelane::{Error, Selector};
@@ -284,7 +285,7 @@ impl Output {
 
     fn last(mut self, last: &Last<'_>) -> Result<()> {
         if self.json {
-            self.text += &serde_json::to_string(last)?;
+            self.text += &to_json(last)?;
             self.text.push('\n');
         }
         match io::stdout().lock().write_all(self.text.as_bytes()) {

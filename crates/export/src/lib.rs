@@ -23,6 +23,7 @@ mod calendar;
 pub mod error;
 pub mod events;
 pub mod flows;
+pub mod folder;
 pub mod http;
 pub mod metrics;
 pub mod output;

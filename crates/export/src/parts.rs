@@ -7,14 +7,16 @@
 //! well removes those of calls that were not over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
+
+use crate::folder;
 
 /// How often a lock is tried to be made while others take it for a dead one's.
 const ATTEMPTS: u32 = 16;
@@ -52,12 +54,7 @@ impl Parts {
     /// # Errors
     /// Where nothing can be made there.
     pub(crate) fn open(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<Parts> {
-        if !folder.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-            if let Some((uid, gid)) = owner {
-                chown(folder, Some(uid), Some(gid))?;
-            }
-        }
+        folder::make(folder, 0o700, owner)?;
         for _ in 0..ATTEMPTS {
             // The standard library seeds its hashers from the kernel, each differently.
             let mark = format!("{:016x}", RandomState::new().hash_one(std::process::id()));

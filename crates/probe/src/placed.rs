@@ -14,6 +14,7 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use wirelane::escape::printable;
 use wirelane::rules::Mistake;
 
 use crate::config::Mistakes;
@@ -91,12 +92,11 @@ pub fn mistakes(text: &str, path: &Path, mut found: Vec<(usize, String)>) -> Mis
         let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
         // What stands in the text may be quoted, and goes to a terminal.
-        let plain = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
         Mistake {
             path: path.to_owned(),
             line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
             column,
-            reason: reason.chars().map(plain).collect(),
+            reason: printable(reason).into_owned(),
         }
     };
     Mistakes(found.iter().map(mistake).collect())

@@ -4,28 +4,24 @@
 //! locked is what a dead writer left, and the next writer removes it. It is nobody's loss: without its end a Parquet file cannot
 //! be read.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock};
 use rustix::io::Errno;
+use wirelane_export::folder;
 
 use crate::place;
 
 /// Folders are for their owner to write, and for the group to read: analysts need not be who captures.
-const FOLDER: u32 = 0o750;
+pub(crate) const FOLDER: u32 = 0o750;
 /// See [`FOLDER`].
 const FILE: u32 = 0o640;
 /// How often a file is tried to be made while others remove the folder that is empty still, or take it for a dead one's.
 const ATTEMPTS: u32 = 16;
-
-/// Makes a folder, and those above it that are missing.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER).create(folder)
-}
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -39,7 +35,7 @@ impl Unfinished {
     /// Makes one in this folder, which is made where it is missing.
     pub(crate) fn create(folder: &Path) -> io::Result<Unfinished> {
         for _ in 0..ATTEMPTS {
-            make_folder(folder)?;
+            folder::make(folder, FOLDER, None)?;
             let name = place::new_name(Utc::now());
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(FILE).custom_flags(libc::O_NOFOLLOW);

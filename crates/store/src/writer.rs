@@ -8,12 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Serialize, Serializer};
+use wirelane_export::folder;
 
 use crate::file::{Ended, OpenFile, properties};
 use crate::place::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
-use crate::unfinished::make_folder;
+use crate::unfinished::FOLDER;
 use crate::{Error, Result};
 
 /// Batches that may wait for the thread. One of flows is 256 while many come, and so some 60 KiB.
@@ -136,13 +137,7 @@ impl<T: Storable> Writer<T> {
         let failed = |source| Error::Folder { path: settings.folder.clone(), source };
         let tables = T::TABLES.iter().map(|table| settings.folder.join(table.name()));
         for folder in std::iter::once(settings.folder.clone()).chain(tables) {
-            if folder.is_dir() {
-                continue;
-            }
-            make_folder(&folder).map_err(failed)?;
-            if let Some((uid, gid)) = settings.owner {
-                std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).map_err(failed)?;
-            }
+            folder::make(&folder, FOLDER, settings.owner).map_err(failed)?;
         }
         Ok(Writer { settings, thread: None, refused: Rows::new() })
     }

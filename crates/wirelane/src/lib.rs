@@ -52,6 +52,7 @@ pub mod control;
 pub mod device;
 mod engine;
 mod error;
+pub mod escape;
 mod exits;
 mod file;
 pub mod filter;

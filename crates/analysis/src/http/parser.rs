@@ -31,6 +31,8 @@ struct Head {
     line: Line,
     /// Whether its first line has been looked at.
     checked: bool,
+    /// Bytes that were searched for the end of the first line, so that a head in small segments takes linear time.
+    searched: usize,
     place: Place,
 }
 
@@ -361,6 +363,7 @@ impl Parser {
                     total: begun.len() as u64,
                     line: Line::TEXT,
                     checked: false,
+                    searched: 0,
                     place,
                 };
                 self.state = State::Head(Box::new(head));

@@ -3,6 +3,8 @@
 //! A monitor reads what others send: it takes compact names, folded lines, any bytes in values, a lone line feed for a
 //! line's end, and leaves alone all that it does not need. Nothing is copied, and a head is walked once.
 
+use wirelane::escape::printable;
+
 /// Most bytes of a head: what UDP carries.
 pub const LONGEST_HEAD: usize = 65_535;
 
@@ -289,14 +291,10 @@ pub fn parse(data: &[u8], whole: bool) -> Result<Message<'_>, Fault> {
 /// Most bytes of a text that is kept.
 pub const LONGEST_TEXT: usize = 256;
 
-/// A text of a packet, to be kept and shown: at most [`LONGEST_TEXT`] bytes of it, with controls written out.
+/// A text of a packet, to be kept and shown: at most [`LONGEST_TEXT`] bytes of it, with unsafe characters escaped.
 pub fn text(bytes: &[u8]) -> Box<str> {
     let cut = &bytes[..bytes.len().min(LONGEST_TEXT)];
-    let mut text = String::with_capacity(cut.len());
-    for character in String::from_utf8_lossy(cut).chars() {
-        if character.is_control() { text.extend(character.escape_default()) } else { text.push(character) }
-    }
-    text.into_boxed_str()
+    printable(&String::from_utf8_lossy(cut)).into()
 }
 
 /// What people call a message: its method, or its status with the reason phrase, and whether it describes media. Nothing of

@@ -54,6 +54,8 @@ struct Direction {
     buffer: Vec<u8>,
     /// Up to where the end of a head was looked for.
     searched: usize,
+    /// Length of the message at the beginning of `buffer` once its head is whole, else 0.
+    whole: usize,
     /// What came behind a gap.
     later: Vec<(u32, Vec<u8>)>,
     gap_ns: u64,
@@ -113,7 +115,7 @@ impl Direction {
         if skip {
             self.next = self.later[0].0;
             self.buffer.clear();
-            (self.searched, self.lost) = (0, true);
+            self.lose();
         }
         // What has been reached.
         while let Some((seq, _)) = self.later.first() {
@@ -128,6 +130,11 @@ impl Direction {
             self.gap_ns = now_ns;
         }
         skip
+    }
+
+    /// What comes next is no message until one begins.
+    fn lose(&mut self) {
+        (self.searched, self.whole, self.lost) = (0, 0, true);
     }
 
     /// Takes messages out of what is there in order.
@@ -158,9 +165,15 @@ impl Direction {
             if rest.is_empty() {
                 break;
             }
+            // Nothing can come of it before its body is there, and its head is not read again with each segment.
+            if rest.len() < self.whole {
+                break;
+            }
             let searched = self.searched.max(3) - 3;
+            // In one pass up to the first end: many messages may wait in the buffer.
             let ends = rest.get(searched..).is_some_and(|part| {
-                part.windows(2).any(|pair| pair == b"\n\n") || part.windows(3).any(|three| three == b"\n\r\n")
+                part.ends_with(b"\n\n")
+                    || part.windows(3).any(|three| three == b"\n\r\n" || three.starts_with(b"\n\n"))
             });
             if !ends && rest.len() < LONGEST_HEAD {
                 self.searched = rest.len();
@@ -173,7 +186,7 @@ impl Direction {
                     out.push(Framed::Malformed(fault));
                     // Behind its first line: without its first letter that would be one again.
                     at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
-                    (self.searched, self.lost) = (0, true);
+                    self.lose();
                     continue;
                 }
             };
@@ -181,18 +194,17 @@ impl Direction {
             if body > LONGEST_HEAD as u64 || message.fault == Some(Fault::Length) {
                 out.push(Framed::Malformed(Fault::Length));
                 at += message.head_len;
-                (self.searched, self.lost) = (0, true);
+                self.lose();
                 continue;
             }
             let whole = message.head_len + body as usize;
             if rest.len() < whole {
-                // The head is there already: what is missing is its body.
-                self.searched = message.head_len.min(self.searched);
+                self.whole = whole;
                 break;
             }
             out.push(Framed::Message(rest[..whole].to_vec()));
             at += whole;
-            self.searched = 0;
+            (self.searched, self.whole) = (0, 0);
         }
         if at > 0 {
             self.buffer.drain(..at);

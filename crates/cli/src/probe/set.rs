@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wirelane::Error;
 use wirelane::control::Purpose;
+use wirelane::escape::to_json;
 use wirelane_export::clock;
 use wirelane_probe::Changes;
 
@@ -86,7 +87,7 @@ pub fn run(running: &Running) -> Result<()> {
             standing: Standing,
         }
         let line = Line { pid: status.pid, engine: status.engine, devices: status.devices, standing };
-        return out::print(serde_json::to_string(&line)? + "\n");
+        return out::print(to_json(&line)? + "\n");
     }
     if let Question::Set(words) = question {
         return out::print(format!("{} in force\n", counted(words.len() as u64, "change")));

@@ -1,6 +1,7 @@
 //! Results and alarms, for people and for programs.
 
 use serde_json::Value;
+use wirelane::escape::{printable_lines, to_json};
 use wirelane_export::clock;
 use wirelane_probe::{AlarmEvent, Row, Shown};
 
@@ -29,14 +30,14 @@ impl Show {
             // Silence is told by the time of the next line.
             Show::Table { .. } if shown.packets == 0 => Ok(String::new()),
             Show::Table { .. } => Ok(table(shown)),
-            Show::Json { .. } => Ok(serde_json::to_string(shown)? + "\n"),
+            Show::Json { .. } => Ok(to_json(shown)? + "\n"),
         }
     }
 
     /// An alarm.
     pub fn alarm(self, event: &AlarmEvent, end_ns: u64) -> serde_json::Result<String> {
         match self {
-            Show::Json { .. } => Ok(serde_json::to_string(event)? + "\n"),
+            Show::Json { .. } => Ok(to_json(event)? + "\n"),
             Show::Table { .. } => {
                 let key =
                     if event.key_text.is_empty() { String::new() } else { format!(" {}", event.key_text) };
@@ -138,10 +139,5 @@ fn table(shown: &Shown) -> String {
             text += &format!("  {of}{name}: {}\n", list(value));
         }
     }
-    printable_lines(&text)
-}
-
-/// Each line without bytes that a terminal would act on.
-fn printable_lines(text: &str) -> String {
-    text.lines().map(|line| printable(line).into_owned() + "\n").collect()
+    printable_lines(&text).into_owned()
 }

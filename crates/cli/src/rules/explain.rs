@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use wirelane::escape::to_json;
 use wirelane::rules::{Explanation, RuleSet};
 use wirelane::{Capture, LinkType, PacketToExplain};
 
@@ -55,11 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
         .explain(&rules),
         None => of_file(args, &rules)?,
     };
-    out::print(if args.json {
-        serde_json::to_string(&explanation)? + "\n"
-    } else {
-        format!("{explanation}\n")
-    })
+    out::print(if args.json { to_json(&explanation)? + "\n" } else { format!("{explanation}\n") })
 }
 
 /// The bytes of a frame in hex digits, which may have spaces or colons between; `None`: it is none.

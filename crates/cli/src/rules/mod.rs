@@ -11,6 +11,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wirelane::Changed;
 use wirelane::control::Status;
+use wirelane::escape::to_json;
 use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 pub use self::show::most_hit;
@@ -181,7 +182,7 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
         plugins: rules.plugins(),
     };
     if json {
-        return out::print(serde_json::to_string(&checked)? + "\n");
+        return out::print(to_json(&checked)? + "\n");
     }
     let sets = checked.sets.iter().map(show::of_set);
     let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
@@ -209,7 +210,7 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
 /// Shows what a change has come to.
 fn changed(changed: Changed, json: bool) -> Result<()> {
     if json {
-        return out::print(serde_json::to_string(&changed)? + "\n");
+        return out::print(to_json(&changed)? + "\n");
     }
     out::print(format!(
         "{} in force; {} added, {} removed\n",

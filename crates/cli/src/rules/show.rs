@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::control::{self, Client, Position, Purpose};
+use wirelane::escape::to_json;
 use wirelane::rules::{PatternLine, Policy, SetLine};
 use wirelane::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
 
@@ -128,13 +129,13 @@ fn lines(stats: &RuleStats, precise: &[PreciseLine]) -> Result<String> {
     for line in precise {
         let device = stats.devices.get(line.device).map(String::as_str);
         let line = Line { precise: true, device, wildcard: None, exact: Some(line) };
-        text += &(serde_json::to_string(&line)? + "\n");
+        text += &(to_json(&line)? + "\n");
     }
     for line in &stats.rules {
         let line = Line { precise: false, device: None, wildcard: Some(line), exact: None };
-        text += &(serde_json::to_string(&line)? + "\n");
+        text += &(to_json(&line)? + "\n");
     }
-    Ok(text + &serde_json::to_string(&Last::of(stats))? + "\n")
+    Ok(text + &to_json(&Last::of(stats))? + "\n")
 }
 
 /// The rules as people read them.
@@ -316,7 +317,7 @@ fn shortened(text: &str) -> String {
 pub fn stats(which: &Which) -> Result<()> {
     let stats = connect(which)?.stats()?;
     if which.json {
-        return out::print(serde_json::to_string(&stats)? + "\n");
+        return out::print(to_json(&stats)? + "\n");
     }
     let hits = stats.rules.iter().map(|line| line.hits).fold(Hits::default(), Hits::and);
     out::print(format!(
@@ -352,9 +353,9 @@ pub fn instances(json: bool) -> Result<()> {
         let mut text = String::new();
         for instance in all {
             let line = InstanceLine { status: instance.status, here: instance.here, socket: instance.path };
-            text += &(serde_json::to_string(&line)? + "\n");
+            text += &(to_json(&line)? + "\n");
         }
-        return out::print(text + &serde_json::to_string(&last)? + "\n");
+        return out::print(text + &to_json(&last)? + "\n");
     }
     if all.is_empty() {
         return out::print("there is no capture whose rules you can change\n");

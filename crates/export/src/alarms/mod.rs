@@ -12,6 +12,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
+use wirelane::escape::to_json;
 use wirelane_probe::AlarmEvent;
 use wirelane_probe::config::Target;
 
@@ -93,7 +94,7 @@ impl AlarmOutput {
     /// Why it has not been sent, or is not known to have been.
     pub fn send(&mut self, alarm: &AlarmEvent, patience: Duration) -> io::Result<()> {
         let line = || -> io::Result<Vec<u8>> {
-            let mut line = serde_json::to_vec(alarm)?;
+            let mut line = to_json(alarm)?.into_bytes();
             line.push(b'\n');
             Ok(line)
         };

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use wirelane::escape::printable;
 use wirelane_probe::{AlarmEvent, State};
 
 use crate::calendar::calendar;
@@ -45,13 +46,13 @@ pub(super) fn message(alarm: &AlarmEvent, host: &str) -> String {
         let _ = write!(text, " {field}=\"{}\"", escaped(what));
     }
     let key =
-        if alarm.key_text.is_empty() { String::new() } else { format!(" of {}", plain(&alarm.key_text)) };
+        if alarm.key_text.is_empty() { String::new() } else { format!(" of {}", printable(&alarm.key_text)) };
     let _ = write!(
         text,
         "] alarm {} {}{key}: {} {value}",
-        plain(&alarm.alarm),
+        printable(&alarm.alarm),
         alarm.state.name(),
-        plain(&alarm.value_name)
+        printable(&alarm.value_name)
     );
     text
 }
@@ -62,16 +63,10 @@ fn name(host: &str) -> String {
     if host.is_empty() { "-".to_owned() } else { host }
 }
 
-/// Without signs that a terminal or a line would act on.
-fn plain(text: &str) -> String {
-    let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(one).collect()
-}
-
 /// A value of structured data: `"`, `\` and `]` have a `\` before them (6.3.3).
 fn escaped(text: &str) -> String {
     let mut value = String::new();
-    for c in plain(text).chars() {
+    for c in printable(text).chars() {
         if matches!(c, '"' | '\\' | ']') {
             value.push('\\');
         }

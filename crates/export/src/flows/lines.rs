@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use wirelane::Interfaces;
+use wirelane::escape::{csv_cell, to_json};
 use wirelane_analysis::flows::{EndReason, Evidence, Flow, FlowRecord, community_id, flow_flags};
 use wirelane_datapath::layout::{l3, tunnel};
 
@@ -248,11 +249,16 @@ impl Line {
     }
 }
 
+/// Appends an object of JSON and a newline.
+pub(crate) fn push_json_line(out: &mut Vec<u8>, object: &impl Serialize) {
+    // What lines are made of always has JSON.
+    out.extend_from_slice(to_json(object).unwrap_or_default().as_bytes());
+    out.push(b'\n');
+}
+
 /// Appends a flow as one JSON object and a newline; `number`: which flow of the capture it is, from 1.
 pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &Naming) {
-    // Writing to a Vec does not fail, and nothing in it has no JSON.
-    let _ = serde_json::to_writer(&mut *out, &Line::of(number, record, naming));
-    out.push(b'\n');
+    push_json_line(out, &Line::of(number, record, naming));
 }
 
 /// The first line of CSV files.
@@ -271,7 +277,8 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
     let cells = [
         line.start,
         line.end,
-        quoted(line.device),
+        // A file may call an interface what it likes.
+        csv_cell(&line.device).into_owned(),
         line.queue.to_string(),
         line.direction.into(),
         show(line.vlan),
@@ -313,16 +320,4 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
     ];
     out.extend_from_slice(cells.join(",").as_bytes());
     out.push(b'\n');
-}
-
-/// A name that came from elsewhere: a file may call an interface what it likes, and a spreadsheet must not run it.
-pub(crate) fn quoted(name: String) -> String {
-    let name = match name.chars().next() {
-        Some('=' | '+' | '-' | '@' | '\t' | '\r') => format!("'{name}"),
-        _ => name,
-    };
-    match name.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", name.replace('"', "\"\"")),
-        false => name,
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use wirelane::escape::{is_unsafe, push_json};
+
 /// As Apache's mod_log_config does (`ap_escape_logitem()`): quotes and backslashes behind a backslash, five control
 /// characters by their letters in C, all else that is not printable ASCII as `\xhh`.
 pub fn apache(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -54,8 +56,8 @@ pub fn iis(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// As a JSON string, with its quotes: what is UTF-8 stays, but for control characters and what turns the direction of text,
-/// which are `\u` and their number; other bytes are the four characters `\xhh`.
+/// Appends bytes as a JSON string, with its quotes: UTF-8 stays, but for unsafe characters, which are `\uXXXX`; other bytes
+/// are the four characters `\xhh`.
 pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -63,11 +65,10 @@ pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
             match character {
                 '"' => out.extend(*b"\\\""),
                 '\\' => out.extend(*b"\\\\"),
-                '\u{0}'..='\u{1f}'
-                | '\u{7f}'..='\u{9f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}' => {
-                    push(out, format_args!("\\u{:04x}", u32::from(character)));
+                _ if is_unsafe(character) => {
+                    let mut escaped = String::new();
+                    push_json(&mut escaped, character);
+                    out.extend(escaped.into_bytes());
                 }
                 _ => push(out, format_args!("{character}")),
             }

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use wirelane::escape::{csv_cell, to_json};
 use wirelane_analysis::voip::quality::{MODEL, impairment};
 use wirelane_analysis::voip::{CallRecord, Ending, Place, Stream};
 
-use crate::flows::lines::{quoted, seconds};
+use crate::flows::lines::{push_json_line, seconds};
 
 /// Nanoseconds as milliseconds, to the microsecond.
 fn ms(ns: u64) -> f64 {
@@ -374,28 +375,22 @@ impl<'a> CallLine<'a> {
     }
 }
 
-fn line(out: &mut Vec<u8>, object: &impl Serialize) {
-    // Writing to a Vec does not fail, and nothing in it has no JSON.
-    let _ = serde_json::to_writer(&mut *out, object);
-    out.push(b'\n');
-}
-
 /// Appends a call as one JSON object and a newline; `number`: which call of the capture it is, from 1. `with_digits`: with the
 /// keys that were pressed, which may be secrets.
 pub fn call_json(out: &mut Vec<u8>, number: u64, record: &CallRecord, with_digits: bool) {
-    line(out, &CallLine::of(number, record, with_digits));
+    push_json_line(out, &CallLine::of(number, record, with_digits));
 }
 
 /// Appends a stream of no call the same way.
 pub fn stream_json(out: &mut Vec<u8>, number: u64, stream: &Stream, ending: Ending, with_digits: bool) {
     let mut object = StreamLine::of(stream, with_digits);
     (object.stream, object.end_reason) = (Some(number), Some(ending.name()));
-    line(out, &object);
+    push_json_line(out, &object);
 }
 
 /// A stream of a call as JSON, without a newline.
 pub(super) fn stream_text(stream: &Stream) -> Vec<u8> {
-    serde_json::to_vec(&StreamLine::of(stream, false)).unwrap_or_default()
+    to_json(&StreamLine::of(stream, false)).unwrap_or_default().into_bytes()
 }
 
 /// A stream as a JSON object, without the keys that were pressed.
@@ -424,9 +419,9 @@ pub fn call_csv(out: &mut Vec<u8>, record: &CallRecord) {
     let cells = [
         line.start,
         show(line.end),
-        quoted(line.call_id.to_owned()),
-        quoted(line.from.to_owned()),
-        quoted(line.to.to_owned()),
+        csv_cell(line.call_id).into_owned(),
+        csv_cell(line.from).into_owned(),
+        csv_cell(line.to).into_owned(),
         line.caller,
         line.callee,
         line.transport.to_owned(),

@@ -267,7 +267,9 @@ impl Check<'_> {
             values,
             show: raw.show.unwrap_or(10),
             precision: within(precision),
-            bin_ns: if parts { bin_ns } else { interval_ns.max(1) },
+            // Without peaks there are no bins: the interval must not be a part of such a measurement, which would be another
+            // one with each other interval.
+            bin_ns: if bins && !parts { interval_ns.max(1) } else { bin_ns },
             analysis: raw.analysis.as_ref().map_or(Analysis::default(), |one| one.value),
             active: raw.active.unwrap_or(true),
         }

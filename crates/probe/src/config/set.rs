@@ -380,6 +380,21 @@ flush = true
         assert_eq!((more.measurements, &more.alarms[..], more.flush), (0, &[0][..], false));
     }
 
+    /// Found by the fuzz target `probe_set`: with intervals of 20 s, which have more than the most bins of 1 ms.
+    #[test]
+    fn another_interval_changes_no_measurement() {
+        let text = format!("interval = \"20s\"\n{TEXT}");
+        let before = Config::parse(&text, Path::new("p.toml")).unwrap();
+        for word in ["interval=", "interval=1s", "interval=1h"] {
+            let after = apply(&text, &[word, "flush"]).unwrap().config;
+            assert_ne!(after.interval_ns, before.interval_ns);
+            assert_eq!(
+                (after.measurements, after.alarms),
+                (before.measurements.clone(), before.alarms.clone())
+            );
+        }
+    }
+
     #[test]
     fn what_comes_and_goes_leaves_nothing_behind() {
         let mut text = TEXT.to_owned();

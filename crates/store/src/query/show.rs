@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use wirelane::escape::{csv_cell, json, printable};
 
 use super::Sink;
 use crate::{Error, Result};
@@ -16,9 +17,10 @@ use crate::{Error, Result};
 pub enum Form {
     /// Columns under a header, for people: bytes that a terminal would act on are escaped.
     Table,
-    /// A JSON object a line; what is NULL is left out.
+    /// A JSON object a line; what is NULL is left out, and unsafe characters are `\uXXXX`.
     Json,
-    /// CSV (RFC 4180, with newlines alone) under a header; what is NULL is empty.
+    /// CSV (RFC 4180, with newlines alone) under a header; what is NULL is empty, unsafe characters are escaped, and texts
+    /// that a spreadsheet would run have an apostrophe before them.
     Csv,
 }
 
@@ -54,15 +56,18 @@ impl<'a> Shown<'a> {
                 let mut writer = LineDelimitedWriter::new(&mut text);
                 writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(engine)?;
                 writer.finish().map_err(engine)?;
+                // Arrow writes UTF-8, and escapes only what JSON does not allow.
+                if let Cow::Owned(safe) = json(&String::from_utf8_lossy(&text)) {
+                    text = safe.into_bytes();
+                }
             }
             Form::Csv => {
                 let rows = cells(batches, true).map_err(engine)?;
-                let head = schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+                let head = schema.fields().iter().map(|field| csv_cell(field.name()).into_owned()).collect();
                 let head = self.widths.is_none().then_some(head);
                 self.widths.get_or_insert_default();
                 for row in head.into_iter().chain(rows) {
-                    let cells: Vec<Cow<'_, str>> = row.iter().map(|cell| quoted(cell)).collect();
-                    text.extend_from_slice(cells.join(",").as_bytes());
+                    text.extend_from_slice(row.join(",").as_bytes());
                     text.push(b'\n');
                 }
             }
@@ -110,46 +115,27 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Rows as text. `plain`: for programs, so nothing is escaped but what a spreadsheet would run.
-fn cells(batches: &[RecordBatch], plain: bool) -> std::result::Result<Vec<Vec<String>>, ArrowError> {
+/// Rows as text: cells of CSV, or of a table.
+fn cells(batches: &[RecordBatch], csv: bool) -> std::result::Result<Vec<Vec<String>>, ArrowError> {
     let options = FormatOptions::default()
         .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-        .with_null(if plain { "" } else { "-" });
+        .with_null(if csv { "" } else { "-" });
     let mut rows = Vec::new();
     for batch in batches {
         let columns = batch.columns().iter();
         let columns = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-        let is_text = |column: usize| {
-            matches!(
-                batch.column(column).data_type(),
-                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-            )
-        };
         for row in 0..batch.num_rows() {
             let mut line = Vec::with_capacity(columns.len());
             for (at, column) in columns.iter().enumerate() {
                 let cell = column.value(row).try_to_string()?;
-                line.push(match (plain, is_text(at)) {
-                    (false, _) => printable(&cell).into_owned(),
-                    (true, true) if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) => format!("'{cell}"),
-                    (true, _) => cell,
-                });
+                // Numbers may begin with a sign that would make a text a formula: -inf.
+                let is_text = !batch.column(at).data_type().is_numeric();
+                let safe = if csv && is_text { csv_cell(&cell) } else { printable(&cell) };
+                line.push(safe.into_owned());
             }
             rows.push(line);
         }
     }
     Ok(rows)
-}
-
-/// Without bytes that a terminal would act on.
-fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) { Cow::Owned(text.escape_debug().to_string()) } else { text.into() }
-}
-
-fn quoted(cell: &str) -> Cow<'_, str> {
-    match cell.contains([',', '"', '\n', '\r']) {
-        true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
-        false => cell.into(),
-    }
 }

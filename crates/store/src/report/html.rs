@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use wirelane::escape::is_unsafe;
+
 use super::chart::{self, COLOURS, MARK};
 use super::{Chart, Report, Section, Table};
 
@@ -105,11 +107,7 @@ fn escaped(text: &str) -> String {
             '>' => safe += "&gt;",
             '"' => safe += "&quot;",
             '\'' => safe += "&#39;",
-            c if c.is_control()
-                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
-            {
-                safe.extend(c.escape_unicode());
-            }
+            c if is_unsafe(c) => safe.extend(c.escape_unicode()),
             c => safe.push(c),
         }
     }

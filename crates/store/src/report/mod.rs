@@ -15,6 +15,7 @@ mod text;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use wirelane::escape::to_json;
 
 pub use ask::{Progress, ReportSettings, gather};
 
@@ -184,7 +185,7 @@ impl Report {
                 rows: rows.collect(),
             };
             // Numbers are finite, and keys are text: there is nothing that JSON has not.
-            text += &serde_json::to_string(&object).unwrap_or_default();
+            text += &to_json(&object).unwrap_or_default();
             text.push('\n');
         }
         text

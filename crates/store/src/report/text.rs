@@ -1,5 +1,7 @@
 //! The report as lines of a terminal.
 
+use wirelane::escape::printable;
+
 use super::{Chart, Report, Table, short};
 
 /// Steps that a row of blocks shows at most.
@@ -73,17 +75,12 @@ fn put_table(text: &mut String, table: &Table) {
     }
 }
 
-/// Without bytes that a terminal would act on.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
-}
-
 /// As much of a text as a column has.
 fn cut(text: &str) -> String {
     let safe = printable(text);
     match safe.char_indices().nth(WIDEST) {
         Some((end, _)) => format!("{}...", &safe[..end]),
-        None => safe,
+        None => safe.into_owned(),
     }
 }
 

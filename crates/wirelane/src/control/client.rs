@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::net::sockopt;
 
+use super::connections::PATIENCE;
 use super::place::{Purpose, files, folders};
 use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Request, Status, VERSION, line};
 use crate::device::sys;
@@ -51,6 +53,9 @@ pub fn instances(purpose: Purpose) -> Result<Vec<Instance>> {
 pub struct Client {
     stream: BufReader<UnixStream>,
     path: PathBuf,
+    purpose: Purpose,
+    /// When the last answer came.
+    active: Instant,
 }
 
 impl Client {
@@ -59,6 +64,11 @@ impl Client {
     /// # Errors
     /// [`Error::Control`] where there is none, or this user may not.
     pub fn connect(path: &Path, purpose: Purpose) -> Result<Client> {
+        let (stream, path) = (BufReader::new(Client::open(path, purpose)?), path.to_owned());
+        Ok(Client { stream, path, purpose, active: Instant::now() })
+    }
+
+    fn open(path: &Path, purpose: Purpose) -> Result<UnixStream> {
         let failed = |reason: String| Error::Control { path: path.to_owned(), reason };
         let stream = UnixStream::connect(path).map_err(|e| {
             failed(match e.kind() {
@@ -84,7 +94,7 @@ impl Client {
                 peer.uid.as_raw()
             )));
         }
-        Ok(Client { stream: BufReader::new(stream), path: path.to_owned() })
+        Ok(stream)
     }
 
     /// What capture this is.
@@ -178,11 +188,16 @@ impl Client {
                 question.len()
             )));
         }
+        // A capture closes connections that are idle, as this one may have been while a file of rules was read.
+        if self.active.elapsed() > PATIENCE / 2 {
+            self.stream = BufReader::new(Client::open(&self.path, self.purpose)?);
+        }
         let mut answer = Vec::new();
-        let asked = self.stream.get_mut().write_all(&question).and_then(|()| {
-            let most = 2 * LONGEST as u64;
-            self.stream.by_ref().take(most).read_until(b'\n', &mut answer)
-        });
+        let written = self.stream.get_mut().write_all(&question);
+        // A question that is refused before it is whole has an answer, too.
+        let read = self.stream.by_ref().take(2 * LONGEST as u64).read_until(b'\n', &mut answer);
+        let asked = if answer.ends_with(b"\n") { read } else { written.and(read) };
+        self.active = Instant::now();
         match asked {
             Ok(_) if answer.ends_with(b"\n") => {}
             Ok(_) => return Err(self.failed("the capture ended before it answered".into())),

@@ -12,13 +12,19 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
 
 use super::place::Listener;
-use super::protocol::{Answer, Ask, Reply, VERSION, line, question};
+use super::protocol::{Answer, Ask, Reply, VERSION, brings_rules, line, question};
 use crate::{Error, Result};
 
-/// Connections at a time; others wait.
+/// Connections at a time: for one more, the one that has been idle longest goes.
 const MOST: usize = 16;
-/// A connection that says nothing for so long is closed: somebody else may be waiting.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// A connection on which no question becomes whole, or no answer is taken, for so long is closed. Those of more than
+/// [`RATE`] bytes have another second for each of these.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// See [`PATIENCE`].
+const RATE: usize = 1 << 20;
+/// Bytes of a line that every connection may have: all questions but those that bring many rules. At most one connection at
+/// a time may have more, so that all of them hold at most `MOST * (SMALL + TURN)` bytes and the longest line.
+const SMALL: usize = 1 << 20;
 /// Bytes that are read from one connection before others get their turn.
 const TURN: usize = 1 << 20;
 /// How long nobody is accepted after there were too many open files.
@@ -89,6 +95,8 @@ impl Connections {
         if self.accepts() {
             polls.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         }
+        let due = self.connections.iter().map(Connection::rest).min();
+        let at_most = due.map_or(at_most, |due| at_most.min(due));
         let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
         match poll(&mut polls, Some(&time)) {
             Ok(_) | Err(Errno::INTR) => Ok(!polls[0].revents().is_empty()),
@@ -96,15 +104,19 @@ impl Connections {
         }
     }
 
-    /// Whether there is room for another connection.
+    /// Whether others can be accepted now.
     fn accepts(&self) -> bool {
-        self.connections.len() < MOST && self.full_until.is_none_or(|until| Instant::now() >= until)
+        self.full_until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Accepts who waits, as far as they may talk to us and there is room.
+    /// Accepts who waits, as far as they may talk to us. Nobody goes for that who was accepted in the same call, and may
+    /// have asked already.
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
-        while self.accepts() {
+        for _ in 0..MOST {
+            if !self.accepts() {
+                return;
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let stream = match rustix::net::accept_with(&listener.socket, flags) {
                 Ok(stream) => stream,
@@ -119,6 +131,13 @@ impl Connections {
             // The file's mode has kept others out; this also keeps out who was handed a descriptor of it.
             match sockopt::socket_peercred(&stream) {
                 Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
+                    if self.connections.len() >= MOST {
+                        let idle = self.connections.iter().enumerate().min_by_key(|(_, one)| one.active);
+                        if let Some((at, _)) = idle {
+                            // In the order in which they came, so that those of this call are the last.
+                            self.connections.remove(at);
+                        }
+                    }
                     self.connections.push(Connection::new(UnixStream::from(stream), self.longest));
                 }
                 Ok(peer) => tracing::warn!(
@@ -134,7 +153,26 @@ impl Connections {
     /// Accepts who waits, and goes on with everybody as far as that goes without waiting.
     pub(super) fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer) {
         self.accept();
-        self.connections.retain_mut(|connection| connection.serve(&mut answer));
+        let begun = Instant::now();
+        let mut large = self.connections.iter().position(|connection| connection.input.len() > SMALL);
+        let mut at = 0;
+        self.connections.retain_mut(|connection| {
+            let others = large.is_some_and(|large| large != at);
+            let goes_on = connection.serve(&mut answer, others);
+            if goes_on && connection.input.len() > SMALL {
+                large = Some(at);
+            } else if !others {
+                large = None;
+            }
+            at += 1;
+            goes_on
+        });
+        // While one is answered, the others are kept waiting by us.
+        let took = begun.elapsed();
+        for connection in &mut self.connections {
+            connection.since += took;
+        }
+        self.connections.retain(|connection| !connection.rest().is_zero());
     }
 }
 
@@ -149,6 +187,8 @@ struct Connection {
     sent: usize,
     /// When it last said or took something.
     active: Instant,
+    /// Since when the next question, or the end of an answer, is waited for.
+    since: Instant,
     /// Most bytes of a line.
     longest: usize,
 }
@@ -162,6 +202,7 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             active: Instant::now(),
+            since: Instant::now(),
             longest,
         }
     }
@@ -170,8 +211,15 @@ impl Connection {
         self.sent < self.output.len()
     }
 
-    /// Goes on as far as it goes without waiting. False: it is over.
-    fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer) -> bool {
+    /// How long it may still wait.
+    fn rest(&self) -> Duration {
+        let bytes = self.input.len().max(self.output.len());
+        let patience = PATIENCE + Duration::from_secs((bytes / RATE) as u64);
+        patience.saturating_sub(self.since.elapsed())
+    }
+
+    /// Goes on as far as it goes without waiting. `small`: the line may have [`SMALL`] bytes only. False: it is over.
+    fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer, small: bool) -> bool {
         let served = self.send().and_then(|()| {
             if self.unsent() {
                 return Ok(true);
@@ -190,14 +238,26 @@ impl Connection {
                 self.reply(said);
                 self.send()?;
             }
-            if self.input.len() > self.longest {
-                self.reply(Answer::Refused(format!("a line of more than {} bytes", self.longest)));
+            // What is behind a whole question waits in the buffer until its answer is taken, and is no long line.
+            let refusal = if self.unsent() {
+                None
+            } else if self.input.len() > self.longest {
+                Some(format!("a line of more than {} bytes", self.longest))
+            } else if self.input.len() > SMALL && !brings_rules(&self.input) {
+                Some(format!("a line of more than {SMALL} bytes that brings no rules"))
+            } else if self.input.len() > SMALL && small {
+                Some(format!("a line of more than {SMALL} bytes, while another one comes: try again"))
+            } else {
+                None
+            };
+            if let Some(reason) = refusal {
+                self.reply(Answer::Refused(reason));
                 self.send()?;
                 return Ok(false);
             }
             Ok(open || self.unsent())
         });
-        served.unwrap_or(false) && self.active.elapsed() < PATIENCE
+        served.unwrap_or(false)
     }
 
     /// Where the first line ends that has come.
@@ -211,6 +271,7 @@ impl Connection {
     fn reply(&mut self, answer: Answer) {
         self.output = line(&Reply { version: VERSION, answer });
         self.sent = 0;
+        self.since = Instant::now();
     }
 
     /// Reads what has come. False: nothing more will.
@@ -235,6 +296,9 @@ impl Connection {
 
     /// Sends what is left of an answer, as far as it is taken now.
     fn send(&mut self) -> io::Result<()> {
+        if !self.unsent() {
+            return Ok(());
+        }
         while self.unsent() {
             match rustix::net::send(&self.stream, &self.output[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(length) => {
@@ -248,6 +312,7 @@ impl Connection {
         }
         self.output = Vec::new();
         self.sent = 0;
+        self.since = Instant::now();
         Ok(())
     }
 }
@@ -256,6 +321,7 @@ impl Connection {
 mod tests {
     use std::io::{Read as _, Write as _};
 
+    use super::super::protocol::BRING_RULES;
     use super::*;
 
     /// A connection, and who is at its other end.
@@ -279,7 +345,7 @@ mod tests {
         // A byte at a time, and the last one only begun.
         for byte in both {
             peer.write_all(&[*byte]).unwrap();
-            assert!(connection.serve(refuse));
+            assert!(connection.serve(refuse, false));
         }
         let mut heard = vec![0; 4096];
         let length = peer.read(&mut heard).unwrap();
@@ -288,7 +354,7 @@ mod tests {
         assert_eq!(lines.len(), 2, "{heard}");
         assert!(lines[0].contains("Status") && lines[1].contains("Stats"), "{heard}");
         drop(peer);
-        assert!(!connection.serve(refuse), "who has gone is let go");
+        assert!(!connection.serve(refuse, false), "who has gone is let go");
     }
 
     #[test]
@@ -301,22 +367,38 @@ mod tests {
         };
         peer.write_all(b"{\"version\":1,\"ask\":\"status\"}\n".repeat(3).as_slice()).unwrap();
         for _ in 0..10 {
-            assert!(connection.serve(&mut long));
+            assert!(connection.serve(&mut long, false));
         }
         assert!(connection.unsent());
         let mut heard = 0;
         let mut some = vec![0; 1 << 16];
         while heard < 3 << 20 {
             heard += peer.read(&mut some).unwrap();
-            assert!(connection.serve(&mut long));
+            assert!(connection.serve(&mut long, false));
         }
         assert_eq!(asked, 3);
+    }
+
+    #[test]
+    fn a_long_line_that_brings_no_rules_is_refused() {
+        let (mut connections, mut peers) = many(1);
+        peers[0].set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while !connections.connections.is_empty() {
+            sent += peers[0].write(&[b'['; 1 << 16]).unwrap_or(0);
+            connections.serve(refuse);
+        }
+        assert!(sent <= SMALL + TURN, "{sent}");
+        let mut heard = [0; 200];
+        let length = peers[0].read(&mut heard).unwrap();
+        assert!(String::from_utf8_lossy(&heard[..length]).contains("brings no rules"));
     }
 
     #[test]
     fn a_line_without_an_end_is_refused() {
         let (mut connection, mut peer) = connected();
         let chunk = vec![b' '; TURN];
+        peer.write_all(BRING_RULES[0]).unwrap();
         let mut open = true;
         for _ in 0..=4 {
             let mut sent = 0;
@@ -327,7 +409,7 @@ mod tests {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     Err(e) => panic!("{e}"),
                 }
-                open = connection.serve(refuse);
+                open = connection.serve(refuse, false);
             }
         }
         assert!(!open);
@@ -335,5 +417,78 @@ mod tests {
         let mut heard = [0; 200];
         let length = peer.read(&mut heard).unwrap();
         assert!(String::from_utf8_lossy(&heard[..length]).contains("more than"));
+    }
+
+    /// Connections without a socket, and who is at their other ends.
+    fn many(count: usize) -> (Connections, Vec<UnixStream>) {
+        let (connections, peers) = (0..count).map(|_| connected()).unzip();
+        (Connections { listener: None, connections, full_until: None, longest: 4 * TURN }, peers)
+    }
+
+    #[test]
+    fn who_asks_nothing_whole_is_let_go() {
+        let (mut connections, mut peers) = many(3);
+        // The first is idle, the second sends a byte now and then, the third has asked just now.
+        for _ in 0..9 {
+            for connection in &mut connections.connections[..2] {
+                connection.since -= PATIENCE / 10;
+            }
+            peers[1].write_all(b"x").unwrap();
+            connections.serve(refuse);
+            assert_eq!(connections.connections.len(), 3);
+            assert!(connections.connections[0].rest() < PATIENCE);
+        }
+        for connection in &mut connections.connections {
+            connection.since -= PATIENCE / 10;
+        }
+        peers[2].write_all(b"{\"version\":1,\"ask\":\"status\"}\n").unwrap();
+        connections.serve(refuse);
+        assert_eq!(connections.connections.len(), 1);
+        let mut heard = [0; 200];
+        assert!(peers[2].read(&mut heard).unwrap() > 0, "the one that asks stays");
+        assert_eq!(peers[0].read(&mut heard).unwrap(), 0, "the idle one has gone");
+    }
+
+    #[test]
+    fn who_waits_for_anothers_answer_is_not_let_go_for_that() {
+        let (mut connections, mut peers) = many(2);
+        peers[0].write_all(b"{\"version\":1,\"ask\":\"status\"}\n").unwrap();
+        connections.connections[1].since -= PATIENCE - Duration::from_millis(100);
+        connections.serve(|ask| {
+            std::thread::sleep(Duration::from_millis(200));
+            refuse(ask)
+        });
+        assert_eq!(connections.connections.len(), 2);
+    }
+
+    #[test]
+    fn one_long_line_comes_at_a_time() {
+        let (mut connections, mut peers) = many(2);
+        let mut write = |connections: &mut Connections, at: usize, bytes: usize| {
+            peers[at].set_nonblocking(true).unwrap();
+            let mut left = bytes;
+            let _ = peers[at].write(BRING_RULES[1]);
+            while left > 0 {
+                match peers[at].write(&vec![b' '; left]) {
+                    Ok(length) => left -= length,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => connections.serve(refuse),
+                    Err(e) => return Err(e),
+                }
+            }
+            connections.serve(refuse);
+            Ok(())
+        };
+        write(&mut connections, 0, 2 * SMALL).unwrap();
+        // It may be refused while it writes.
+        let _ = write(&mut connections, 1, SMALL + 1);
+        assert_eq!(connections.connections.len(), 1);
+        let mut heard = [0; 200];
+        let length = peers[1].read(&mut heard).unwrap();
+        assert!(String::from_utf8_lossy(&heard[..length]).contains("while another one comes"));
+        // The first one goes on, and is answered.
+        peers[0].set_nonblocking(false).unwrap();
+        peers[0].write_all(b"{}\n").unwrap();
+        connections.serve(refuse);
+        assert!(peers[0].read(&mut heard).unwrap() > 0);
     }
 }

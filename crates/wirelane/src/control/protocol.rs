@@ -8,7 +8,8 @@ use crate::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
 
 /// The version of the protocol: who hears another one says so and does nothing.
 pub(super) const VERSION: u32 = 1;
-/// Most bytes of a line: a set with a million precise rules and more.
+/// Most bytes of a line: a set with a million precise rules and more, which comes in one piece because it takes the place
+/// of the old one as a whole. One connection at a time may have so much (`connections.rs`).
 pub(super) const LONGEST: usize = 256 << 20;
 
 /// A question, on a line of its own.
@@ -110,6 +111,15 @@ pub(super) fn line(what: &impl Serialize) -> Vec<u8> {
     line
 }
 
+/// How lines begin that may be long: those of `load` and `add`, as [`line`] writes them.
+pub(super) const BRING_RULES: [&[u8]; 2] =
+    [b"{\"version\":1,\"ask\":{\"load\":", b"{\"version\":1,\"ask\":{\"add\":"];
+
+/// Whether a line, of which some has come, is a question that brings rules.
+pub(super) fn brings_rules(line: &[u8]) -> bool {
+    BRING_RULES.iter().any(|begin| line.starts_with(begin))
+}
+
 /// The question on a line, or what is wrong with it.
 pub(super) fn question(line: &[u8]) -> Result<Ask, String> {
     #[derive(Deserialize)]
@@ -152,6 +162,7 @@ mod tests {
             let shown = format!("{ask:?}");
             let line = line(&Request { version: VERSION, ask });
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+            assert_eq!(brings_rules(&line), shown.starts_with("Load") || shown.starts_with("Add"), "{shown}");
             assert_eq!(format!("{:?}", question(&line).unwrap()), shown);
         }
         assert!(

@@ -25,7 +25,8 @@ impl Parser {
         let full = head.bytes.len() >= HEAD_MOST;
         let over = head.line == Line::END;
         if !head.checked {
-            let end = head.bytes.iter().position(|byte| *byte == b'\n');
+            let from = std::mem::replace(&mut head.searched, head.bytes.len());
+            let end = head.bytes[from..].iter().position(|byte| *byte == b'\n').map(|end| from + end);
             if end.is_some() || full {
                 head.checked = true;
                 let end = end.unwrap_or(head.bytes.len());

@@ -44,14 +44,6 @@ pub(super) fn verdict(log: &str) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join("\n"))
 }
 
-/// The text with its control characters written out, line ends too: it comes from a file of somebody's.
-pub(super) fn printable(text: &str) -> String {
-    let written = |character: char| {
-        if character.is_control() { character.escape_default().to_string() } else { character.to_string() }
-    };
-    text.chars().map(written).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +56,5 @@ mod tests {
         assert!(shown.starts_with("line 31\n") && shown.ends_with("line 39\nbad access"), "{shown}");
         assert_eq!(verdict("processed 7 insns (limit 1000000)\n"), None);
         assert_eq!(verdict(""), None);
-        assert_eq!(printable("it's \u{1b}[1m\n"), "it's \\u{1b}[1m\\n");
     }
 }

@@ -16,6 +16,7 @@ use super::Placed;
 use super::object::{Kind, UserProgram, at_place};
 use crate::device::Device;
 use crate::engine::uninterrupted::uninterrupted;
+use crate::escape::printable;
 use crate::{Error, Result};
 
 /// The name of the object, which its read-only data in the kernel is named after.
@@ -71,8 +72,8 @@ fn said(status: i32) -> std::io::Result<()> {
 /// What libbpf said when it could not link a program.
 fn unlinkable(new: &UserProgram, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
-    let said = log::printable(&said.join("; "));
-    new.refusal(&format!("cannot be linked with the capture program ({error}): {said}"))
+    let said = said.join("; ");
+    new.refusal(&format!("cannot be linked with the capture program ({error}): {}", printable(&said)))
 }
 
 /// A capture program that has been loaded.
@@ -162,7 +163,7 @@ pub(super) fn load(
     }
     let object = loaded.map_err(|e| match log::verdict(&said) {
         Some(verdict) => {
-            let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", log::printable(line))).collect();
+            let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", printable(line))).collect();
             new.refusal(&format!(
                 "the kernel's verifier refuses it, and says at the end (all of it with WIRELANE_LOG=debug):\n{}",
                 lines.join("\n")

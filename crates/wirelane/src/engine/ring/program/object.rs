@@ -10,7 +10,7 @@ use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSy
 use wirelane_datapath::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
 use wirelane_datapath::rules::MAX_PLUGINS;
 
-use super::super::log::printable;
+use crate::escape::printable;
 use crate::{Error, Result};
 
 /// What a user's function is for. Both kinds are read, linked and kept alike.

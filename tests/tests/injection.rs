@@ -1,0 +1,203 @@
+//! Hostile bytes of packets in every place that commands show: none reaches standard output or a report as it is.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use wirelane::escape::is_unsafe;
+use wirelane_tests::calls::Scene;
+use wirelane_tests::frames::{ethernet, udp};
+use wirelane_tests::wirelane_binary;
+
+/// Each byte between letters; then UTF-8 that terminals act on, escape sequences, markup and formulas.
+fn hostile() -> Vec<Vec<u8>> {
+    let unicode = "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\
+                   \u{2067}\u{2068}\u{2069}\u{feff}\u{85}\u{9b}\u{e0041}";
+    let texts = [
+        "\x1b[2J",
+        "\x1b]0;title\x07",
+        "\u{9b}31m",
+        "a\u{202e}gpj.exe",
+        "=cmd|' /C calc'!A1",
+        "@SUM(1+1)",
+        "+1+1",
+        "-2+3",
+        "\t=1",
+        "\"quo\"te,",
+        "<script>alert(1)</script>",
+        "';--",
+        "%0d%0aX:",
+        "\\n\\x1b",
+    ];
+    let bytes = (0..=255).filter(|byte| !b"\r\n".contains(byte)).map(|byte| vec![b'a', byte, b'b']);
+    let unicode = unicode.chars().map(|c| format!("a{c}b").into_bytes());
+    bytes.chain(unicode).chain(texts.map(|text| text.as_bytes().to_vec())).collect()
+}
+
+/// A text with `~` where the hostile bytes are to be.
+fn filled(text: &str, bytes: &[u8]) -> Vec<u8> {
+    text.replace('\n', "\r\n").split('~').map(str::as_bytes).collect::<Vec<_>>().join(bytes)
+}
+
+/// An HTTP transaction and a call for each of these.
+fn make_file(path: &Path, hostile: &[Vec<u8>]) {
+    let mut scene = Scene::new();
+    for (number, bytes) in hostile.iter().enumerate() {
+        let at = number as u64 * 10_000;
+        let (client, server) = (format!("10.0.0.1:{}", 10_000 + number), "10.0.0.2:80");
+        let request = filled("GET /~?~ HTTP/1.1\nHost: ~\nUser-Agent: ~\nReferer: ~\n\n", bytes);
+        let answer = filled("HTTP/1.1 200 ~\nContent-Type: ~\nContent-Length: 0\n\n", bytes);
+        scene.tcp(at, &client, server, 1, &request);
+        scene.tcp(at + 1, server, &client, 1, &answer);
+        let head = format!(
+            "Via: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bK{number}\nFrom: \"~\" <sip:~@b>;tag=~\nTo: <sip:~@d>;tag=2\n\
+             Call-ID: ~@{number}\nUser-Agent: ~\nServer: ~\nReason: ~\n"
+        );
+        let body = "v=0\no=- 1 1 IN IP4 10.0.0.1\ns=~\nc=IN IP4 10.0.0.1\nt=0 0\nm=audio 9000 RTP/AVP 96\n\
+                    a=rtpmap:96 ~/8000\n";
+        let body = String::from_utf8_lossy(&filled(body, bytes)).into_owned();
+        let described = format!("Content-Type: application/sdp\nContent-Length: {}\n\n", body.len());
+        for (step, from_caller, start, method, described) in [
+            (2, true, "INVITE sip:~@d SIP/2.0\n", "INVITE", true),
+            (3, false, "SIP/2.0 200 ~\n", "INVITE", true),
+            (4, true, "BYE sip:~@d SIP/2.0\n", "BYE", false),
+            (5, false, "SIP/2.0 200 ~\n", "BYE", false),
+        ]
+        .map(|(step, from, start, method, with)| {
+            (step, from, start, method, if with { &*described } else { "\n" })
+        }) {
+            let mut text = filled(&format!("{start}{head}CSeq: {step} {method}\n{described}"), bytes);
+            if described.len() > 1 {
+                text.extend(body.as_bytes());
+            }
+            let ends = ["10.0.0.1:5060", "10.0.0.2:5060"];
+            let (from, to) = if from_caller { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
+            scene.udp(at + step, from, to, &text);
+        }
+    }
+    scene.write(path).unwrap();
+}
+
+/// A pcapng file of one packet, whose interface has this name.
+fn make_named(path: &Path, name: &[u8]) {
+    let block = |kind: u32, body: &[u8]| {
+        let length = (12 + body.len() as u32).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    };
+    let padded = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    // LINKTYPE_ETHERNET without a snap length; option 2 is the name.
+    let of_name = [&[2, 0], &(name.len() as u16).to_le_bytes()[..], &padded(name), &[0; 4]].concat();
+    let interface = [&[1, 0, 0, 0, 0, 0, 0, 0][..], &of_name].concat();
+    let frame = ethernet(0x0800, &udp([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), b"x"));
+    let length = (frame.len() as u32).to_le_bytes();
+    let packet = [&[0; 12][..], &length, &length, &padded(&frame)].concat();
+    fs::write(path, [block(0x0a0d_0d0a, &section), block(1, &interface), block(6, &packet)].concat())
+        .unwrap();
+}
+
+/// What a command prints, after a check that it is text without unsafe characters, but for line ends.
+fn shown(folder: &Path, words: &[&str]) -> String {
+    let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("it is UTF-8"));
+    assert!(output.status.success(), "{words:?}: {}", said[1]);
+    for text in &said {
+        assert_safe(words, text);
+    }
+    let [stdout, _] = said;
+    stdout
+}
+
+fn assert_safe(words: &[&str], text: &str) {
+    for line in text.lines() {
+        assert!(!line.contains(is_unsafe), "{words:?}: {line:?}");
+    }
+    assert!(!text.contains('\r'), "{words:?}");
+}
+
+/// The cells of CSV without line ends in cells.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut quoted) = (vec![String::new()], false);
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            // Within quotes, two are one.
+            '"' if quoted && rest.next_if_eq(&'"').is_some() => cells.last_mut().unwrap().push('"'),
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            c => cells.last_mut().unwrap().push(c),
+        }
+    }
+    cells
+}
+
+#[test]
+fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let hostile = hostile();
+    make_file(&folder.join("in.pcap"), &hostile);
+    let read = |words: &[&str]| shown(folder, &[words, &["-r", "in.pcap"]].concat());
+    for of in ["http", "voip"] {
+        read(&[of, "--quiet", "--store", "s.db"]);
+    }
+    for print in ["common", "combined", "w3c", "squid", "json"] {
+        read(&["http", "--print", print]);
+    }
+    for of in ["http", "voip", "packets", "flows"] {
+        read(&[of]);
+        read(&[of, "--json"]);
+    }
+    for of in ["voip", "flows"] {
+        read(&[of, "--csv"]);
+    }
+    for table in ["transactions", "calls", "streams"] {
+        let sql = format!("SELECT * FROM {table}");
+        let ask = |words: &[&str]| shown(folder, &[&["query", &sql, "--store", "s.db"], words].concat());
+        ask(&[]);
+        for line in ask(&["--json"]).lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
+        let csv = ask(&["--csv"]);
+        // What looks like a formula is a number, or a text behind an apostrophe.
+        for cell in csv.lines().flat_map(cells) {
+            assert!(!cell.starts_with(['=', '+', '-', '@']) || cell.parse::<f64>().is_ok(), "{cell}");
+        }
+        if table != "streams" {
+            assert_eq!(csv.lines().count(), hostile.len() + 1, "{table}: each row is one line");
+        }
+    }
+    shown(folder, &["report", "--store", "s.db"]);
+    shown(folder, &["report", "--store", "s.db", "--json"]);
+    shown(folder, &["report", "--store", "s.db", "--html", "r.html"]);
+    assert_safe(&["r.html"], &fs::read_to_string(folder.join("r.html")).unwrap());
+}
+
+#[test]
+fn no_name_of_an_interface_reaches_an_output_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["=1+\u{1b}[2J", "\u{202e}eth\u{9b}1", "@\u{2028}x\n"] {
+        make_named(&folder.join("in.pcapng"), name.as_bytes());
+        for words in [
+            &["packets"][..],
+            &["packets", "--json"],
+            &["flows"],
+            &["flows", "--json"],
+            &["flows", "--csv"],
+            &["count"],
+            &["count", "--json"],
+        ] {
+            let text = shown(folder, &[words, &["-r", "in.pcapng"]].concat());
+            if words == ["flows", "--csv"] {
+                let formula =
+                    text.lines().any(|line| cells(line).iter().any(|cell| cell.starts_with(['=', '@'])));
+                assert!(text.lines().count() > 1 && !formula, "{text}");
+            }
+        }
+    }
+}
