@@ -16,39 +16,50 @@ LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
 WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
 EXTCAP ?= $(if $(filter /usr,$(PREFIX)),$(or $(WIRESHARK),/usr/lib/$(shell uname -m)-linux-gnu/wireshark/extcap),$(PREFIX)/lib/wireshark/extcap)
 
-.PHONY: help setup build test test-kernels soak fuzz demo bench install clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-setup: ## install what building, testing and the demo need (Debian and Ubuntu)
-	@scripts/setup
+setup: ## install packages for building, checks, tests and the demo (Debian and Ubuntu)
+	@scripts/setup build demo check test kernels
 
-build: setup ## build the wirelane program: target/release/wirelane
+build: ## build the wirelane program: target/release/wirelane
+	@scripts/setup build
 	cargo build --release -p wirelane-cli -p wirelane-pcap-dropin -p wirelane-pcap-preload
 
-test: ## run every check and every test (with root or sudo; WIRELANE_KERNELS=none)
-	@scripts/setup kernels
+check: ## format, lints and unit tests: no root, minutes
+	@scripts/setup build check
+	@scripts/check
+
+test: ## every check and test of the gate (root or sudo; WIRELANE_KERNELS=none)
+	@scripts/setup build demo check test kernels
 	@scripts/test
 
+test-all: ## the gate, then every kernel, long runs and fuzzing: hours
+	@scripts/setup build demo check test kernels
+	@scripts/test-all
+
 test-kernels: ## test on other kernels (KERNELS="host bookworm", ACCEPT=1)
-	@scripts/setup kernels
+	@scripts/setup build test kernels
 	@ACCEPT=$(or $(ACCEPT),0) scripts/test-kernels $(KERNELS)
 
-soak: setup ## half an hour of paced load (MINUTES=30), 1000 libpcap handles
+soak: ## half an hour of paced load (MINUTES=30), 1000 libpcap handles
+	@scripts/setup build test
 	@cargo build --quiet -p wirelane-cli
-	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test loads paced -- --nocapture
+	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test all loads::a_paced -- --nocapture
 	@cargo build --quiet -p wirelane-pcap-dropin -p wirelane-pcap-preload
-	@WIRELANE_PCAP_CYCLES=1000 cargo test -p wirelane-tests --test libpcap opening_and_closing -- --nocapture
+	@WIRELANE_PCAP_CYCLES=1000 cargo test -p wirelane-tests --test all libpcap::opening_and_closing -- --nocapture
 
-fuzz: setup ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; nightly Rust)
+fuzz: ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; nightly Rust)
+	@scripts/setup build
 	@scripts/fuzz
 
 demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
-bench: setup ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
-	@scripts/setup bench
+bench: ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
+	@scripts/setup build bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)

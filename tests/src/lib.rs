@@ -46,7 +46,7 @@ pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{corpus, repository, wirelane_binary};
-pub use process::{bpf_links, cpu_time, guardians, open_descriptors, resident_bytes};
+pub use process::{bpf_links, cpu_time, guardians, in_own_process, open_descriptors, resident_bytes};
 pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run};
 

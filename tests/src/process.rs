@@ -1,11 +1,41 @@
 //! What `/proc` tells of a process.
 
-use std::fs;
+use std::process::Command;
 use std::time::Duration;
+use std::{env, fs};
 
 use anyhow::{Context, Result};
 
 use crate::{Lab, sys};
+
+/// Whether the calling test has a process of its own, which tests that measure or change their process need. Where it has
+/// none, runs `test` (its whole name, as in `processes::nothing_leaks`) in a new process, and returns false after it has
+/// passed there.
+///
+/// # Panics
+/// Where the test cannot be run so, or fails.
+pub fn in_own_process(test: &str) -> bool {
+    const MARK: &str = "WIRELANE_TEST_IN_OWN_PROCESS";
+    if env::var_os(MARK).is_some_and(|name| name == test) {
+        return true;
+    }
+    let program = env::current_exe().expect("the running test has a program");
+    let output = Command::new(program)
+        .args([test, "--exact", "--test-threads=1", "--show-output"])
+        .env(MARK, test)
+        .output()
+        .expect("the running test can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("test result: ok. 1 passed"),
+        "{test} in a process of its own: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for line in text.lines().filter(|line| line.starts_with("left out: ")) {
+        println!("{line}");
+    }
+    false
+}
 
 /// Number of open file descriptors of a process.
 ///

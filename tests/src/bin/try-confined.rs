@@ -1,4 +1,4 @@
-//! A process that gives up its rights by the library and then tries something, for `tests/tests/confinement.rs`.
+//! A process that gives up its rights by the library and then tries something, for `tests/tests/all/confinement.rs`.
 //!
 //! `try-confined ATTEMPT FOLDER`: FOLDER is the one output that is left to it. Prints `allowed`, or `refused: ` and
 //! what the kernel said; what seccomp forbids kills it instead.

@@ -1,6 +1,6 @@
 //! The kernel's compilation of the interpreter against the native one: `kernel/programs/filter_probe.bpf.c`, which has
 //! the capture programs' verdict.h, driven by BPF_PROG_TEST_RUN. What hooks do around it is tested with traffic
-//! (tests/tests/filters_live.rs).
+//! (tests/tests/all/filters_live.rs).
 
 use std::mem::MaybeUninit;
 

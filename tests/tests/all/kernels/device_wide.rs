@@ -12,26 +12,26 @@ use wirelane_tests::numbers::{column, wirelane};
 use wirelane_tests::{Child, Lab, Signal};
 
 /// An emulated machine takes a hundred times as long as a real one.
-pub(super) const LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 /// Where the host's socket is, and the first port that packets come from.
-pub(super) const SINK: u16 = 9;
-pub(super) const FIRST: u16 = 2000;
+pub(crate) const SINK: u16 = 9;
+pub(crate) const FIRST: u16 = 2000;
 /// Datagrams go out in lots: so many ports in turn, so many of each, and of these so many at once, which a socket holds.
-pub(super) const PORTS: u16 = 8;
-pub(super) const EACH: u64 = 16;
-pub(super) const LOT: u64 = PORTS as u64 * EACH;
-pub(super) const AT_ONCE: u64 = 4;
+pub(crate) const PORTS: u16 = 8;
+pub(crate) const EACH: u64 = 16;
+pub(crate) const LOT: u64 = PORTS as u64 * EACH;
+pub(crate) const AT_ONCE: u64 = 4;
 
 /// Numbered datagrams from the sender's stack, and the host's socket that they go to.
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     senders: Vec<UdpSocket>,
     sink: UdpSocket,
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
 }
 
 impl Traffic {
-    pub(super) fn of(lab: &Lab, first: u16, port: u16) -> Traffic {
+    pub(crate) fn of(lab: &Lab, first: u16, port: u16) -> Traffic {
         let to = (lab.receiver().address, port);
         let sink = lab.enter(&lab.receiver().namespace, || UdpSocket::bind(to).unwrap()).unwrap();
         sink.set_nonblocking(true).unwrap();
@@ -45,7 +45,7 @@ impl Traffic {
     }
 
     /// Sends so many of each port, and gives the numbers of those that are to arrive if these ports are blocked.
-    pub(super) fn send(&mut self, each: u64, blocked: &[u16]) -> BTreeSet<u64> {
+    pub(crate) fn send(&mut self, each: u64, blocked: &[u16]) -> BTreeSet<u64> {
         let mut passing = BTreeSet::new();
         let count = each * u64::from(PORTS);
         for number in self.sent..self.sent + count {
@@ -60,7 +60,7 @@ impl Traffic {
     }
 
     /// The numbers of what is there now.
-    pub(super) fn arrived(&self) -> BTreeSet<u64> {
+    pub(crate) fn arrived(&self) -> BTreeSet<u64> {
         let mut numbers = BTreeSet::new();
         let mut bytes = [0; 8];
         while let Ok(length) = self.sink.recv(&mut bytes) {
@@ -71,7 +71,7 @@ impl Traffic {
     }
 
     /// Sends a lot of which exactly the datagrams arrive that do not come from these ports.
-    pub(super) fn only_passes(&mut self, what: &str, blocked: &[u16]) {
+    pub(crate) fn only_passes(&mut self, what: &str, blocked: &[u16]) {
         for _ in 0..EACH / AT_ONCE {
             let expected = self.send(AT_ONCE, blocked);
             assert_eq!(self.wait_for(expected.len()), expected, "{what}");
@@ -79,7 +79,7 @@ impl Traffic {
     }
 
     /// The numbers of what arrives until there are so many.
-    pub(super) fn wait_for(&self, count: usize) -> BTreeSet<u64> {
+    pub(crate) fn wait_for(&self, count: usize) -> BTreeSet<u64> {
         let mut arrived = self.arrived();
         let deadline = Instant::now() + LIMIT;
         while arrived.len() < count && Instant::now() < deadline {
@@ -90,7 +90,7 @@ impl Traffic {
     }
 }
 
-pub(super) fn count(lab: &Lab, namespace: &str, device: &str, words: &[&str]) -> Child {
+pub(crate) fn count(lab: &Lab, namespace: &str, device: &str, words: &[&str]) -> Child {
     let all = [&["count", "-i", device, "--json", "--interval", "0.2"], words].concat();
     let mut child = wirelane(lab, namespace, &all).unwrap();
     child.wait_ready(LIMIT).unwrap();
@@ -105,7 +105,7 @@ fn counts(object: &Value) -> Counts {
 }
 
 /// Waits until so many packets more have found their place in a capture's ledger, and gives which.
-pub(super) fn all_of(child: &Child, packets: u64) -> Counts {
+pub(crate) fn all_of(child: &Child, packets: u64) -> Counts {
     let mut sums = [0; 5];
     while sums[0] < packets || sums[0] != sums[1] + sums[3] + sums[4] {
         let now = counts(&child.next_json(LIMIT).unwrap().expect("it goes on"));
@@ -115,7 +115,7 @@ pub(super) fn all_of(child: &Child, packets: u64) -> Counts {
 }
 
 /// Ends a capture, and gives what there was in all.
-pub(super) fn end(child: Child) -> Counts {
+pub(crate) fn end(child: Child) -> Counts {
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);
     let last = finished.last_json().unwrap();
@@ -125,19 +125,19 @@ pub(super) fn end(child: Child) -> Counts {
 }
 
 /// Kills a capture.
-pub(super) fn kill(child: Child) {
+pub(crate) fn kill(child: Child) {
     child.signal(Signal::Kill).unwrap();
     assert!(!child.finish(LIMIT).unwrap().status.success());
 }
 
-pub(super) fn rule_file(folder: &Path, name: &str, text: &str) -> String {
+pub(crate) fn rule_file(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 /// Has `wirelane rules` change those of a capture.
-pub(super) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
+pub(crate) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
     let pid = capture.pid().to_string();
     let namespace = &lab.receiver().namespace;
     let finished = wirelane(lab, namespace, &[&["rules"], words, &["--pid", &pid]].concat())
@@ -148,13 +148,13 @@ pub(super) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
     assert_eq!(finished.status.success(), !fails, "{words:?}: {}", finished.stderr);
 }
 
-pub(super) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\naction = \"drop\"\n\
+pub(crate) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\naction = \"drop\"\n\
                      [[precise]]\nid = 100\nsrc-port = 2002\nprotocol = \"udp\"\naction = \"drop\"\n\
                      [[rule]]\nid = 2\nsrc-port = 2003\naction = \"count\"\n";
 
 /// Blocked is what the rules in force drop, and nothing else; of all captures each counts it. A killed one blocks nothing
 /// from that moment, though nobody can clear its place. With `changes`, rules come and go meanwhile.
-pub(super) fn block(hook: &str, changes: bool) {
+pub(crate) fn block(hook: &str, changes: bool) {
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);

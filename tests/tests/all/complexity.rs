@@ -1,13 +1,13 @@
 //! Messages that come in segments of one byte take time in proportion to their length.
 //!
-//! One test in this file: it measures the processor time of all children.
+//! In a process of its own: it measures the processor time of all children.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use wirelane_tests::calls::Scene;
-use wirelane_tests::wirelane_binary;
+use wirelane_tests::{in_own_process, wirelane_binary};
 
 /// Processor time of children that have ended, in ticks of the kernel's clock (proc_pid_stat(5), cutime and cstime).
 fn ticks() -> u64 {
@@ -44,6 +44,9 @@ fn cost(folder: &Path, command: &str, port: u16, bytes: &[u8], times: usize) -> 
 /// eight times as much.
 #[test]
 fn messages_in_small_segments_take_linear_time() {
+    if !in_own_process("complexity::messages_in_small_segments_take_linear_time") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     type Make = fn(usize) -> String;
     // The most of a head is 65,536 bytes, of the body of a SIP message 65,535.

@@ -1,10 +1,6 @@
-//! Rules of a whole device on every kernel; tests/rules_wide.rs has what does not hang on these.
+//! Rules of a whole device on every kernel; rules_wide.rs beside this folder has what does not hang on these.
 
-#[path = "device_wide.rs"]
-mod device_wide;
-
-use device_wide::block;
-
+use super::device_wide::block;
 use super::require_root;
 
 #[test]

@@ -443,7 +443,6 @@ fn filters_go_with_programs_and_the_program_is_not_moved() {
     }
 }
 
-#[path = "steering_programs/examples.rs"]
 mod examples;
 
 /// The path of a file in a folder, as a word.

@@ -48,7 +48,7 @@ fn faults(proof: &str) -> Vec<String> {
         let path = if file.contains('/') {
             repository().join(file)
         } else {
-            repository().join("tests/tests").join(file)
+            repository().join("tests/tests/all").join(file)
         };
         match (fs::read_to_string(&path), test) {
             (Err(error), _) => faults.push(format!("{}: {error}", path.display())),

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, Signal, open_descriptors, require_root, resident_bytes, settled_bpf_objects,
-    wait_for_bpf_objects,
+    Child, Lab, LabOptions, Signal, in_own_process, open_descriptors, require_root, resident_bytes,
+    settled_bpf_objects, wait_for_bpf_objects,
 };
 
 fn alone(queues: u32) -> Lab {
@@ -140,7 +140,9 @@ fn a_seventeenth_group_is_refused() {
 
 #[test]
 fn two_hundred_starts_and_stops_leak_nothing() {
-    if !require_root("two_hundred_starts_and_stops_leak_nothing") {
+    if !require_root("two_hundred_starts_and_stops_leak_nothing")
+        || !in_own_process("processes::two_hundred_starts_and_stops_leak_nothing")
+    {
         return;
     }
     // A start waits for the kernel most of the time: four devices go through it side by side.

@@ -1,14 +1,11 @@
 //! Rules of a whole device by the other hooks, on the way out, under traffic, and where they cannot be. What hangs on the
 //! kernel is in kernels/rules_wide.rs.
 
-#[path = "kernels/device_wide.rs"]
-mod device_wide;
-
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device_wide::{
+use super::kernels::device_wide::{
     AT_ONCE, BLOCK, EACH, FIRST, LIMIT, LOT, PORTS, SINK, Traffic, all_of, block, change, count, end, kill,
     rule_file,
 };

@@ -7,9 +7,6 @@
     reason = "targets are programs without main(), and take the macro from a crate"
 )]
 
-// The targets ask for libFuzzer's macro; this test stands in for it.
-extern crate self as libfuzzer_sys;
-
 use std::path::Path;
 use std::process::Command;
 
@@ -28,27 +25,27 @@ macro_rules! fuzz_target {
     };
 }
 
-#[path = "../../fuzz/targets/battery.rs"]
+#[path = "../../../fuzz/targets/battery.rs"]
 mod battery;
-#[path = "../../fuzz/targets/capture_file.rs"]
+#[path = "../../../fuzz/targets/capture_file.rs"]
 mod capture_file;
-#[path = "../../fuzz/targets/filter.rs"]
+#[path = "../../../fuzz/targets/filter.rs"]
 mod filter;
-#[path = "../../fuzz/targets/http.rs"]
+#[path = "../../../fuzz/targets/http.rs"]
 mod http;
-#[path = "../../fuzz/targets/packet.rs"]
+#[path = "../../../fuzz/targets/packet.rs"]
 mod packet;
-#[path = "../../fuzz/targets/probe.rs"]
+#[path = "../../../fuzz/targets/probe.rs"]
 mod probe;
-#[path = "../../fuzz/targets/probe_set.rs"]
+#[path = "../../../fuzz/targets/probe_set.rs"]
 mod probe_set;
-#[path = "../../fuzz/targets/rules.rs"]
+#[path = "../../../fuzz/targets/rules.rs"]
 mod rules;
-#[path = "../../fuzz/targets/second_opinion.rs"]
+#[path = "../../../fuzz/targets/second_opinion.rs"]
 mod second_opinion;
-#[path = "../../fuzz/targets/selector.rs"]
+#[path = "../../../fuzz/targets/selector.rs"]
 mod selector;
-#[path = "../../fuzz/targets/voip.rs"]
+#[path = "../../../fuzz/targets/voip.rs"]
 mod voip;
 
 /// A target, and of how many of its seeds one is taken.

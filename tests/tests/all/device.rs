@@ -1,10 +1,8 @@
 //! Devices as the library sees them, on veth pairs whose state the test sets.
 
-use std::fs;
-
 use wirelane::Error;
 use wirelane::device::{Device, Duplex, Monitor, Promiscuous, Selector, XdpMode};
-use wirelane_tests::{ForeignXdp, Lab, require_root};
+use wirelane_tests::{ForeignXdp, Lab, in_own_process, open_descriptors, require_root};
 
 #[test]
 fn a_device_is_read_in_full() {
@@ -158,17 +156,10 @@ fn a_device_that_goes_is_noticed() {
 
 #[test]
 fn nothing_stays_open() {
-    let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
-    // Other tests of this process open and close descriptors too: so the work is done by a process of its own.
-    if std::env::var_os("WIRELANE_COUNT_DESCRIPTORS").is_none() {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["nothing_stays_open", "--exact", "--test-threads=1"])
-            .env("WIRELANE_COUNT_DESCRIPTORS", "1")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    if !in_own_process("device::nothing_stays_open") {
         return;
     }
+    let descriptors = || open_descriptors(std::process::id()).unwrap();
     Device::list().unwrap();
     let before = descriptors();
     for _ in 0..50 {

@@ -1,8 +1,6 @@
 //! Programs as they are packaged, on our libpcap: each sees exactly what was sent.
 
-#[path = "libpcap_clients/more.rs"]
 mod more;
-#[path = "libpcap_clients/readme.rs"]
 mod readme;
 
 use std::io::{Read as _, Write as _};

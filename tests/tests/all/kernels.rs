@@ -6,37 +6,22 @@
 //! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
 //! which the host is asked to send, and what has arrived there.
 
-#[path = "kernels/bench.rs"]
 mod bench;
-#[path = "kernels/clock_slew.rs"]
 mod clock_slew;
-#[path = "kernels/clock_steps.rs"]
 mod clock_steps;
-#[path = "kernels/flow_caches.rs"]
+pub(crate) mod device_wide;
 mod flow_caches;
-#[path = "kernels/judged.rs"]
 mod judged;
-#[path = "kernels/jumbo.rs"]
 mod jumbo;
-#[path = "kernels/libpcap.rs"]
 mod libpcap;
-#[path = "kernels/rss_table.rs"]
 mod rss_table;
-#[path = "kernels/rules.rs"]
 mod rules;
-#[path = "kernels/rules_exits.rs"]
 mod rules_exits;
-#[path = "kernels/rules_patterns.rs"]
 mod rules_patterns;
-#[path = "kernels/rules_plugins.rs"]
 mod rules_plugins;
-#[path = "kernels/rules_sets.rs"]
 mod rules_sets;
-#[path = "kernels/rules_wide.rs"]
 mod rules_wide;
-#[path = "kernels/streams.rs"]
 mod streams;
-#[path = "kernels/zero_copy.rs"]
 mod zero_copy;
 
 use std::collections::BTreeMap;
