@@ -104,13 +104,12 @@ fn main() -> Result<()> {
     let folder = write(&options, &machine, &measured, &lines, &studies, &page)?;
     writeln!(out, "\nwritten to {}", folder.display()).context("writing to standard output")?;
     if options.readme {
-        let readme = wirelane_tests::repository().join("README.md");
-        readme::update(&readme, &folder, &|below| readme::News {
+        readme::update(&wirelane_tests::repository(), &folder, &|below| readme::News {
             receivers: readme::section(&options, &machine, &lines, &measured.loss_free, below),
             studies: study::short::section(false, &studies, &options, &machine, below),
             rules: study::short::section(true, &studies, &options, &machine, below),
         })?;
-        writeln!(out, "{} has the new figures", readme.display()).context("writing to standard output")?;
+        writeln!(out, "{} has the new figures", readme::PAGE).context("writing to standard output")?;
     }
     let ours: Vec<&str> = measured
         .failed

@@ -104,7 +104,7 @@ pub struct Options {
     #[arg(long)]
     pub disturbed: bool,
 
-    /// Also put a table and the charts into the project's README.md
+    /// Also put a table and the charts into docs/measured/receivers.md
     #[arg(long)]
     pub readme: bool,
 

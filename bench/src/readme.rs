@@ -1,5 +1,5 @@
-//! The bench's section of the project's README: a short table and the charts, between two marks, so that no figure is
-//! ever typed by hand.
+//! The bench's section of `docs/measured/receivers.md`: a short table and the charts, between two marks, so that no figure
+//! is ever typed by hand.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,20 +33,25 @@ pub struct News {
     pub rules: String,
 }
 
-/// Puts the section into the README at `path`; `folder` is that of the results, which must lie beside the README or
-/// below.
+/// The page of the documentation that has the section, in the repository.
+pub const PAGE: &str = "docs/measured/receivers.md";
+/// The repository, as seen from the page.
+const UP: &str = "../..";
+
+/// Puts the section into the page of the repository at `root`; `folder` is that of the results, below `root`.
 ///
 /// # Errors
-/// Where the file has no marks or cannot be written, or the results lie elsewhere.
-pub fn update(path: &Path, folder: &Path, news: &dyn Fn(&str) -> News) -> Result<()> {
-    let home = path.parent().context("a file has a folder")?.canonicalize()?;
+/// If the page has no marks or cannot be written, or the results are elsewhere.
+pub fn update(root: &Path, folder: &Path, news: &dyn Fn(&str) -> News) -> Result<()> {
+    let path = &root.join(PAGE);
+    let home = root.canonicalize()?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
     let below = folder.strip_prefix(&home).with_context(|| {
         format!("--readme: the results in {} are not below {}", folder.display(), home.display())
     })?;
     let below = below.to_str().context("--readme: the folder's name is not UTF-8")?;
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let text = insert(&text, &news(below)).with_context(|| path.display().to_string())?;
+    let text = insert(&text, &news(&format!("{UP}/{below}"))).with_context(|| path.display().to_string())?;
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
@@ -68,7 +73,7 @@ fn insert(text: &str, news: &News) -> Result<String> {
     Ok(format!("{before}{BEGIN}{receivers}{studies}{rules}{END}{after}"))
 }
 
-/// The table of receivers and its charts, empty where none were measured; `folder`: the results as seen from the README.
+/// The table of receivers and its charts, empty where none were measured; `folder`: the results as seen from the page.
 pub fn section(
     options: &Options,
     machine: &Machine,
@@ -172,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_of_the_project_has_the_marks() {
-        let text = fs::read_to_string(wirelane_tests::repository().join("README.md")).unwrap();
+    fn the_page_has_the_marks() {
+        let text = fs::read_to_string(wirelane_tests::repository().join(PAGE)).unwrap();
         let nothing = News { receivers: String::new(), studies: String::new(), rules: String::new() };
         assert_eq!(insert(&text, &nothing).unwrap(), text);
     }

@@ -1,4 +1,4 @@
-//! The studies in the project's README: a line for each, what there is to say in one, and the charts.
+//! The studies in docs/measured/receivers.md: a line for each, what there is to say in one, and the charts.
 
 use super::report::{self, DISTURBED, middle, none, offered, percent, ratio};
 use super::summary::Line;
@@ -8,11 +8,11 @@ use crate::machine::Machine;
 use crate::options::Options;
 use crate::report::table;
 
-/// The overload that the project's README tells, in percent of what the analysis can do.
+/// The overload that the page shows, in percent of what the analysis can do.
 const TWICE: u32 = 200;
 
 /// The studies of rules, or those of parallelism; empty where none of them was made. `folder`: the results as seen from
-/// the README.
+/// the page.
 pub fn section(of_rules: bool, lines: &[Line], options: &Options, machine: &Machine, folder: &str) -> String {
     let studies = || Study::ALL.into_iter().filter(move |study| study.is_of_rules() == of_rules);
     let rows: Vec<Vec<String>> = studies().filter_map(|study| row(study, lines)).collect();

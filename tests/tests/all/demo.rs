@@ -1,4 +1,4 @@
-//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind. And what README does with its
+//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind. And what the guides do with its
 //! recording, as typed there.
 
 use std::fs;
@@ -87,20 +87,20 @@ fn every_count_agrees_and_the_recording_is_kept_where_asked() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
 
-    readme_walks_on_from(&demo, &kept);
+    guides_work_with(&demo, &kept);
 }
 
-/// What stands behind `$ ` in the first block of code behind this line of README that has such lines.
-fn typed_in_readme(behind: &str) -> Vec<String> {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(behind).unwrap_or_else(|| panic!("README has no {behind}"));
+/// The commands of the first block of code after this text of a guide.
+fn commands_of_guide(guide: &str, after: &str) -> Vec<String> {
+    let guide = fs::read_to_string(repository().join("docs/guides").join(guide)).unwrap();
+    let (_, rest) = guide.split_once(after).unwrap_or_else(|| panic!("the guide has no '{after}'"));
     let block = rest.split("```").nth(1).unwrap();
     block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
-/// The flow section, from the recording to nfdump's table and to answers in SQL and by DuckDB: all packets are in all of them.
-fn readme_walks_on_from(demo: &Demo, recording: &Path) {
-    let typed = typed_in_readme("as typed in this folder:");
+/// The guides to flows and the store, from the recording to nfdump's table, SQL and DuckDB: all packets are in all of them.
+fn guides_work_with(demo: &Demo, recording: &Path) {
+    let typed = commands_of_guide("flows.md", "## From packets to a collector and to SQL");
     assert_eq!(typed[..2], ["make demo KEEP=demo.pcapng", "export PATH=$PWD/target/release:$PATH"]);
     let packets = count_packets(recording).unwrap();
     let folder = demo.folder.path();
@@ -126,7 +126,7 @@ fn readme_walks_on_from(demo: &Demo, recording: &Path) {
     ]);
     assert_eq!(sums.split_whitespace().collect::<Vec<_>>(), [packets.to_string(), packets.to_string()]);
 
-    let typed = typed_in_readme("DuckDB, with the store of the demo's flows from above:");
+    let typed = commands_of_guide("store.md", "DuckDB, with the store of the demo's flows:");
     assert!(typed[0].ends_with("/pip install -q duckdb"), "{typed:?}");
     let python = repository().join("target/python");
     if python.join("lib").exists() {

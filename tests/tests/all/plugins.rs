@@ -412,7 +412,7 @@ fn the_example_finds_tunnels_through_dns() {
     }
 }
 
-/// The README's command makes what was tested above: the same instructions. And what the README of all shows can be
+/// The README's command makes what was tested above: the same instructions. And the source in the documentation can be
 /// compiled.
 #[test]
 fn the_examples_are_compiled_as_the_readmes_say() {
@@ -443,7 +443,7 @@ fn the_examples_are_compiled_as_the_readmes_say() {
     let (made, tested) = (code(&made), code(program_object("dns").unwrap()));
     assert!(!made.is_empty() && made == tested, "other code than the tests'");
 
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let readme = fs::read_to_string(root.join("docs/extend/plugins.md")).unwrap();
     let mut blocks = readme.split("```c\n").filter_map(|rest| rest.split("```").next());
     let source = blocks.find(|block| block.contains("<wirelane/plugin.h>")).unwrap();
     fs::write(folder.path().join("quic.bpf.c"), source).unwrap();

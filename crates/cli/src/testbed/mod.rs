@@ -135,7 +135,7 @@ are. It needs root, and says 'listening on' when it is ready.
 
 Give it an address of a network that carries none of the traffic. Managers need
 a certificate of the authority of --ca, and take only one for this address from
-the agent. The README shows how to make them.
+the agent. docs/guides/test-bed.md shows how to make them.
 
 Example:
   sudo wirelane testbed agent --listen 192.0.2.2:4433 --cert sensor.pem \\
@@ -229,8 +229,8 @@ end the folder has tables, CSV, Parquet, charts as SVG and PNG, and
 report.html. An interrupted run goes on with --resume.
 
 A sensor that is not installed is skipped, and named. Others than those of
-'wirelane testbed sensors' take an adapter of a few lines, which the README
-describes.
+'wirelane testbed sensors' take an adapter of a few lines, which
+docs/reference/batteries.md describes.
 
 Between two machines, with 'wirelane testbed agent' on each:
 

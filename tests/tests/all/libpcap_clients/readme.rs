@@ -1,4 +1,4 @@
-//! The README's commands for programs of libpcap's, as they stand there.
+//! The commands of the guide to other tools, as it has them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,17 +13,14 @@ use wirelane_tests::{Child, Finished, Lab, repository, require_root, wirelane_bi
 
 use super::{PACKETS, SENT, number_before};
 
-const SECTION: &str = "\n### Use it with your tools\n";
-/// The device of the README, and where its collector is.
+/// The device of the guide, and where its collector is.
 const DEVICE: &str = "eth1";
 const COLLECTORS: &str = "192.0.2.0/24";
 
-/// The section's commands, without what sends them to the background.
+/// The guide's commands, without what sends them to the background.
 fn commands() -> Vec<String> {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, section) = readme.split_once(SECTION).unwrap();
-    let section = section.split("\n### ").next().unwrap();
-    let blocks = section.split("```").skip(1).step_by(2);
+    let guide = std::fs::read_to_string(repository().join("docs/guides/other-tools.md")).unwrap();
+    let blocks = guide.split("```").skip(1).step_by(2);
     let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("sudo "));
     lines.map(|line| line.trim_end_matches(" &").to_owned()).collect()
 }
@@ -116,8 +113,8 @@ fn processed() -> u64 {
 }
 
 #[test]
-fn the_readmes_commands_work_as_they_are_typed() {
-    if !require_root("the_readmes_commands_work_as_they_are_typed") {
+fn the_commands_of_the_guide_work() {
+    if !require_root("the_commands_of_the_guide_work") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
