@@ -16,7 +16,7 @@ LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
 WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
 EXTCAP ?= $(if $(filter /usr,$(PREFIX)),$(or $(WIRESHARK),/usr/lib/$(shell uname -m)-linux-gnu/wireshark/extcap),$(PREFIX)/lib/wireshark/extcap)
 
-.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench install clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -62,6 +62,9 @@ bench: ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTI
 	@scripts/setup build bench
 	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
+docs: ## build the book, target/book (needs mdbook and 'make build')
+	@scripts/docs
+
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
@@ -78,6 +81,7 @@ install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) man --dir $(SHARE)/man/man1
+	scripts/man-pages $(SHARE)/man
 	$(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
 	$(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
 	$(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
