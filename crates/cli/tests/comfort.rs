@@ -143,6 +143,8 @@ fn make_install_puts_everything_in_its_place() {
         "bin/wirelane",
         "share/man/man1/wirelane.1",
         "share/man/man1/wirelane-record.1",
+        "share/man/man5/wirelane-rules.5",
+        "share/man/man7/wirelane-concepts.7",
         "lib/wirelane/libpcap.so.0.8",
         "lib/wirelane/libpcap.so",
         "lib/wirelane/libwirelane-pcap.so",
