@@ -81,7 +81,8 @@ install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) man --dir $(SHARE)/man/man1
-	scripts/man-pages $(SHARE)/man
+	@if command -v python3 >/dev/null; then scripts/man-pages $(SHARE)/man; else \
+		echo "install: manual pages of sections 5 and 7 need python3: left out" >&2; fi
 	$(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
 	$(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
 	$(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
