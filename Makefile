@@ -26,7 +26,7 @@ setup: ## install packages for building, checks, tests and the demo (Debian and 
 
 build: ## build the wirelane program: target/release/wirelane
 	@scripts/setup build
-	cargo build --release -p wirelane-cli -p wirelane-pcap-dropin -p wirelane-pcap-preload
+	cargo build --release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
 
 check: ## format, lints and unit tests: no root, minutes
 	@scripts/setup build check
@@ -48,7 +48,7 @@ soak: ## half an hour of paced load (MINUTES=30), 1000 libpcap handles
 	@scripts/setup build test
 	@cargo build --quiet -p wirelane-cli
 	@WIRELANE_SOAK_SECONDS=$$(($(or $(MINUTES),30) * 60)) cargo test -p wirelane-tests --test all loads::a_paced -- --nocapture
-	@cargo build --quiet -p wirelane-pcap-dropin -p wirelane-pcap-preload
+	@cargo build --quiet -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
 	@WIRELANE_PCAP_CYCLES=1000 cargo test -p wirelane-tests --test all libpcap::opening_and_closing -- --nocapture
 
 fuzz: ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; nightly Rust)
@@ -66,16 +66,16 @@ docs: ## build the book, target/book (needs mdbook and 'make build')
 	@scripts/docs
 
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
-	@test -x $(BINARY) -a -f $(BUILT)libwirelane_pcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
+	@test -x $(BINARY) -a -f $(BUILT)libwirelane_libpcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
 	install -d $(DESTDIR)$(PREFIX)/include/wirelane $(SHARE)/wirelane/probes
 	install -m 644 examples/probes/*.toml $(SHARE)/wirelane/probes
 	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane
-	install -D -m 644 $(BUILT)libwirelane_pcap_dropin.so $(LIBRARIES)/libpcap.so.0.8
+	install -D -m 644 $(BUILT)libwirelane_libpcap_dropin.so $(LIBRARIES)/libpcap.so.0.8
 	ln -sf libpcap.so.0.8 $(LIBRARIES)/libpcap.so
-	install -D -m 644 $(BUILT)libwirelane_pcap_preload.so $(LIBRARIES)/libwirelane-pcap.so
+	install -D -m 644 $(BUILT)libwirelane_libpcap_preload.so $(LIBRARIES)/libwirelane-pcap.so
 	install -d $(LIBRARIES)/pkgconfig $(DESTDIR)$(EXTCAP)
-	sed 's|@PREFIX@|$(PREFIX)|' crates/pcap/libpcap.pc.in >$(LIBRARIES)/pkgconfig/libpcap.pc
+	sed 's|@PREFIX@|$(PREFIX)|' crates/wirelane-libpcap/libpcap.pc.in >$(LIBRARIES)/pkgconfig/libpcap.pc
 	printf '#!/bin/sh\nexec %s/bin/wirelane extcap "$$@"\n' '$(PREFIX)' >$(DESTDIR)$(EXTCAP)/wirelane
 	chmod 755 $(DESTDIR)$(EXTCAP)/wirelane
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \

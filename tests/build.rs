@@ -79,7 +79,7 @@ fn sources(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// `$CLANG` where it is set, else the first of clang-19 and clang that runs: as in `crates/datapath/build.rs`, which
+/// `$CLANG` where it is set, else the first of clang-19 and clang that runs: as in `crates/wirelane-bpf/build.rs`, which
 /// has been built before and says what to do where there is none.
 fn find_clang() -> PathBuf {
     if let Some(clang) = env::var_os("CLANG") {

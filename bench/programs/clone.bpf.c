@@ -15,7 +15,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Most packets of a run, the budget of a NAPI poll (NAPI_POLL_WEIGHT in include/linux/netdevice.h). */
 #define MOST_BURST 64
 
-/* Fraction bits of a gap, as in kernel/programs/generate.bpf.c. */
+/* Fraction bits of a gap, as in crates/wirelane-bpf/bpf/generate.bpf.c. */
 #define GAP_SHIFT 12
 
 struct clone_config {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A generator of numbered packets inside the kernel, as kernel/programs/generate.bpf.c is, whose flows do not
+ * A generator of numbered packets inside the kernel, as crates/wirelane-bpf/bpf/generate.bpf.c is, whose flows do not
  * simply take turns: a table says which flow each packet is of. So some flows can be much larger than others,
  * and flows can begin and end.
  *
@@ -27,7 +27,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* At full speed it ends after a multiple of so many packets, so that no flow that ends by itself is cut. */
 #define WHOLE 4096
 
-/* Fraction bits of a gap, as in kernel/programs/generate.bpf.c. */
+/* Fraction bits of a gap, as in crates/wirelane-bpf/bpf/generate.bpf.c. */
 #define GAP_SHIFT 12
 
 struct flows_config {

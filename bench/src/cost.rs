@@ -1,6 +1,6 @@
 //! What the parts of a kernel program cost, each by itself: BPF_PROG_TEST_RUN repeats a program of
 //! `programs/cost.bpf.c` on one packet, and the empty program's time is subtracted. Parser and hash are those of the
-//! capture program, from `kernel/programs/parse_probe.bpf.c`.
+//! capture program, from `crates/wirelane-bpf/bpf/parse_probe.bpf.c`.
 //!
 //! These are costs with a warm cache. In traffic, the ring's lines come from the core that last read them, and each
 //! packet's data from where the device put it.
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use serde::Serialize;
-use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
 
 use crate::skel::cost::CostSkelBuilder;
 use crate::summary::Spread;
@@ -52,7 +52,7 @@ fn measure_here() -> Result<Vec<Cost>> {
     let probe = ParseProbeSkelBuilder::default()
         .open(&mut storage)?
         .load()
-        .context("loading kernel/programs/parse_probe.bpf.c")?;
+        .context("loading crates/wirelane-bpf/bpf/parse_probe.bpf.c")?;
     let programs = [
         ("bpf_ktime_get_ns", &parts.progs.cost_clock),
         ("bpf_ktime_get_coarse_ns", &parts.progs.cost_coarse_clock),

@@ -10,8 +10,8 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use libfuzzer_sys::fuzz_target;
 use wirelane::Error;
 use wirelane::filter::{FileFilter, Filter};
-use wirelane_datapath::filter::Step;
-use wirelane_datapath::native;
+use wirelane_bpf::filter::Step;
+use wirelane_bpf::native;
 
 /// `struct bpf_program` of pcap/bpf.h.
 #[repr(C)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use wirelane::{FileOptions, FileSource};
 use wirelane_analysis::http::{HttpSettings, HttpTable};
-use wirelane_datapath::http::{HttpWay, WholeSegment};
+use wirelane_bpf::http::{HttpWay, WholeSegment};
 use wirelane_export::http::LOG_FORMATS;
 
 /// The bytes of a packet: a frame with IPv4 and TCP.

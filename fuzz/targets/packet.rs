@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wirelane_datapath::flow::application_of;
-use wirelane_datapath::layout::{Ip, LinkType, NO_OFFSET, RecordHeader, flags};
-use wirelane_datapath::native::{self, BUCKETS, Steering};
+use wirelane_bpf::flow::application_of;
+use wirelane_bpf::layout::{Ip, LinkType, NO_OFFSET, RecordHeader, flags};
+use wirelane_bpf::native::{self, BUCKETS, Steering};
 
 fuzz_target!(|data: &[u8]| {
     let [link, options, packet @ ..] = data else { return };

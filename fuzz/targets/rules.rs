@@ -7,10 +7,10 @@
 use libfuzzer_sys::fuzz_target;
 use wirelane::Error;
 use wirelane::rules::{PreciseRule, Reference, Room, Rule, RuleSet};
-use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
-use wirelane_datapath::layout::LinkType;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, LiveCounts, Precise, PreciseKey, judged_flags};
+use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, LiveCounts, Precise, PreciseKey, judged_flags};
 
 /// Precise rules, one after the other.
 struct Table(Vec<(PreciseKey, Precise)>);
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
             let packet = Packet { parsed: &parsed, data: &packet, inner };
             let ours = judge(&flat, &counts, &mut table, packet, &facts);
             let expected = reference.judge(packet, &facts, "eth0");
-            let decided = |judged: wirelane_datapath::rules::Judged| {
+            let decided = |judged: wirelane_bpf::rules::Judged| {
                 let tagged = judged.flags & judged_flags::TAGGED != 0;
                 (
                     judged.verdict,

@@ -1,12 +1,12 @@
 //! The native parser against etherparse: an Ethernet packet that both read to its end must be the same to both.
 #![no_main]
 
-#[path = "../../crates/datapath/tests/packet/opinion.rs"]
+#[path = "../../crates/wirelane-bpf/tests/packet/opinion.rs"]
 mod opinion;
 
 use libfuzzer_sys::fuzz_target;
-use wirelane_datapath::layout::{LinkType, flags, ip_flags, l3};
-use wirelane_datapath::native;
+use wirelane_bpf::layout::{LinkType, flags, ip_flags, l3};
+use wirelane_bpf::native;
 
 fuzz_target!(|data: &[u8]| {
     // The seeds are those of `packet`: link type, options, packet.

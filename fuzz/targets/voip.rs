@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use wirelane_analysis::voip::{Finished, Keep, LEAST_MEMORY, Monitor, Settings, rtcp, sdp, sip};
-use wirelane_datapath::layout::LinkType;
-use wirelane_datapath::rtp::RtpPacket;
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::rtp::RtpPacket;
 
 fuzz_target!(|data: &[u8]| {
     let [link, options, rest @ ..] = data else { return };

@@ -35,7 +35,7 @@ const fn spoken(name: &'static str, proto: u8, port: u16, begins: &'static [u8],
 
 const QUESTION: &[u8] = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
 
-/// All that are known by their first bytes (`kernel/packet/application.h`).
+/// All that are known by their first bytes (`crates/wirelane-bpf/bpf/lib/application.h`).
 pub const SPOKEN: [Spoken; 23] = [
     spoken("TLS", 6, 443, b"\x16\x03\x01\0\xc8\x01\0\0\xc4\x03\x03", 60),
     spoken("DTLS", 17, 4433, b"\x16\xfe\xfd\0\0\0\0\0\0\0\0\0\x30\x01", 61),

@@ -32,11 +32,11 @@ impl Library {
             Library::DropIn => {
                 let link = folder.join("libpcap.so.0.8");
                 if !link.exists() {
-                    std::os::unix::fs::symlink(built("libwirelane_pcap_dropin.so")?, &link)?;
+                    std::os::unix::fs::symlink(built("libwirelane_libpcap_dropin.so")?, &link)?;
                 }
                 set("LD_LIBRARY_PATH", folder)
             }
-            Library::Preload => set("LD_PRELOAD", &built("libwirelane_pcap_preload.so")?),
+            Library::Preload => set("LD_PRELOAD", &built("libwirelane_libpcap_preload.so")?),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN, flow_flags};
-use wirelane_datapath::layout::l3;
+use wirelane_bpf::layout::l3;
 
 /// When the day begins: 2026-03-01 in UTC, in nanoseconds since 1970.
 pub const FIRST_NS: u64 = 1_772_323_200_000_000_000;

@@ -3,13 +3,13 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-use wirelane_datapath::flow_cache::FlowPart;
-use wirelane_datapath::http::HttpTold;
-use wirelane_datapath::layout::{
+use wirelane_bpf::flow_cache::FlowPart;
+use wirelane_bpf::http::HttpTold;
+use wirelane_bpf::layout::{
     FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
     record_kind,
 };
-use wirelane_datapath::rules::{Judged, judged_flags};
+use wirelane_bpf::rules::{Judged, judged_flags};
 
 use crate::engine::ring::flows::Half;
 use crate::record::Record;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::instance::MAX_SNAP;
+use wirelane_bpf::instance::MAX_SNAP;
 
 use crate::confine::Confinement;
 use crate::device::Selector;

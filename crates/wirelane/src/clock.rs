@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use wirelane_datapath::layout::{RecordHeader, flags};
+use wirelane_bpf::layout::{RecordHeader, flags};
 
 use crate::{Error, Result};
 

@@ -3,7 +3,7 @@
 //! may use its control socket.
 
 use serde::Serialize;
-use wirelane_datapath::rules::MAX_EXITS;
+use wirelane_bpf::rules::MAX_EXITS;
 
 use crate::device::{Device, Link, Selected};
 use crate::{Error, Result};

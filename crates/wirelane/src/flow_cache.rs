@@ -1,9 +1,9 @@
 //! Flows made in the kernel: what a capture asks for, and what it is told.
 
 use serde::Serialize;
-use wirelane_datapath::flow::Timeouts;
-use wirelane_datapath::flow_cache::{Splits, WAYS};
-use wirelane_datapath::instance::FLOW_LEAST_SETS;
+use wirelane_bpf::flow::Timeouts;
+use wirelane_bpf::flow_cache::{Splits, WAYS};
+use wirelane_bpf::instance::FLOW_LEAST_SETS;
 
 use crate::settings::{Balance, Clock, Settings, Steering};
 use crate::{Error, Result};

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use libbpf_rs::{MapCore as _, MapFlags};
 use serde::Serialize;
-use wirelane_datapath::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_flags, steering};
+use wirelane_bpf::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_flags, steering};
 
 use crate::device::{Device, XdpMode};
 use crate::engine::ring::attach::Hook;

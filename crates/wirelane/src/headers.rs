@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wirelane_datapath::layout::{Ip, NO_OFFSET, RecordHeader, ip_flags, l3};
+use wirelane_bpf::layout::{Ip, NO_OFFSET, RecordHeader, ip_flags, l3};
 
 /// Addresses, ports and protocol of the headers that a record goes by: the outer ones, or with
 /// [`crate::Builder::inner_headers`] those in the innermost tunnel.
@@ -61,7 +61,7 @@ impl Headers {
     }
 }
 
-/// Protocols that begin with two ports: those of `kernel/packet/transport.h`.
+/// Protocols that begin with two ports: those of `bpf/lib/transport.h`.
 const PORTED: [u8; 5] = [6, 17, 33, 132, 136];
 
 /// An address of this layer in the first bytes; 4 bytes may stand for 16.
@@ -77,7 +77,7 @@ fn address(layer: u8, bytes: &[u8]) -> Option<IpAddr> {
 mod tests {
     use std::time::Duration;
 
-    use wirelane_datapath::native;
+    use wirelane_bpf::native;
 
     use super::*;
     use crate::testing::packets::{corpus, files};

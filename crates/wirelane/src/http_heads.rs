@@ -4,8 +4,8 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use wirelane_datapath::flow::FlowKey;
-use wirelane_datapath::http::HttpWay;
+use wirelane_bpf::flow::FlowKey;
+use wirelane_bpf::http::HttpWay;
 
 use crate::settings::{Balance, Clock, Settings, Steering};
 use crate::{Error, Result};

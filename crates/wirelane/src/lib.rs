@@ -111,8 +111,8 @@ pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
 };
 pub use watch::Ending;
-pub use wirelane_datapath::flow::Timeouts as FlowTimeouts;
-pub use wirelane_datapath::flow_cache::FlowPart;
-pub use wirelane_datapath::http::HttpTold;
-pub use wirelane_datapath::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
+pub use wirelane_bpf::flow::Timeouts as FlowTimeouts;
+pub use wirelane_bpf::flow_cache::FlowPart;
+pub use wirelane_bpf::http::HttpTold;
+pub use wirelane_bpf::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use worker::{Timebase, Worker};

@@ -1,13 +1,13 @@
 //! Measuring RTP streams in the kernel: which ones, and how they change hands between lanes and a worker
-//! (`kernel/programs/streams.h` has the picture).
+//! (`bpf/streams.h` has the picture).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use wirelane_datapath::layout::l3;
-use wirelane_datapath::rtp::RtpStream;
-use wirelane_datapath::stream::StreamKey;
+use wirelane_bpf::layout::l3;
+use wirelane_bpf::rtp::RtpStream;
+use wirelane_bpf::stream::StreamKey;
 
 use crate::engine::ring::streams::{Place, Streams};
 use crate::in_force::InForce;

@@ -1,8 +1,8 @@
 //! A record, as an application sees it.
 
-use wirelane_datapath::flow_cache::FlowPart;
-use wirelane_datapath::http::HttpTold;
-use wirelane_datapath::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
+use wirelane_bpf::flow_cache::FlowPart;
+use wirelane_bpf::http::HttpTold;
+use wirelane_bpf::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
 
 use crate::batch::FoundBytes;
 use crate::headers::Headers;
@@ -92,7 +92,7 @@ impl<'a> Record<'a> {
         self
     }
 
-    /// The numbers in its [`wirelane_datapath::layout::Found`].
+    /// The numbers in its [`wirelane_bpf::layout::Found`].
     fn found(&self) -> impl Iterator<Item = u32> + use<'a> {
         let words = self.found.into_iter().flat_map(|found| found.chunks_exact(4));
         words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::instance::{MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
-use wirelane_datapath::rules::MAX_PLUGINS;
+use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
+use wirelane_bpf::rules::MAX_PLUGINS;
 
 use crate::device::{Selected, Selector, XdpMode, is_realtime};
 use crate::engine::ring::attach::{Hook, Tc};

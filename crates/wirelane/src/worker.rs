@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use wirelane_datapath::instance::MAX_QUEUES;
+use wirelane_bpf::instance::MAX_QUEUES;
 
 use crate::clock::{Clock, monotonic_ns};
 use crate::engine::Source;

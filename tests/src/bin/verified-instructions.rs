@@ -17,20 +17,20 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
-use wirelane_datapath::layout::LinkType;
-use wirelane_datapath::skel::capture::CaptureSkelBuilder;
-use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
-use wirelane_datapath::skel::filter_probe::FilterProbeSkelBuilder;
-use wirelane_datapath::skel::generate::GenerateSkelBuilder;
-use wirelane_datapath::skel::parse_probe::ParseProbeSkelBuilder;
-use wirelane_datapath::skel::rtp_probe::RtpProbeSkelBuilder;
-use wirelane_datapath::skel::rules_probe::RulesProbeSkelBuilder;
-use wirelane_datapath::skel::xsk::XskSkelBuilder;
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::skel::capture::CaptureSkelBuilder;
+use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
+use wirelane_bpf::skel::filter_probe::FilterProbeSkelBuilder;
+use wirelane_bpf::skel::generate::GenerateSkelBuilder;
+use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
+use wirelane_bpf::skel::rtp_probe::RtpProbeSkelBuilder;
+use wirelane_bpf::skel::rules_probe::RulesProbeSkelBuilder;
+use wirelane_bpf::skel::xsk::XskSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
-/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`kernel/programs/room.h`).
+/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`crates/wirelane-bpf/bpf/room.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
 /// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
 const BOUND: &str = "wirelane_xdp_md";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane::{Balance, Builder, Capture, Direction, HookChoice, Ledger, Record, Selector, Worker};
-use wirelane_datapath::instance::{BUCKETS, Group};
+use wirelane_bpf::instance::{BUCKETS, Group};
 use wirelane_tests::numbers::{LIMIT, last_of, number_of, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane::{Builder, Capture, Clock, Direction, HookChoice, Selector};
-use wirelane_datapath::instance::{Group, Instance, group_flags};
+use wirelane_bpf::instance::{Group, Instance, group_flags};
 use wirelane_tests::numbers::{column, drain, last_of, number_of, wirelane};
 use wirelane_tests::{Lab, LabOptions, kernel_version, require_root, test_run};
 

@@ -173,7 +173,7 @@ fn packet_sockets_keep_flows_together() {
                 // Our own hash is symmetric, and equal for fragments.
                 assert_eq!(*home.entry(header.hash).or_insert(number), number, "a flow at two workers");
                 busy.insert(number);
-                fragments += u32::from(header.flags & wirelane_datapath::layout::flags::FRAGMENT != 0);
+                fragments += u32::from(header.flags & wirelane_bpf::layout::flags::FRAGMENT != 0);
                 egress += u32::from(record.is_egress());
             })
             .unwrap();

@@ -23,9 +23,10 @@ fn exported(library: &Path) -> BTreeSet<String> {
 fn both_libraries_export_what_the_systems_does_and_load_no_libpcap() {
     let system = exported(&systems());
     assert!(system.len() >= 96 && system.contains("pcap_activate"), "{system:?}");
-    for (name, soname) in
-        [("libwirelane_pcap_dropin.so", Some("[libpcap.so.0.8]")), ("libwirelane_pcap_preload.so", None)]
-    {
+    for (name, soname) in [
+        ("libwirelane_libpcap_dropin.so", Some("[libpcap.so.0.8]")),
+        ("libwirelane_libpcap_preload.so", None),
+    ] {
         let library = built(name).unwrap();
         assert_eq!(exported(&library), system, "{name}");
         let output = std::process::Command::new("readelf").arg("-d").arg(&library).output().unwrap();

@@ -376,7 +376,7 @@ fn a_preloaded_library_takes_what_is_named_and_all_where_it_is_told() {
     if !require_root("a_preloaded_library_takes_what_is_named_and_all_where_it_is_told") {
         return;
     }
-    built("libwirelane_pcap_preload.so").unwrap();
+    built("libwirelane_libpcap_preload.so").unwrap();
     let beside = Beside::new();
     let device = beside.lab.receiver().device.clone();
     // An RX queue is ours by its name; the file says which packets came on it.

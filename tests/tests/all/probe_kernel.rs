@@ -9,7 +9,7 @@ use wirelane_tests::flow_traffic::make_capture;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, Signal, require_root, wirelane_binary};
 
-/// Without estimates, whose seeds nobody can guess: each process has its own (`crates/probe/tests` compares them).
+/// Without estimates, whose seeds nobody can guess: each process has its own (`crates/wirelane-probe/tests` compares them).
 const MEASURED: &str = "[[rule]]\nname = \"dns\"\nport = 53\n\
     [[measurement]]\nname = \"pairs\"\nanalysis = \"PLACE\"\nkey = [\"pair\", \"protocol\", \"vlan\"]\nshow = 100000\n\
     values = [\"packets\", \"bytes\", \"one-way\", \"keys\", \"entropy\"]\n\

@@ -404,7 +404,7 @@ fn killed_at_any_moment_of_joining() {
 }
 
 /// A filter is asked first. Short ones and long ones are walked differently, and where the program is bound to its
-/// device, all of it has to fit into the pages that it was given (`kernel/programs/room.h`).
+/// device, all of it has to fit into the pages that it was given (`crates/wirelane-bpf/bpf/room.h`).
 #[test]
 fn filters_go_with_programs_and_the_program_is_not_moved() {
     if !require_root("filters_go_with_programs_and_the_program_is_not_moved") {

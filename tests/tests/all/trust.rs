@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use wirelane_datapath::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
+use wirelane_bpf::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
 use wirelane_tests::{KernelLog, Lab, LabOptions, maps_named, require_root};
 

@@ -1,7 +1,7 @@
 //! Load-adaptive steering: moves load from busy to idle places while packets flow.
 //!
 //! Where flows are steered, these are buckets of the flow hash, and workers: lanes count what each bucket brings
-//! (`kernel/programs/balance.h`, which also says why no flow is reordered by a move). A few times a second the capture's
+//! (`bpf/balance.h`, which also says why no flow is reordered by a move). A few times a second the capture's
 //! keeper looks at the counts, smooths them, and changes the group's table.
 //!
 //! Where RX queues are steered, the card has done it, and these are entries of its RSS table, and RX queues (`queues.rs`,
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use wirelane_datapath::instance::{BUCKETS, Balance, Group};
+use wirelane_bpf::instance::{BUCKETS, Balance, Group};
 
 use self::queues::TableBalancer;
 use crate::engine::ring::instance::Instance;

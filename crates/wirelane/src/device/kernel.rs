@@ -113,7 +113,7 @@ pub(crate) fn without_types() -> Option<String> {
     })
 }
 
-/// Whether programs can tell where a batch of packets begins (kernel/programs/clock.h): Linux 6.11.
+/// Whether programs can tell where a batch of packets begins (bpf/clock.h): Linux 6.11.
 pub(crate) fn tells_batches() -> bool {
     libbpf_rs::btf::Btf::from_vmlinux()
         .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_net_context").is_some())

@@ -1,14 +1,14 @@
 //! tcpdump's filter expressions (pcap-filter(7)): which packets a capture wants.
 //!
 //! ```text
-//!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -.-> the kernel: kernel/programs/verdict.h
+//!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -.-> the kernel: bpf/verdict.h
 //!       |                                                        `-> natively: Filter::accepts
 //!       `-> locate.rs: where the mistake is, if there is one
 //!  in_use.rs   filters of a running capture by the engines that judge natively, which can be changed
 //!  file.rs     the same for files, with a filter for each link type
 //! ```
 //!
-//! Both ways go through one interpreter, `kernel/packet/filter.h`.
+//! Both ways go through one interpreter, `bpf/lib/filter.h`.
 
 mod file;
 mod in_use;
@@ -20,8 +20,8 @@ mod translate;
 
 use std::ffi::CString;
 
-use wirelane_datapath::filter::Step;
-use wirelane_datapath::native;
+use wirelane_bpf::filter::Step;
+use wirelane_bpf::native;
 
 pub use self::file::FileFilter;
 pub(crate) use self::file::{FileInUse, FileView};

@@ -1,4 +1,4 @@
-//! From classic BPF, which libpcap makes of an expression, to the steps of `kernel/packet/filter.h`: one for one.
+//! From classic BPF, which libpcap makes of an expression, to the steps of `bpf/lib/filter.h`: one for one.
 //!
 //! Only where a program reads memory that it has not written on every way there are steps before them, which put 0 into
 //! it: libpcap makes such programs (of `geneve 1 and udp or tcp`, for instance), whose verdict is by chance in its own
@@ -6,7 +6,7 @@
 //!
 //! Classic BPF is as the kernel's Documentation/networking/filter.rst and libpcap's `pcap/bpf.h` have it.
 
-use wirelane_datapath::filter::{MAX_STEPS, MEMORY, Step, op};
+use wirelane_bpf::filter::{MAX_STEPS, MEMORY, Step, op};
 
 /// One instruction of classic BPF, laid out as `struct bpf_insn` of pcap/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

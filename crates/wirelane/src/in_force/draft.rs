@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use wirelane_datapath::rules::{FlatSet, rule_flags};
-use wirelane_datapath::search::Search;
+use wirelane_bpf::rules::{FlatSet, rule_flags};
+use wirelane_bpf::search::Search;
 
 use super::entry;
 use super::room::RulesRoom;

@@ -7,8 +7,8 @@
 
 use std::net::IpAddr;
 
-use wirelane_datapath::layout::l3;
-use wirelane_datapath::rules::{NO_VLAN, Precise, PreciseKey, rule_flags, shape};
+use wirelane_bpf::layout::l3;
+use wirelane_bpf::rules::{NO_VLAN, Precise, PreciseKey, rule_flags, shape};
 
 use crate::rules::action_of;
 use crate::rules::exits::named;
@@ -101,7 +101,7 @@ pub(super) fn is_made(value: &Precise) -> bool {
     value.flags & rule_flags::MADE != 0
 }
 
-/// Whether it has ended by its age, as kernel/packet/rules.h has it.
+/// Whether it has ended by its age, as bpf/lib/rules.h has it.
 pub(super) fn has_expired(value: &Precise, now_ns: u64) -> bool {
     let passed = |since: u64, seconds: u32| {
         seconds != 0 && now_ns.saturating_sub(since) >= u64::from(seconds) * 1_000_000_000

@@ -1,8 +1,8 @@
 //! Why rules say what they say of a packet that somebody has.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::Facts;
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::Facts;
 
 use crate::LinkType;
 use crate::rules::{Explanation, RuleSet};

@@ -34,7 +34,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
 
 pub(crate) use self::draft::Draft;
 pub use self::explain::PacketToExplain;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wirelane_datapath::search::Search;
+use wirelane_bpf::search::Search;
 
 use crate::rules::{NamedSet, RuleSet};
 use crate::{Error, Result};

@@ -1,6 +1,6 @@
 //! Precise rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
 
-use wirelane_datapath::rules::{Precise, PreciseKey};
+use wirelane_bpf::rules::{Precise, PreciseKey};
 
 use super::target::{Page, Put, Target};
 use super::{InForce, State, entry, refused};

@@ -1,6 +1,6 @@
 //! What rules have counted, as a capture shows it.
 
-use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
 
 use super::stats::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches, add};
 use super::target::Target;

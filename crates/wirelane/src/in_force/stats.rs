@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use wirelane_datapath::rules::Counts;
+use wirelane_bpf::rules::Counts;
 
 use crate::rules::{PatternLine, Policy, PreciseRule, Rule, SetLine};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use wirelane_datapath::rules::{Counts, Precise, PreciseKey};
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
 
 use super::draft::Draft;
 use super::room::RulesRoom;

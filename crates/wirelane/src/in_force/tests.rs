@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::LinkType;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, Judged};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, Judged};
 
 use super::*;
 use crate::rules::RuleSet;

@@ -85,7 +85,7 @@ impl RuleSet {
             ));
         }
         let shapes = own_shapes(self).len();
-        if shapes > wirelane_datapath::rules::MAX_SHAPES {
+        if shapes > wirelane_bpf::rules::MAX_SHAPES {
             of_set(too_many_shapes(shapes));
         }
         exits::too_many(self.exits().len()).into_iter().for_each(&mut of_set);
@@ -93,8 +93,8 @@ impl RuleSet {
         self.same(&mut faults);
         self.named_faults(elsewhere, &mut faults);
         self.pattern_faults(elsewhere, &mut faults);
-        let tested = named::tests(&self.rules).len() <= wirelane_datapath::rules::MAX_MEMBERS
-            && patterns::names(&self.rules).len() <= wirelane_datapath::rules::MAX_PATTERNS;
+        let tested = named::tests(&self.rules).len() <= wirelane_bpf::rules::MAX_MEMBERS
+            && patterns::names(&self.rules).len() <= wirelane_bpf::rules::MAX_PATTERNS;
         let mut maker = clauses::Clauses::new(&self.rules);
         let mut of_rule = |which, reason| faults.push(Fault { rule: Some(which), reason, other: None });
         for (index, rule) in self.rules.iter().enumerate() {

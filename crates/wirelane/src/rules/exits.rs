@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use wirelane_datapath::rules::MAX_EXITS;
+use wirelane_bpf::rules::MAX_EXITS;
 
 use super::check::{Fault, Which};
 use super::names::shown;

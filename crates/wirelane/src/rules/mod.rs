@@ -1,7 +1,7 @@
 //! Rules: what becomes of a packet that a group's filter wants, and what is counted of it.
 //!
 //! ```text
-//!  rule file -> file/ -> RuleSet -> compile/ -> flat tables -.-> the kernel: kernel/packet/rules.h
+//!  rule file -> file/ -> RuleSet -> compile/ -> flat tables -.-> the kernel: bpf/lib/rules.h
 //!     |           |         |  |                             `-> natively, the same code
 //!     |           |         |  `-> check.rs, possible.rs: what is wrong with a set
 //!     |           |         `-> reference/: the same answered from the conditions, for `explain` and for tests

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use wirelane_datapath::members::{Member, Membership, of};
-use wirelane_datapath::rules::MAX_MEMBERS;
+use wirelane_bpf::members::{Member, Membership, of};
+use wirelane_bpf::rules::MAX_MEMBERS;
 
 use super::bloom::BloomSize;
 use super::check::{Fault, Which};
@@ -273,7 +273,7 @@ pub(super) fn field_of(what: u8) -> &'static str {
 }
 
 /// The tests of named sets that these rules ask: what is looked for, and the set's name. Each is a bit of
-/// [`wirelane_datapath::rules::dim::SETS`], in this order.
+/// [`wirelane_bpf::rules::dim::SETS`], in this order.
 pub(super) fn tests<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<(u8, &'r str)> {
     let mut tests = Vec::new();
     let conditions = rules.into_iter().flat_map(|rule| &rule.conditions);

@@ -1,11 +1,11 @@
-//! Plug-ins: functions of users that rules ask as a condition (`kernel/programs/plugin.h`). A capture names them when it
+//! Plug-ins: functions of users that rules ask as a condition (`bpf/plugin.h`). A capture names them when it
 //! starts, and rules ask for them by these names.
 //!
 //! To a compiled set a plug-in is what a name of patterns is: a bit of dimension `PAYLOAD`.
 
 use std::collections::BTreeSet;
 
-use wirelane_datapath::rules::MAX_PLUGINS;
+use wirelane_bpf::rules::MAX_PLUGINS;
 
 use super::check::{Fault, Which};
 use super::names::{nearest, shown};
@@ -141,7 +141,7 @@ impl RuleSet {
         let mut bits = [0; MAX_PLUGINS];
         for Placed { name, place } in placed {
             let bit = names.iter().position(|one| *one == key(name));
-            let bit = bit.filter(|bit| *bit < wirelane_datapath::rules::MAX_PATTERNS);
+            let bit = bit.filter(|bit| *bit < wirelane_bpf::rules::MAX_PATTERNS);
             if let (Some(bit), Some(to)) = (bit, bits.get_mut(*place as usize)) {
                 *to |= 1 << bit;
             }

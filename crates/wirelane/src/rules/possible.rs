@@ -3,7 +3,7 @@
 //! It is asked of what the rule is compiled to, dimension by dimension, for each sort of packet that there is: which
 //! fields one may have hangs on its network layer, its protocol and whether it is a later fragment, and on no more.
 
-use wirelane_datapath::rules::{dim, kind};
+use wirelane_bpf::rules::{dim, kind};
 
 use super::compile::clauses::{Clause, Clauses, Demand};
 use super::{Action, Condition, Rule};

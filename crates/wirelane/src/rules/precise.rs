@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use wirelane_datapath::layout::l3;
-use wirelane_datapath::rules::{MAX_SHAPES, NO_VLAN, Precise, PreciseKey, rule_flags};
+use wirelane_bpf::layout::l3;
+use wirelane_bpf::rules::{MAX_SHAPES, NO_VLAN, Precise, PreciseKey, rule_flags};
 
 use super::compile::{flag_of, verdict_of};
 use super::exits::Sends;

@@ -1,4 +1,4 @@
-//! Sending from inside the kernel by XDP live frames: `kernel/programs/generate.bpf.c` run by
+//! Sending from inside the kernel by XDP live frames: `bpf/generate.bpf.c` run by
 //! BPF_PROG_TEST_RUN (Documentation/bpf/bpf_prog_run.rst in the kernel tree). Frames go from a page pool
 //! straight to the driver's `ndo_xdp_xmit`; there is no socket and no sk_buff.
 //!
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use wirelane_datapath::skel::generate::{GenerateSkel, GenerateSkelBuilder, types::generate_state};
+use wirelane_bpf::skel::generate::{GenerateSkel, GenerateSkelBuilder, types::generate_state};
 
 use super::interface::{Interface, require};
 use super::pace::MOST_CATCH_UP;

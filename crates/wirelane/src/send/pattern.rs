@@ -11,7 +11,7 @@
 //!
 //! A [`Template`] holds one frame with everything constant in it, and the sums of its constant parts; what
 //! changes from packet to packet is written over it, here for the socket and in
-//! `kernel/programs/generate.bpf.c` for live frames.
+//! `bpf/generate.bpf.c` for live frames.
 
 use std::net::Ipv4Addr;
 

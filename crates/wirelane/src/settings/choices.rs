@@ -1,6 +1,6 @@
 //! What there is to choose between.
 
-use wirelane_datapath::instance::steering;
+use wirelane_bpf::instance::steering;
 
 /// Which worker of a capture gets a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::plan::{Polling, Wishes, WorkerPlace};
 use crate::topology::{BUSY, Card, Closeness, Cpu, CpuSet, Topology};
 
 /// The most workers that a capture has.
-const MOST_WORKERS: usize = wirelane_datapath::instance::MAX_WORKERS;
+const MOST_WORKERS: usize = wirelane_bpf::instance::MAX_WORKERS;
 
 /// A queue and the CPU that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]

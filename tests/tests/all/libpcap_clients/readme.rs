@@ -28,7 +28,7 @@ fn commands() -> Vec<String> {
 /// Programs that stand for what a user has: ours on the PATH, sudo where everybody is root, and a folder of Wireshark's with
 /// the script that `make install` puts there.
 fn tools(folder: &Path) {
-    built("libwirelane_pcap_preload.so").unwrap();
+    built("libwirelane_libpcap_preload.so").unwrap();
     let binary = wirelane_binary().unwrap();
     symlink(&binary, folder.join("wirelane")).unwrap();
     std::fs::create_dir(folder.join("extcap")).unwrap();

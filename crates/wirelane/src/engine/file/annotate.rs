@@ -1,10 +1,10 @@
 //! The one place where a packet of a file gets the fields that the kernel program fills in live capture: by the
 //! same C functions, compiled natively.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::{Parsed, RecordHeader, flags};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, Judged};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{Parsed, RecordHeader, flags};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, Judged};
 
 use crate::LinkType;
 use crate::in_force::Judge;

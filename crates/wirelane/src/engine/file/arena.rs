@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use wirelane_datapath::layout::{Ip, RECORD_HEADER, RecordHeader, flags};
+use wirelane_bpf::layout::{Ip, RECORD_HEADER, RecordHeader, flags};
 
 use crate::batch::{Said, body_size, said_size};
 

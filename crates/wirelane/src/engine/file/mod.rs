@@ -23,8 +23,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::judge;
-use wirelane_datapath::layout::{Ip, RecordHeader, flags, record_kind};
+use wirelane_bpf::judge;
+use wirelane_bpf::layout::{Ip, RecordHeader, flags, record_kind};
 
 use crate::batch::{self, Progress, Said};
 use crate::engine::Source;

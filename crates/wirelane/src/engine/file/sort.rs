@@ -221,7 +221,7 @@ impl FileSource {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use wirelane_datapath::layout::RecordHeader;
+    use wirelane_bpf::layout::RecordHeader;
 
     use super::*;
     use crate::batch::Said;

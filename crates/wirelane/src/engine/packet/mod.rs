@@ -20,7 +20,7 @@ mod source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use wirelane_datapath::layout::flags;
+use wirelane_bpf::layout::flags;
 
 use self::block::Blocks;
 use self::classic::{Demux, Filter};
@@ -43,7 +43,7 @@ use crate::{Error, Result};
 /// Bytes that are captured for the parser even where the snap length is less: headers of ordinary packets.
 const FOR_THE_PARSER: usize = 256;
 /// Longest packet with a tag that was put back.
-const LONGEST: usize = wirelane_datapath::instance::MAX_SNAP;
+const LONGEST: usize = wirelane_bpf::instance::MAX_SNAP;
 
 /// Refuses what the engine cannot do.
 ///

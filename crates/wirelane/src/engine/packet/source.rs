@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::judge;
-use wirelane_datapath::layout::{LinkType, Parsed, RecordHeader, flags, record_kind};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, FlatSet};
+use wirelane_bpf::judge;
+use wirelane_bpf::layout::{LinkType, Parsed, RecordHeader, flags, record_kind};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, FlatSet};
 
 use super::block::{self, Blocks, Packet};
 use crate::batch::{Batch, Digests, Progress, Slot};

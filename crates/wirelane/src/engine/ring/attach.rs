@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
-use wirelane_datapath::instance::{
+use wirelane_bpf::instance::{
     PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, PROGRAM_XSK,
 };
 

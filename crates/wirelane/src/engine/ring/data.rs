@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use libbpf_rs::{MapHandle, MapType};
-use wirelane_datapath::instance::{ELEMENT, SEGMENT};
+use wirelane_bpf::instance::{ELEMENT, SEGMENT};
 
 use super::group::Token;
 use super::memory::Mapping;

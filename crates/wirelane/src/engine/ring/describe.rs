@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use wirelane_datapath::flow_cache::Splits;
-use wirelane_datapath::instance::{self as layout, BUCKETS, Balance, Group};
+use wirelane_bpf::flow_cache::Splits;
+use wirelane_bpf::instance::{self as layout, BUCKETS, Balance, Group};
 
 use super::flows::FIRST_EPOCH;
 use super::group::Wish;

@@ -1,11 +1,11 @@
-//! The exits of a group in its instance (`kernel/programs/send.h`): devices, written before the group is active, and
+//! The exits of a group in its instance (`bpf/send.h`): devices, written before the group is active, and
 //! what each lane has sent there.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use wirelane_datapath::instance::Exits;
-use wirelane_datapath::rules::MAX_EXITS;
+use wirelane_bpf::instance::Exits;
+use wirelane_bpf::rules::MAX_EXITS;
 
 use super::instance::Instance;
 use crate::exits::Exit;

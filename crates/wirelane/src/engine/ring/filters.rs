@@ -1,11 +1,11 @@
-//! The filters of a group in its instance: two, of which one is in use (`kernel/programs/instance.h`).
+//! The filters of a group in its instance: two, of which one is in use (`bpf/instance.h`).
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapFlags};
-use wirelane_datapath::filter::{Filter as Layout, MAX_TEXT, PER_GROUP};
-use wirelane_datapath::instance::Group;
+use wirelane_bpf::filter::{Filter as Layout, MAX_TEXT, PER_GROUP};
+use wirelane_bpf::instance::Group;
 
 use super::instance::Instance;
 use crate::filter::Filter;

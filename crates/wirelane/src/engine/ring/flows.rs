@@ -1,4 +1,4 @@
-//! The flow caches of a group (`kernel/programs/flows.h`, where the picture is): made when it joins, turned over by the
+//! The flow caches of a group (`bpf/flows.h`, where the picture is): made when it joins, turned over by the
 //! keeper, read by the workers.
 //!
 //! | word | written by | ordering here | its partner |
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::flow_cache::{FlowPart, FlowSet, WAYS};
-use wirelane_datapath::instance::{FLOW_ELEMENT, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group};
-use wirelane_datapath::layout::{RecordHeader, record_kind};
+use wirelane_bpf::flow_cache::{FlowPart, FlowSet, WAYS};
+use wirelane_bpf::instance::{FLOW_ELEMENT, FLOW_LEAST_SETS, FLOW_LISTED, FlowHalf, Group};
+use wirelane_bpf::layout::{RecordHeader, record_kind};
 
 use super::group::Token;
 use super::instance::Instance;

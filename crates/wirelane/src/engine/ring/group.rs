@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use wirelane_datapath::instance::{
+use wirelane_bpf::instance::{
     AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
     group_flags,
 };

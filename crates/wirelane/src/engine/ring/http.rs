@@ -1,12 +1,12 @@
-//! The directions of connections that lanes follow for a group (`kernel/programs/http.h`).
+//! The directions of connections that lanes follow for a group (`bpf/http.h`).
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::flow::FlowKey;
-use wirelane_datapath::http::HttpWay;
+use wirelane_bpf::flow::FlowKey;
+use wirelane_bpf::http::HttpWay;
 
 use super::instance::Instance;
 use crate::http_heads::KernelHttp;

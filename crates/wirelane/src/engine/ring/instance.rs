@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapHandle};
-use wirelane_datapath::instance::{
+use wirelane_bpf::instance::{
     Balance, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
 };
-use wirelane_datapath::skel::capture::CaptureSkelBuilder;
+use wirelane_bpf::skel::capture::CaptureSkelBuilder;
 
 use super::attach::{self, Found, Hook, Tc};
 use super::lanes::{refuse_realtime, shares_queues, tells_queues};

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wirelane_datapath::layout::{RECORD_HEADER, RecordHeader};
+use wirelane_bpf::layout::{RECORD_HEADER, RecordHeader};
 
 use super::data::RingMemory;
 use super::flows::LaneFlows;
@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the next record of a ring must wait for (kernel/programs/balance.h).
+/// What the next record of a ring must wait for (bpf/balance.h).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     worker: usize,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapHandle};
-use wirelane_datapath::instance::{
+use wirelane_bpf::instance::{
     Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark, Plugins,
     Ring, Tally,
 };

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use wirelane_datapath::instance as layout;
+use wirelane_bpf::instance as layout;
 
 use super::instance::Instance;
 use crate::settings::Clock;

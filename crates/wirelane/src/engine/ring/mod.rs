@@ -21,7 +21,7 @@
 //!  log.rs        what libbpf and the verifier say
 //!  room.rs       whether the kernel moved a program that it must not move
 //!  tallies.rs    the ledger's lines, as lanes write them
-//!  reader.rs     the reader's half of the ring protocol (the writer's half: kernel/programs/ring.h)
+//!  reader.rs     the reader's half of the ring protocol (the writer's half: bpf/ring.h)
 //!  source.rs     a worker: all rings that lead to it; spin, sleep, wake
 //!  bell.rs       the wake-up
 //!  memory.rs     mappings: where the unsafe code is

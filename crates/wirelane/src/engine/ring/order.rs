@@ -1,4 +1,4 @@
-//! Merging of rings by time stamp: the reader's half. The writer's half is `kernel/programs/order.h`.
+//! Merging of rings by time stamp: the reader's half. The writer's half is `bpf/order.h`.
 //!
 //! [`Merge::look`] takes a snapshot: it reads the clock, then the mark of each lane, then the head of each ring. The
 //! *horizon* is the earliest stamp that any lane can still publish. Every record with an earlier stamp lies before one of
@@ -14,7 +14,7 @@
 //! A lane that does not finish its packet (its virtual CPU is not scheduled) would hold everything back. After
 //! [`LONGEST_HOLD`] the others go on without it. Its packet is then late, and counted as such.
 //!
-//! Barriers (`kernel/programs/balance.h`) cannot wait in a circle here either: a barrier waits for records that were
+//! Barriers (`bpf/balance.h`) cannot wait in a circle here either: a barrier waits for records that were
 //! stamped before it, and a worker that waits at a barrier yields all records of other lanes up to the barrier's time.
 
 use std::mem::offset_of;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wirelane_datapath::instance::MARK_UNSTAMPED;
-use wirelane_datapath::layout::{Found, Note, RECORD_HEADER, RecordHeader, flags, record_kind};
+use wirelane_bpf::instance::MARK_UNSTAMPED;
+use wirelane_bpf::layout::{Found, Note, RECORD_HEADER, RecordHeader, flags, record_kind};
 
 use super::lane_end::LaneEnd;
 use crate::batch::{body_size, has_note, said_size};

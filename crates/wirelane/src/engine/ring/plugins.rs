@@ -1,4 +1,4 @@
-//! The plug-ins of a group in its instance (`kernel/programs/plugin.h`): what each has done in each lane, and whether
+//! The plug-ins of a group in its instance (`bpf/plugin.h`): what each has done in each lane, and whether
 //! one has been switched off.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wirelane_datapath::instance::{PLUGIN_COUNTERS, Plugin as Counts, Plugins};
+use wirelane_bpf::instance::{PLUGIN_COUNTERS, Plugin as Counts, Plugins};
 
 use super::instance::Instance;
 use super::program::Plugin;

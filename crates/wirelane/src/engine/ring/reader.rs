@@ -1,4 +1,4 @@
-//! The reader's half of the ring protocol. The writer's half, with the picture, is `kernel/programs/ring.h`.
+//! The reader's half of the ring protocol. The writer's half, with the picture, is `bpf/ring.h`.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
@@ -16,7 +16,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wirelane_datapath::instance::AWAKE;
+use wirelane_bpf::instance::AWAKE;
 
 /// A 64-bit word that two sides share.
 pub(crate) trait SharedWord {

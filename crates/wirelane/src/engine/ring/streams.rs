@@ -1,4 +1,4 @@
-//! The RTP streams that a capture's lanes measure (`kernel/programs/streams.h`, where the order of things is): one table,
+//! The RTP streams that a capture's lanes measure (`bpf/streams.h`, where the order of things is): one table,
 //! and one array of places, for all its devices.
 //!
 //! | word | written by | ordering here | its partner |
@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::rtp::RtpStream;
-use wirelane_datapath::stream::{Measured, StreamAt, StreamKey};
+use wirelane_bpf::rtp::RtpStream;
+use wirelane_bpf::stream::{Measured, StreamAt, StreamKey};
 
 use super::instance::Instance;
 use super::memory::Mapping;
@@ -55,7 +55,7 @@ const APART: u64 = 1 << 16;
 /// The bytes of a key or a value.
 fn bytes<T>(of: &T) -> &[u8] {
     // SAFETY: StreamKey and StreamAt, the only types that this is called with, are plain integers without padding (the
-    // layout tests of wirelane-datapath say so), and live as long as the slice.
+    // layout tests of wirelane-bpf say so), and live as long as the slice.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).cast::<u8>(), size_of::<T>()) }
 }
 

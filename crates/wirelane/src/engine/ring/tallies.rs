@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use wirelane_datapath::instance::{Ring, Tally};
+use wirelane_bpf::instance::{Ring, Tally};
 
 use super::instance::Instance;
 

@@ -1,4 +1,4 @@
-//! The XDP program that hands packets to the sockets (kernel/programs/xsk.bpf.c), held on its device by a link.
+//! The XDP program that hands packets to the sockets (bpf/xsk.bpf.c), held on its device by a link.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::filter::Filter as Layout;
-use wirelane_datapath::skel::xsk::XskSkelBuilder;
+use wirelane_bpf::filter::Filter as Layout;
+use wirelane_bpf::skel::xsk::XskSkelBuilder;
 
 use super::socket::XskSocket;
 use crate::device::{Device, XdpMode};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::{LinkType, RecordHeader, flags, record_kind};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, FlatSet};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{LinkType, RecordHeader, flags, record_kind};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, FlatSet};
 
 use super::rings::{CONTINUES, Descriptor, Ring};
 use super::socket::XskSocket;

@@ -1,7 +1,7 @@
 //! Makes filter expressions out of all primitives of pcap-filter(7).
 
-use wirelane_datapath::layout::flags;
-use wirelane_datapath::native;
+use wirelane_bpf::layout::flags;
+use wirelane_bpf::native;
 
 use super::Dice;
 use super::packets::Capture;

@@ -1,7 +1,7 @@
 //! Whatever the packet, whatever the steps: a verdict, and no byte that is not the packet's.
 
-use wirelane_datapath::filter::{Step, op};
-use wirelane_datapath::native;
+use wirelane_bpf::filter::{Step, op};
+use wirelane_bpf::native;
 
 use super::super::{Filter, Origin, libpcap};
 use super::Dice;

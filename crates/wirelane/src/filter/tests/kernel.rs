@@ -1,4 +1,4 @@
-//! The kernel's compilation of the interpreter against the native one: `kernel/programs/filter_probe.bpf.c`, which has
+//! The kernel's compilation of the interpreter against the native one: `bpf/filter_probe.bpf.c`, which has
 //! the capture programs' verdict.h, driven by BPF_PROG_TEST_RUN. What hooks do around it is tested with traffic
 //! (tests/tests/all/filters_live.rs).
 
@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
-use wirelane_datapath::filter::{MAX_STEPS, MEMORY, Step, op};
-use wirelane_datapath::native;
-use wirelane_datapath::skel::filter_probe::{FilterProbeSkel, FilterProbeSkelBuilder};
+use wirelane_bpf::filter::{MAX_STEPS, MEMORY, Step, op};
+use wirelane_bpf::native;
+use wirelane_bpf::skel::filter_probe::{FilterProbeSkel, FilterProbeSkelBuilder};
 
 use super::super::{Filter, Origin};
 use super::Dice;

@@ -1,8 +1,8 @@
 //! Each instruction of classic BPF as a step, and what cannot be one. What steps do is compared with libpcap's
 //! interpreter of the same instructions.
 
-use wirelane_datapath::filter::{MAX_STEPS, Step, op};
-use wirelane_datapath::native;
+use wirelane_bpf::filter::{MAX_STEPS, Step, op};
+use wirelane_bpf::native;
 
 use super::super::translate::{Classic, translate};
 use super::super::{Filter, Origin, libpcap};

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
-use wirelane_datapath::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
+use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane_bpf::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
 
 use self::table::{Pinned, Table};
 use super::draft::Draft;

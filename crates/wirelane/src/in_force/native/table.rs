@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wirelane_datapath::rules::{Precise, PreciseKey};
+use wirelane_bpf::rules::{Precise, PreciseKey};
 
 use crate::in_force::{Page, Put};
 

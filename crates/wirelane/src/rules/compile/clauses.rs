@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wirelane_datapath::rules::{DIMS_USED, MAX_MEMBERS, MAX_PATTERNS, NO_VLAN, dim, kind};
+use wirelane_bpf::rules::{DIMS_USED, MAX_MEMBERS, MAX_PATTERNS, NO_VLAN, dim, kind};
 
 use super::ranges::Ranges;
 use crate::rules::{Addresses, Condition, Kind, Rule, Test, Vlan, Way};

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wirelane_datapath::rules::{DIMS_USED, WORDS, dim};
+use wirelane_bpf::rules::{DIMS_USED, WORDS, dim};
 
 use super::clauses::{Clause, Demand, last};
 use super::ranges::Ranges;

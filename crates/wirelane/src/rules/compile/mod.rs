@@ -1,4 +1,4 @@
-//! Compiles a rule set to the tables that `kernel/packet/rules.h` describes.
+//! Compiles a rule set to the tables that `bpf/lib/rules.h` describes.
 //!
 //! ```text
 //!  Rule -> clauses.rs: Clause, what it asks of each dimension, as ranges.rs: Ranges
@@ -12,9 +12,9 @@ pub(super) mod ranges;
 mod sweep;
 mod tables;
 
-use wirelane_datapath::members::{Members, of};
-use wirelane_datapath::rules as flat;
-use wirelane_datapath::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, verdict};
+use wirelane_bpf::members::{Members, of};
+use wirelane_bpf::rules as flat;
+use wirelane_bpf::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, verdict};
 
 use self::clauses::{Clause, Clauses};
 use self::homes::Homes;

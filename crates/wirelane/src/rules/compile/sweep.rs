@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wirelane_datapath::rules::{DIMS_USED, WORDS, dim};
+use wirelane_bpf::rules::{DIMS_USED, WORDS, dim};
 
 use super::Room;
 use super::clauses::{Clause, Demand, bytes};
@@ -14,7 +14,7 @@ use super::tables::{Bits, Full, Segment, Tables, most_nodes, set};
 /// Which of a demand's sets is meant: of IPv6 addresses, or of everything else.
 pub(super) type Of = fn(&Demand) -> &Arc<Ranges>;
 
-/// The trees of a dimension, in the order of [`wirelane_datapath::rules::Field`], with the bytes of their values.
+/// The trees of a dimension, in the order of [`wirelane_bpf::rules::Field`], with the bytes of their values.
 pub(super) fn trees(dim: usize) -> Vec<(Of, u32)> {
     match dim {
         dim::SRC | dim::DST => vec![(Demand::values, bytes(dim)), (Demand::values6, 16)],

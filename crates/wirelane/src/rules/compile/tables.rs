@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use wirelane_datapath::rules::{Class, LEAF, Node, WORDS};
+use wirelane_bpf::rules::{Class, LEAF, Node, WORDS};
 
 use super::homes::Homes;
 

@@ -1,4 +1,4 @@
-//! The automata of patterns (`kernel/packet/search.h`), made by the crate `aho-corasick` and laid out for the kernel.
+//! The automata of patterns (`bpf/lib/search.h`), made by the crate `aho-corasick` and laid out for the kernel.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::noncontiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
-use wirelane_datapath::search::{HIT, Output, Search};
+use wirelane_bpf::search::{HIT, Output, Search};
 
 use super::{Patterns, Role, Sought};
 
@@ -181,7 +181,7 @@ impl Tree {
 mod tests {
     use aho_corasick::AhoCorasick;
     use proptest::prelude::*;
-    use wirelane_datapath::search::{NONE, PAGE};
+    use wirelane_bpf::search::{NONE, PAGE};
 
     use super::*;
     use crate::rules::Pattern;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use wirelane_datapath::rules::MAX_PATTERNS;
-use wirelane_datapath::search::{AT_ONCE, MAX_BYTES};
+use wirelane_bpf::rules::MAX_PATTERNS;
+use wirelane_bpf::search::{AT_ONCE, MAX_BYTES};
 
 use super::{LAST_ID, MOST_PATTERNS, Patterns, automaton, bytes_of, names};
 use crate::rules::check::{Fault, Which};

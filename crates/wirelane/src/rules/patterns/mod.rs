@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use wirelane_datapath::search::{Page, Search};
+use wirelane_bpf::search::{Page, Search};
 
 pub use self::application::Application;
 pub(super) use self::application::{OF_TEXTS, RTP_TYPE};
@@ -63,7 +63,7 @@ pub(crate) enum Role {
 /// Patterns that payloads are searched for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sought {
-    /// Of [`wirelane_datapath::rules::dim::PAYLOAD`].
+    /// Of [`wirelane_bpf::rules::dim::PAYLOAD`].
     pub(super) bits: u8,
     pub(super) role: Role,
     pub(super) patterns: Patterns,
@@ -160,7 +160,7 @@ pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
     }
 }
 
-/// The names that these rules ask payloads for. Each is a bit of [`wirelane_datapath::rules::dim::PAYLOAD`], in this
+/// The names that these rules ask payloads for. Each is a bit of [`wirelane_bpf::rules::dim::PAYLOAD`], in this
 /// order.
 pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<String> {
     let mut names = Vec::new();
@@ -261,7 +261,7 @@ impl RuleSet {
 
 /// Bytes of so many states.
 fn bytes_of(states: u64) -> u64 {
-    states.div_ceil(wirelane_datapath::search::PAGE as u64) * size_of::<Page>() as u64
+    states.div_ceil(wirelane_bpf::search::PAGE as u64) * size_of::<Page>() as u64
 }
 
 /// What a capture says of the patterns of one name.

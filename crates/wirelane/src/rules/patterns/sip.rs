@@ -1,5 +1,5 @@
 //! Header fields of SIP messages whose value may have anything around what is asked for: the gates that say where such a
-//! value is (`kernel/packet/search.h`).
+//! value is (`bpf/lib/search.h`).
 //!
 //! ```text
 //! INVITE sip:bob@b SIP/2.0          a beginning opens MESSAGE
@@ -9,7 +9,7 @@
 //!                                   an empty line shuts all, and nothing opens MESSAGE again
 //! ```
 
-use wirelane_datapath::search::KEPT;
+use wirelane_bpf::search::KEPT;
 
 use super::{Pattern, Patterns};
 

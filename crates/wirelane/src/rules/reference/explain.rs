@@ -4,8 +4,8 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 use serde::Serialize;
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::rules::{Facts, judged_flags};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::rules::{Facts, judged_flags};
 
 use super::{FoundPattern, Reference, Seen, Watch};
 use crate::rules::compile::action_of;

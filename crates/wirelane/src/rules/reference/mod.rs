@@ -1,7 +1,7 @@
 //! What a rule set says of a packet, answered from its conditions, one rule after the other.
 //!
 //! It is far too slow for traffic. [`RuleSet::explain`] is made of it, and tests compare it with what the kernel decides
-//! from the compiled tables. `kernel/packet/rules.h` says what is decided; nothing of the code there is used here.
+//! from the compiled tables. `bpf/lib/rules.h` says what is decided; nothing of the code there is used here.
 
 mod explain;
 mod search;
@@ -12,8 +12,8 @@ use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::rules::{Counts, Facts, Judged, MAX_HITS, judged_flags};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::rules::{Counts, Facts, Judged, MAX_HITS, judged_flags};
 
 pub use self::explain::{Explanation, Finding, Found, SetTest};
 pub use self::search::FoundPattern;
@@ -113,7 +113,7 @@ impl<'s> Reference<'s> {
         &self.precise
     }
 
-    /// What searching payloads has done ([`wirelane_datapath::rules::Set::search_slot`]).
+    /// What searching payloads has done ([`wirelane_bpf::rules::Set::search_slot`]).
     pub fn searched(&self) -> Counts {
         self.searched
     }

@@ -1,8 +1,8 @@
 //! Searching a payload, pattern by pattern.
 
 use serde::Serialize;
-use wirelane_datapath::layout::{NO_OFFSET, flags, ip_flags};
-use wirelane_datapath::search::{BLOCK, FOUND, MAX_BYTES, MAX_OUTPUTS};
+use wirelane_bpf::layout::{NO_OFFSET, flags, ip_flags};
+use wirelane_bpf::search::{BLOCK, FOUND, MAX_BYTES, MAX_OUTPUTS};
 
 use super::{Seen, sip};
 use crate::rules::Patterns;

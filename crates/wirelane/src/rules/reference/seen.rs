@@ -3,11 +3,11 @@
 use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::{Ip, flags, ip_flags, l3};
-use wirelane_datapath::members::{Member, Membership as _};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::Facts;
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{Ip, flags, ip_flags, l3};
+use wirelane_bpf::members::{Member, Membership as _};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::Facts;
 
 use super::search::{Searched, search};
 use crate::rules::named::Flow;
@@ -301,7 +301,7 @@ impl<'p> Seen<'p> {
         self.fields(asked).map(PreciseFields::exchanged)
     }
 
-    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `kernel/packet/judge.h`).
+    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `bpf/lib/judge.h`).
     pub(super) fn is_chosen(&self, one_in: u32, by: SampleBy) -> bool {
         let mix = |value: u64| {
             let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);

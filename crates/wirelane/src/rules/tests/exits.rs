@@ -1,9 +1,9 @@
 //! Rules that send packets to other devices: as they are written, what is wrong with them, and what they say of a
 //! packet.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::Parsed;
-use wirelane_datapath::rules::{Facts, verdict};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::Parsed;
+use wirelane_bpf::rules::{Facts, verdict};
 
 use super::{listed, mistakes, set};
 use crate::rules::{Action, PreciseRule, Reference, Rule, RuleSet, Then};
@@ -64,7 +64,7 @@ fn an_exit_gets_a_packet_once_and_the_last_action_counts() {
     let set = set(SENDING);
     let judge = |wire_len: u32, vlan: u16| {
         let mut parsed = Parsed { vlan_tci: [vlan, 0], ..Parsed::default() };
-        parsed.flags = if vlan > 0 { wirelane_datapath::layout::flags::VLAN } else { 0 };
+        parsed.flags = if vlan > 0 { wirelane_bpf::layout::flags::VLAN } else { 0 };
         let facts = Facts { wire_len, ..Facts::default() };
         let packet = Packet { parsed: &parsed, data: &[], inner: false };
         let judged = Reference::new(&set, 1).judge(packet, &facts, "eth0");

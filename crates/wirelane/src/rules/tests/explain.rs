@@ -1,9 +1,9 @@
 //! Why a set says what it says of a packet.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::{LinkType, Parsed};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::Facts;
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{LinkType, Parsed};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::Facts;
 
 use super::generator::{self, Values};
 use crate::rules::{Action, Found, Reference, RuleSet};

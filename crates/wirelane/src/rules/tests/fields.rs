@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use wirelane_datapath::judge::{NoPrecise, Packet, judge};
-use wirelane_datapath::layout::Parsed;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, LiveCounts};
+use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::layout::Parsed;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, LiveCounts};
 
 use crate::engine::file::tests::corpus::{load, manifest};
 use crate::linktype;

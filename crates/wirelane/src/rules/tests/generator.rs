@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use wirelane_datapath::layout::{Parsed, l3};
+use wirelane_bpf::layout::{Parsed, l3};
 
 pub(super) use super::packets::{facts, parsed, payload};
 use crate::rules::{

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use wirelane_datapath::judge::{Inserted, Packet, PreciseTable, judge};
-use wirelane_datapath::layout::Parsed;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{
+use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane_bpf::layout::Parsed;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{
     Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, judged_flags, rule_flags, verdict,
 };
 
@@ -232,8 +232,8 @@ fn the_last_of_4096_rules_is_found_and_those_between_are_not_asked() {
     let mut both = Both::new(&set, "eth0");
     let mut said = Said::default();
     let mut parsed = Parsed::default();
-    parsed.outer.l3 = wirelane_datapath::layout::l3::IPV4;
-    parsed.outer.flags = wirelane_datapath::layout::ip_flags::PORTS;
+    parsed.outer.l3 = wirelane_bpf::layout::l3::IPV4;
+    parsed.outer.flags = wirelane_bpf::layout::ip_flags::PORTS;
     parsed.outer.dst_port = 53u16.to_be();
     let facts = Facts { wire_len: 60, ..Facts::default() };
     for (address, expected) in [([10, 15, 255, 9], 4095), ([10, 0, 1, 9], 1), ([10, 16, 0, 9], u32::MAX)] {

@@ -1,4 +1,4 @@
-//! Compiled sets in the kernel: `kernel/programs/rules_probe.bpf.c`, which has the capture programs' judge, driven by
+//! Compiled sets in the kernel: `bpf/rules_probe.bpf.c`, which has the capture programs' judge, driven by
 //! BPF_PROG_TEST_RUN with packets of the corpus, against the reference.
 
 use std::mem::MaybeUninit;
@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::{LinkType, Parsed};
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{LinkType, Parsed};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{
     Counts, Facts, FlatSet, Judged, Precise, PreciseKey, Set, judged_flags, rule_flags,
 };
-use wirelane_datapath::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
+use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 
 use super::generator::{self, Values};
 use crate::engine::ring::rules::KernelSets;

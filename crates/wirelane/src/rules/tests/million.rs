@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::LinkType;
-use wirelane_datapath::members::Member;
-use wirelane_datapath::native;
-use wirelane_datapath::rules::{Facts, verdict};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::members::Member;
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, verdict};
 
 use super::kernel::Probe;
 use crate::engine::ring::rules::{KernelSets, has};

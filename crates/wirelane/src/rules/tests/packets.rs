@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
-use wirelane_datapath::rules::Facts;
+use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
+use wirelane_bpf::rules::Facts;
 
 use super::generator::Values;
 use crate::testing::Dice;

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use wirelane_datapath::judge::{NoPrecise, Packet, judge};
-use wirelane_datapath::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
-use wirelane_datapath::rules::{Facts, Judged, LiveCounts, dim, judged_flags, verdict};
-use wirelane_datapath::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
+use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
+use wirelane_bpf::rules::{Facts, Judged, LiveCounts, dim, judged_flags, verdict};
+use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
 
 use super::{listed, mistakes};
 use crate::rules::{Condition, Pattern, Reference, Room, Rule, RuleSet, Test};

@@ -1,9 +1,9 @@
 //! Rules that ask plug-ins: as they are written, what is wrong with them, what they are compiled to, and what can be said
 //! of them where no plug-in runs.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::Parsed;
-use wirelane_datapath::rules::{Facts, verdict};
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::Parsed;
+use wirelane_bpf::rules::{Facts, verdict};
 
 use super::{listed, mistakes, set};
 use crate::rules::compile::Room;
@@ -159,7 +159,7 @@ fn an_explanation_says_that_plug_ins_would_be_asked() {
     let set = set(ASKING);
     let explain = |vlan: u16| {
         let mut parsed = Parsed { vlan_tci: [vlan, 0], ..Parsed::default() };
-        parsed.flags = if vlan > 0 { wirelane_datapath::layout::flags::VLAN } else { 0 };
+        parsed.flags = if vlan > 0 { wirelane_bpf::layout::flags::VLAN } else { 0 };
         let facts = Facts { wire_len: 60, ..Facts::default() };
         set.explain(Packet { parsed: &parsed, data: &[], inner: false }, &facts, "eth0")
     };

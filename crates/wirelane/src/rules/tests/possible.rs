@@ -1,7 +1,7 @@
 //! Rules that no packet can hit.
 
-use wirelane_datapath::judge::Packet;
-use wirelane_datapath::layout::l3;
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::l3;
 
 use super::generator::{self, Values};
 use super::mistakes;
@@ -119,8 +119,8 @@ fn no_packet_hits_a_rule_that_none_can() {
 }
 
 /// Leaves of a network layer what a parser can find.
-fn tidy(ip: &mut wirelane_datapath::layout::Ip) {
-    use wirelane_datapath::layout::ip_flags::{FRAGMENT, ICMP, LATER, PORTS, TCP};
+fn tidy(ip: &mut wirelane_bpf::layout::Ip) {
+    use wirelane_bpf::layout::ip_flags::{FRAGMENT, ICMP, LATER, PORTS, TCP};
     if ip.l3 != l3::IPV4 && ip.l3 != l3::IPV6 {
         ip.flags = 0;
         return;

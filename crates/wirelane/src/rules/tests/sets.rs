@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wirelane_datapath::rules::dim;
+use wirelane_bpf::rules::dim;
 
 use super::{listed, mistakes};
 use crate::rules::{Action, Condition, Entries, Flows, Room, Rule, RuleSet, Test};

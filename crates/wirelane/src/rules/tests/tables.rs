@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wirelane_datapath::judge::{NoPrecise, Packet, judge};
-use wirelane_datapath::layout::{Parsed, l3};
-use wirelane_datapath::rules::{Facts, LEAF, dim, verdict};
+use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::layout::{Parsed, l3};
+use wirelane_bpf::rules::{Facts, LEAF, dim, verdict};
 
 use super::generator::{self, Values};
 use crate::rules::{Action, Addresses, Condition, Room, Rule, RuleSet, Shape, Test};
@@ -21,7 +21,7 @@ fn dropping(parts: impl Iterator<Item = String>) -> RuleSet {
 fn a_set_without_rules_needs_nothing() {
     let flat = RuleSet::default().compile("eth0", &[], Room::UNLIMITED).expect("an empty set");
     assert_eq!((flat.nodes.len(), flat.classes.len()), (0, 1));
-    assert_eq!(*flat.set, *wirelane_datapath::rules::Set::empty());
+    assert_eq!(*flat.set, *wirelane_bpf::rules::Set::empty());
     let dropping = super::set("default = \"drop\"\n");
     let flat = dropping.compile("eth0", &[], Room::UNLIMITED).expect("an empty set");
     assert_eq!(flat.set.default_verdict, u32::from(verdict::DROP));

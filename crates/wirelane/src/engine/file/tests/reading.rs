@@ -3,7 +3,7 @@
 use std::io::{Cursor, Read, Write};
 use std::time::Duration;
 
-use wirelane_datapath::layout::flags;
+use wirelane_bpf::layout::flags;
 
 use super::build::{Big, Little, MICRO, MODIFIED, NANO};
 use super::{AS_WRITTEN, read, read_all};

@@ -1,7 +1,7 @@
 //! tc where it has no links: a filter on a clsact qdisc (before Linux 6.6, or `--hook clsact`).
 //!
 //! ```text
-//!  clsact qdisc -> filter: the step (kernel/programs/clsact.bpf.c) -> wl_entry -> the capture program
+//!  clsact qdisc -> filter: the step (bpf/clsact.bpf.c) -> wl_entry -> the capture program
 //!                  stays until somebody removes it                    empty once all descriptors are closed
 //! ```
 //!
@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
-use wirelane_datapath::instance::PROGRAM_CLSACT;
-use wirelane_datapath::skel::clsact::ClsactSkelBuilder;
+use wirelane_bpf::instance::PROGRAM_CLSACT;
+use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
 
 use super::attach::{self, Hook};
 use crate::device::Device;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
-use wirelane_datapath::instance::MAX_GROUPS;
+use wirelane_bpf::instance::MAX_GROUPS;
 
 use super::removal::has_entry;
 use crate::{Error, Result};

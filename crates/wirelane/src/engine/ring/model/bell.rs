@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering as StdOrdering};
 
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
-use wirelane_datapath::instance::AWAKE;
+use wirelane_bpf::instance::AWAKE;
 
 use super::{Lane, Ring, Rules, Worker};
 

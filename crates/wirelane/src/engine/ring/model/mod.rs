@@ -1,7 +1,7 @@
 //! The ring protocol under loom: the real [`Reader`] against a model of the lane, in every interleaving and
 //! with every value that the memory model lets a load return.
 //!
-//! [`Lane`] does what `kernel/programs/ring.h` does, step by step and in its order; a change there is made
+//! [`Lane`] does what `bpf/ring.h` does, step by step and in its order; a change there is made
 //! here too. Sizes are in cells instead of bytes, and segments are of two cells, so that a few records fill,
 //! wrap and spill. Data cells are loom's `UnsafeCell`s: a read that is not ordered behind the write it sees
 //! (a torn or stale record), or a write that is not ordered behind the last read (an overwritten one), fails
@@ -28,7 +28,7 @@ mod records;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use wirelane_datapath::instance::AWAKE;
+use wirelane_bpf::instance::AWAKE;
 
 use super::reader::{Reader, SharedWord};
 
@@ -124,7 +124,7 @@ fn content(number: u64, size: u64, index: u64) -> u64 {
     number << 8 | size << 4 | index
 }
 
-/// The writer's half: `kernel/programs/ring.h`. Its private words are `struct wl_ring`'s first line; `head` is
+/// The writer's half: `bpf/ring.h`. Its private words are `struct wl_ring`'s first line; `head` is
 /// private too, but for the reader's peeking.
 struct Lane {
     ring: Arc<Ring>,

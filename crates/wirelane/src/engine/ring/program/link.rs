@@ -7,9 +7,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
-use wirelane_datapath::instance::PROGRAM_XDP_METADATA;
-use wirelane_datapath::skel::CAPTURE_OBJECT;
-use wirelane_datapath::skel::capture::types::wl_config;
+use wirelane_bpf::instance::PROGRAM_XDP_METADATA;
+use wirelane_bpf::skel::CAPTURE_OBJECT;
+use wirelane_bpf::skel::capture::types::wl_config;
 
 use super::super::{attach, log, room};
 use super::Placed;

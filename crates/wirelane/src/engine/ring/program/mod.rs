@@ -1,5 +1,5 @@
 //! Steering programs and plug-ins: how a group gets its own into the capture program that runs
-//! (`kernel/programs/program.h`, `plugin.h`).
+//! (`bpf/program.h`, `plugin.h`).
 //!
 //! ```text
 //!  object.rs     the user's file: whether it can be linked
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::instance::{Group, MAX_GROUPS, PROGRAM_PART, steering};
+use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, steering};
 
 pub(crate) use object::{Kind, UserProgram};
 

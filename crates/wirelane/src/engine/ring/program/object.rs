@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, SectionKind};
 
-use wirelane_datapath::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
-use wirelane_datapath::rules::MAX_PLUGINS;
+use wirelane_bpf::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
+use wirelane_bpf::rules::MAX_PLUGINS;
 
 use crate::escape::printable;
 use crate::{Error, Result};
@@ -194,7 +194,7 @@ fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
             )
         } else if section.kind() == SectionKind::Text && section.data().is_ok_and(calls_loop) {
             "calls bpf_loop(), which is refused: the kernel would make the program longer than it may become \
-             (kernel/programs/room.h); write the loop out, with a bound"
+             (bpf/room.h); write the loop out, with a bound"
                 .to_owned()
         } else {
             continue;

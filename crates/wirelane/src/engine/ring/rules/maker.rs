@@ -25,8 +25,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
 };
-use wirelane_datapath::members::Member;
-use wirelane_datapath::search::{Outputs, Page};
+use wirelane_bpf::members::Member;
+use wirelane_bpf::search::{Outputs, Page};
 
 use crate::forked::{self, Rights};
 use crate::rules::{BloomSize, exact_bytes};

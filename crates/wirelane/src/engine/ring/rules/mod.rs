@@ -1,5 +1,5 @@
 //! The rules of a group in its instance: two sets with their tables, of which one is in use, the counters of each lane,
-//! and the table of precise rules (`kernel/programs/instance.h`, `kernel/packet/rules.h`).
+//! and the table of precise rules (`bpf/instance.h`, `bpf/lib/rules.h`).
 //!
 //! ```text
 //!  mod.rs      the maps: made when the group joins; sets written, switched and waited for; counters read
@@ -24,10 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::instance::Group;
-use wirelane_datapath::rules::{
-    Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Precise, PreciseKey, Set,
-};
+use wirelane_bpf::instance::Group;
+use wirelane_bpf::rules::{Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Precise, PreciseKey, Set};
 
 use self::named::KernelSet;
 pub(crate) use self::named::KernelSets;
@@ -149,7 +147,7 @@ impl SetMemory {
     /// Writes a set that nobody is judged by.
     fn write(&self, set: &FlatSet) {
         // SAFETY: all three are plain integers without padding, their sizes multiples of 8 (the layout tests of
-        // wirelane-datapath say so).
+        // wirelane-bpf say so).
         unsafe {
             self.head.1.write(0, std::slice::from_ref(&*set.set));
             self.nodes.1.write(0, &set.nodes);

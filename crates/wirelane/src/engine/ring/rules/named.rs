@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use libbpf_rs::libbpf_sys as sys;
-use wirelane_datapath::members::Member;
-use wirelane_datapath::search::Search;
+use wirelane_bpf::members::Member;
+use wirelane_bpf::search::Search;
 
 use super::maker::{self, Maker, Wanted};
 use super::patterns::{KernelSearch, KernelSearches};

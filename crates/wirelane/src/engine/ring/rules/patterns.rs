@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libbpf_rs::libbpf_sys as sys;
-use wirelane_datapath::search::Search;
+use wirelane_bpf::search::Search;
 
 use super::maker::{Maker, Wanted};
 use crate::{Error, Result};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_datapath::rules::{Precise, PreciseKey};
+use wirelane_bpf::rules::{Precise, PreciseKey};
 
 use crate::in_force::{Page, Put};
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ pub(super) fn create(room: usize) -> Result<MapHandle> {
 /// Its bytes, as the kernel has them.
 fn bytes<T>(of: &T) -> &[u8] {
     // SAFETY: PreciseKey and Precise, the only types that this is called with, are plain integers without padding (the
-    // layout tests of wirelane-datapath say so), and live as long as the slice.
+    // layout tests of wirelane-bpf say so), and live as long as the slice.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).cast::<u8>(), size_of::<T>()) }
 }
 

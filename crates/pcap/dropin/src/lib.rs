@@ -1,4 +1,0 @@
-//! libpcap's functions as a library of that name, for `-lpcap`, `LD_LIBRARY_PATH` and the like.
-
-#[expect(unused_imports, reason = "its exported functions are what this library is")]
-use wirelane_pcap as functions;

@@ -1,0 +1,499 @@
+//! The flows of one worker that have not ended yet.
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use wirelane::Ip;
+use wirelane_bpf::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeouts, flow_flags};
+
+use super::busiest::{self, BusyFlow, Watch};
+use super::lists::{Link, Links, List, NONE};
+use super::record::{FlowRecord, KEY_TURNS, reverse_key};
+
+/// Time of packets between two looks for flows that have ended.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+/// How many of those that have been silent longest are compared where one has to go.
+const COMPARED: usize = 16;
+/// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
+const TABLE_BYTES: usize = 12;
+const TCP_FIN: u8 = 0x01;
+const TCP_RST: u8 = 0x04;
+
+/// The least memory of a cache in bytes: of some hundred flows.
+pub const LEAST_MEMORY: usize = 64 << 10;
+
+/// How a cache works.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheSettings {
+    /// How long flows are kept.
+    pub timeouts: Timeouts,
+    /// Bytes that it takes at most; [`LEAST_MEMORY`] where that is more.
+    pub memory: usize,
+    /// Whether both directions of a conversation are one flow (RFC 5103).
+    pub biflow: bool,
+}
+
+impl Default for CacheSettings {
+    /// 60 s, 15 s, and 2 s for the last ACKs of TCP; 64 MiB; a flow for each direction.
+    fn default() -> CacheSettings {
+        let timeouts =
+            Timeouts { active_ns: 60_000_000_000, idle_ns: 15_000_000_000, ended_ns: 2_000_000_000 };
+        CacheSettings { timeouts, memory: 64 << 20, biflow: false }
+    }
+}
+
+/// What a cache has handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Flows; of both directions together, one.
+    pub flows: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// Their bytes, as IP headers state them.
+    pub bytes: u64,
+    /// Their wire bytes.
+    pub wire_bytes: u64,
+    /// Flows by [`EndReason`]; the first is of none.
+    pub by_reason: [u64; 6],
+}
+
+impl std::ops::AddAssign<&FlowRecord> for Totals {
+    fn add_assign(&mut self, record: &FlowRecord) {
+        self.flows += 1;
+        self.packets += record.packets();
+        self.bytes += record.bytes();
+        self.wire_bytes += record.wire_bytes();
+        self.by_reason[record.reason as usize] += 1;
+    }
+}
+
+/// A flow in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: FlowKey,
+    flow: Flow,
+    hash: u64,
+    /// By age: the order in which flows have begun.
+    age: Link,
+    /// By silence: the order of their last packets, in [`FlowCache::silent`] or [`FlowCache::ended`].
+    silence: Link,
+    /// The other direction, or [`NONE`]; of a free entry the next free one.
+    peer: u32,
+    /// Whether it is in [`FlowCache::ended`].
+    ended: bool,
+    /// Whether the other direction was there before.
+    answers: bool,
+}
+
+/// The flows of one worker.
+#[derive(Debug)]
+pub struct FlowCache {
+    settings: CacheSettings,
+    random: RandomState,
+    table: HashTable<u32>,
+    entries: Vec<Entry>,
+    most: usize,
+    free: u32,
+    aged: List,
+    silent: List,
+    ended: List,
+    /// The latest time that is known, and that of the last look.
+    now_ns: u64,
+    looked_ns: u64,
+    finished: Vec<FlowRecord>,
+    totals: Totals,
+    /// Where somebody watches.
+    watch: Option<Watch>,
+}
+
+struct Ages<'a>(&'a mut [Entry]);
+struct Silences<'a>(&'a mut [Entry]);
+
+impl Links for Ages<'_> {
+    fn link(&mut self, at: u32) -> &mut Link {
+        &mut self.0[at as usize].age
+    }
+}
+
+impl Links for Silences<'_> {
+    fn link(&mut self, at: u32) -> &mut Link {
+        &mut self.0[at as usize].silence
+    }
+}
+
+impl FlowCache {
+    /// An empty cache. Its hash is seeded at random, so that nobody can choose keys that meet in one place.
+    pub fn new(settings: CacheSettings) -> FlowCache {
+        let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + TABLE_BYTES);
+        let most = most.min(NONE as usize - 1);
+        FlowCache {
+            settings,
+            random: RandomState::new(),
+            // All at once: a table or a vector that grows takes both, the old and the new. Memory that nobody has
+            // touched yet is none.
+            table: HashTable::with_capacity(most),
+            entries: Vec::with_capacity(most),
+            most,
+            free: NONE,
+            aged: List::default(),
+            silent: List::default(),
+            ended: List::default(),
+            now_ns: 0,
+            looked_ns: 0,
+            finished: Vec::new(),
+            totals: Totals::default(),
+            watch: None,
+        }
+    }
+
+    /// Flows that it has room for.
+    pub fn capacity(&self) -> usize {
+        self.most
+    }
+
+    /// Flows that have not ended.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Bytes that it has asked for.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.table.allocation_size()
+    }
+
+    /// What has ended and was not taken yet: take it out. It grows until then.
+    pub fn finished(&mut self) -> &mut Vec<FlowRecord> {
+        &mut self.finished
+    }
+
+    /// What has been handed out, all told.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Keeps what [`FlowCache::busiest`] counts from: 16 bytes for each flow that there is room for, on top of the memory that
+    /// it was given.
+    pub fn watch(&mut self) {
+        self.watch = Some(Watch::default());
+    }
+
+    /// The flows, each of one direction, that have carried most since the last call, in that order; none where nobody watches.
+    /// It looks at those alone that have carried anything since.
+    pub fn busiest(&mut self, most: usize) -> Vec<BusyFlow> {
+        let Some(mut watch) = self.watch.take() else { return Vec::new() };
+        let mut busy = watch.take_gone();
+        let mut seen = Vec::new();
+        for list in [self.silent, self.ended] {
+            let mut at = list.last();
+            while at != NONE {
+                let Entry { key, flow, peer, .. } = &self.entries[at as usize];
+                let flow = watch.since(at, key, flow);
+                let quiet = |peer: u32| {
+                    let Entry { key, flow, .. } = &self.entries[peer as usize];
+                    watch.since(peer, key, flow).packets == 0
+                };
+                // None before it has been touched since: a packet moves both directions of its flow to the end.
+                if flow.packets == 0 && (*peer == NONE || quiet(*peer)) {
+                    break;
+                }
+                if flow.packets > 0 {
+                    busy.push(flow);
+                    seen.push(at);
+                }
+                at = List::before(&mut Silences(&mut self.entries), at);
+            }
+        }
+        for at in seen {
+            watch.looked(at, &self.entries[at as usize].flow);
+        }
+        let mut busy = busiest::together(busy);
+        busiest::most(&mut busy, most);
+        self.watch = Some(watch);
+        busy
+    }
+
+    /// Adds a packet with these chosen headers ([`super::FlowReader::read`]).
+    #[inline]
+    pub fn packet(&mut self, ip: &Ip, packet: &FlowPacket) {
+        self.pass(packet.ts_ns);
+        let key = FlowKey::of(ip, packet);
+        let hash = self.random.hash_one(key);
+        let mut at = self.find(hash, &key);
+        if at != NONE {
+            let over = match self.entries[at as usize].peer {
+                NONE => self.entries[at as usize].flow.cut(ip, packet.ts_ns, &self.settings.timeouts),
+                _ => self.both(at).cut(ip, packet.ts_ns, &self.settings.timeouts),
+            };
+            if let Some(reason) = over {
+                self.end(at, reason);
+                at = NONE;
+            }
+        }
+        if at == NONE {
+            at = self.begin(hash, key, packet.ts_ns);
+        }
+        self.entries[at as usize].flow.update(ip, packet);
+        self.touch(at);
+    }
+
+    /// Adds a part of a flow that a smaller cache has evicted; it follows on what is known of that flow. It says nothing of
+    /// the time, as parts of other flows may be held back for longer: [`FlowCache::tick`] does, with a time that nothing
+    /// which is still to come is older than.
+    pub fn part(&mut self, key: &FlowKey, part: &Flow) {
+        let hash = self.random.hash_one(key);
+        let mut at = self.find(hash, key);
+        if at != NONE
+            && let Some(reason) = self.both(at).cut_by_part(part, &self.settings.timeouts)
+        {
+            self.end(at, reason);
+            at = NONE;
+        }
+        if at == NONE {
+            at = self.begin(hash, *key, part.first_ns);
+            self.entries[at as usize].flow = *part;
+        } else {
+            self.entries[at as usize].flow.join(part);
+        }
+        self.touch(at);
+    }
+
+    /// It is this late, also where no packet says so: ends what is due. Where the clock was set back, flows go by the
+    /// new time.
+    pub fn tick(&mut self, now_ns: u64) {
+        if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.timeouts.idle_ns {
+            while self.aged.first() != NONE {
+                self.end(self.aged.first(), EndReason::Idle);
+            }
+        }
+        self.now_ns = now_ns;
+        self.look();
+    }
+
+    /// Ends all flows: the capture is over.
+    pub fn flush(&mut self) {
+        while self.aged.first() != NONE {
+            let at = self.aged.first();
+            // One that is due already, behind others that are not.
+            let due = self.both(at).expired(self.now_ns, &self.settings.timeouts);
+            self.end(at, due.unwrap_or(EndReason::Forced));
+        }
+    }
+
+    fn pass(&mut self, ts_ns: u64) {
+        self.now_ns = self.now_ns.max(ts_ns);
+        if self.now_ns - self.looked_ns.min(self.now_ns) >= LOOK_EVERY_NS {
+            self.look();
+        }
+    }
+
+    /// Ends all that is due.
+    fn look(&mut self) {
+        self.looked_ns = self.now_ns;
+        while self.end_if_due(self.ended) {}
+        while self.end_if_due(self.silent) {}
+        while self.end_if_due(self.aged) {}
+    }
+
+    /// Ends the first of a list, where that is due.
+    fn end_if_due(&mut self, list: List) -> bool {
+        let at = list.first();
+        if at == NONE {
+            return false;
+        }
+        match self.both(at).expired(self.now_ns, &self.settings.timeouts) {
+            Some(reason) => {
+                self.end(at, reason);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn find(&self, hash: u64, key: &FlowKey) -> u32 {
+        self.table.find(hash, |at| self.entries[*at as usize].key == *key).copied().unwrap_or(NONE)
+    }
+
+    /// A new entry without packets.
+    fn begin(&mut self, hash: u64, key: FlowKey, ts_ns: u64) -> u32 {
+        let mut peer = self.peer_of(&key, ts_ns);
+        if self.table.len() >= self.most {
+            let out = self.lightest();
+            // The other direction may be what has to go.
+            if peer != NONE && (out == peer || self.entries[out as usize].peer == peer) {
+                peer = NONE;
+            }
+            self.end(out, EndReason::Resources);
+        }
+        let entry = Entry {
+            key,
+            flow: Flow::default(),
+            hash,
+            age: Link::default(),
+            silence: Link::default(),
+            peer,
+            ended: false,
+            answers: peer != NONE,
+        };
+        let at = match self.free {
+            NONE => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+            at => {
+                self.free = self.entries[at as usize].peer;
+                self.entries[at as usize] = entry;
+                at
+            }
+        };
+        if peer != NONE {
+            self.entries[peer as usize].peer = at;
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.begin(at);
+        }
+        self.aged.push(&mut Ages(&mut self.entries), at);
+        self.silent.push(&mut Silences(&mut self.entries), at);
+        let entries = &self.entries;
+        self.table.insert_unique(hash, at, |at| entries[*at as usize].hash);
+        at
+    }
+
+    /// The other direction of a new flow, where both are one and it has none yet.
+    fn peer_of(&mut self, key: &FlowKey, ts_ns: u64) -> u32 {
+        if !self.settings.biflow {
+            return NONE;
+        }
+        let Some(reverse) = reverse_key(key) else { return NONE };
+        if reverse == *key {
+            return NONE;
+        }
+        // The other direction passes a host's device the other way, and a mirror port the same way.
+        let turned = FlowKey { flags: reverse.flags ^ KEY_EGRESS, ..reverse };
+        let free = [turned, reverse].into_iter().find_map(|key| {
+            let at = self.find(self.random.hash_one(key), &key);
+            (at != NONE && self.entries[at as usize].peer == NONE).then_some(at)
+        });
+        let Some(at) = free else { return NONE };
+        // One that is over and has not been looked at yet.
+        if let Some(reason) = self.entries[at as usize].flow.expired(ts_ns, &self.settings.timeouts) {
+            self.end(at, reason);
+            return NONE;
+        }
+        at
+    }
+
+    /// What goes where there is no room: of the first that TCP has ended, else of those that have been silent longest, the
+    /// lightest. There is one.
+    fn lightest(&mut self) -> u32 {
+        let list = if self.ended.first() == NONE { self.silent } else { self.ended };
+        let mut at = list.first();
+        let (mut lightest, mut least) = (at, u64::MAX);
+        for _ in 0..COMPARED {
+            if at == NONE {
+                break;
+            }
+            let entry = &self.entries[at as usize];
+            let other = match entry.peer {
+                NONE => 0,
+                peer => self.entries[peer as usize].flow.wire_bytes,
+            };
+            if entry.flow.wire_bytes.saturating_add(other) < least {
+                (lightest, least) = (at, entry.flow.wire_bytes.saturating_add(other));
+            }
+            at = List::after(&mut Silences(&mut self.entries), at);
+        }
+        lightest
+    }
+
+    /// A packet has come: what is silent longest is another now.
+    fn touch(&mut self, at: u32) {
+        let ended = match self.entries[at as usize].peer {
+            NONE => self.entries[at as usize].flow.has_ended(),
+            _ => self.both(at).has_ended(),
+        };
+        self.put_last(at, ended);
+        match self.entries[at as usize].peer {
+            NONE => {}
+            peer => self.put_last(peer, ended),
+        }
+    }
+
+    fn put_last(&mut self, at: u32, ended: bool) {
+        let before = std::mem::replace(&mut self.entries[at as usize].ended, ended);
+        let links = &mut Silences(&mut self.entries);
+        let list = if before { &mut self.ended } else { &mut self.silent };
+        list.remove(links, at);
+        let list = if ended { &mut self.ended } else { &mut self.silent };
+        list.push(links, at);
+    }
+
+    /// What the timeouts of an entry go by: the flow, or both directions. One that was reset has ended, and one of which both
+    /// directions were closed.
+    fn both(&self, at: u32) -> Flow {
+        let entry = &self.entries[at as usize];
+        if entry.peer == NONE {
+            return entry.flow;
+        }
+        let (flow, other) = (&entry.flow, &self.entries[entry.peer as usize].flow);
+        if other.packets == 0 || flow.packets == 0 {
+            return if flow.packets == 0 { *other } else { *flow };
+        }
+        let closed = flow.tcp_flags & other.tcp_flags & TCP_FIN;
+        Flow {
+            first_ns: flow.first_ns.min(other.first_ns),
+            last_ns: flow.last_ns.max(other.last_ns),
+            tcp_flags: closed | ((flow.tcp_flags | other.tcp_flags) & TCP_RST),
+            ..*flow
+        }
+    }
+
+    /// Takes an entry out, with its other direction, and hands it out.
+    fn end(&mut self, at: u32, reason: EndReason) {
+        let peer = self.entries[at as usize].peer;
+        let entry = self.take(at);
+        let mut record = FlowRecord { key: entry.key, flow: entry.flow, reverse: None, reason };
+        if peer != NONE {
+            let other = self.take(peer);
+            let (forward, back) = if initiates(&entry, &other) { (entry, other) } else { (other, entry) };
+            record = FlowRecord { key: forward.key, flow: forward.flow, reverse: Some(back.flow), reason };
+            if (forward.key.flags ^ back.key.flags) & KEY_EGRESS != 0 {
+                record.key.flags |= KEY_TURNS;
+            }
+        }
+        self.totals += &record;
+        self.finished.push(record);
+    }
+
+    fn take(&mut self, at: u32) -> Entry {
+        let entry = self.entries[at as usize];
+        if let Some(watch) = &mut self.watch {
+            watch.end(at, &entry.key, &entry.flow);
+        }
+        self.aged.remove(&mut Ages(&mut self.entries), at);
+        let list = if entry.ended { &mut self.ended } else { &mut self.silent };
+        list.remove(&mut Silences(&mut self.entries), at);
+        if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
+            found.remove();
+        }
+        self.entries[at as usize].peer = self.free;
+        self.free = at;
+        entry
+    }
+}
+
+/// Whether the first of two directions is that of who began: who sent the SYN, else who spoke first.
+fn initiates(one: &Entry, other: &Entry) -> bool {
+    let asked = |entry: &Entry| entry.flow.flags & (flow_flags::SYN | flow_flags::SYNACK) == flow_flags::SYN;
+    let answered = |entry: &Entry| entry.flow.flags & flow_flags::SYNACK != 0;
+    match (asked(one) || answered(other), asked(other) || answered(one)) {
+        (true, false) => true,
+        (false, true) => false,
+        // Parts of flows may come in another order than their packets.
+        _ if one.flow.first_ns != other.flow.first_ns => one.flow.first_ns < other.flow.first_ns,
+        _ => !one.answers,
+    }
+}

@@ -1,0 +1,474 @@
+//! The connections of one worker, and what they have come to.
+
+use std::collections::VecDeque;
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use wirelane::{HttpBelow, HttpTold, Ip, Record, Timebase};
+use wirelane_bpf::flow::{FlowKey, FlowPacket};
+use wirelane_bpf::http::HttpHalf;
+
+use super::connection::{Connection, SOON_NS};
+use super::segment::{SYN, Segment};
+use super::totals::{Totals, reason_mark};
+use super::transaction::{Mark, Transaction};
+use crate::flows::lists::{Link, Links, List, NONE};
+use crate::flows::{FlowReader, FlowRecord, reverse_key};
+use wirelane_bpf::flow::EndReason;
+
+/// How long a connection that is over is remembered, for what is sent again.
+const LINGER_NS: u64 = 5_000_000_000;
+/// Time of packets between two looks at what is due.
+const LOOK_EVERY_NS: u64 = 50_000_000;
+/// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
+const TABLE_BYTES: usize = 12;
+
+/// The least memory of a table in bytes.
+pub const LEAST_MEMORY: usize = 1 << 20;
+
+/// How connections are followed.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// A connection ends after this time without a packet.
+    pub idle_ns: u64,
+    /// Bytes that connections and what is held of them take at most; [`LEAST_MEMORY`] where that is more.
+    pub memory: usize,
+    /// By the headers inside tunnels.
+    pub inner: bool,
+    /// Names of fields that are kept beside [`super::fields::KEPT`], in lower case.
+    pub extra: Vec<Box<str>>,
+}
+
+impl Default for HttpSettings {
+    /// 300 s; 256 MiB; the outer headers; no fields.
+    fn default() -> HttpSettings {
+        HttpSettings { idle_ns: 300_000_000_000, memory: 256 << 20, inner: false, extra: Vec::new() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: FlowKey,
+    hash: u64,
+    connection: Connection,
+    /// Which packets of each direction have heads in them.
+    halves: [HttpHalf; 2],
+    /// Bytes that it takes, as was added to the sum.
+    memory: usize,
+    last_ns: u64,
+    number: u64,
+    silence: Link,
+    /// Of the same place, the how manyth connection.
+    generation: u32,
+    free: bool,
+    counted: bool,
+    /// It is known to be something else that carries HTTP.
+    sealed: bool,
+    /// Bytes that were sent twice were not the same, since the last transaction.
+    conflict: bool,
+}
+
+/// The connections of one worker.
+#[derive(Debug)]
+pub struct HttpTable {
+    settings: HttpSettings,
+    reader: FlowReader,
+    random: RandomState,
+    table: HashTable<u32>,
+    entries: Vec<Entry>,
+    most: usize,
+    room: usize,
+    used: usize,
+    free: Vec<u32>,
+    silent: List,
+    over: List,
+    due: VecDeque<(u64, u32, u32)>,
+    now_ns: u64,
+    looked_ns: u64,
+    finished: Vec<Transaction>,
+    totals: Totals,
+    /// Where packets stay in the kernel: what was not told of a connection that ends.
+    below: Option<(HttpBelow, Timebase)>,
+}
+
+struct Silences<'a>(&'a mut [Entry]);
+
+impl Links for Silences<'_> {
+    fn link(&mut self, at: u32) -> &mut Link {
+        &mut self.0[at as usize].silence
+    }
+}
+
+impl HttpTable {
+    /// An empty table. Its hash is seeded at random, so that nobody can choose connections that meet in one place.
+    pub fn new(settings: HttpSettings) -> HttpTable {
+        let memory = settings.memory.max(LEAST_MEMORY);
+        // A third for connections, the rest for what is held of them.
+        let most = (memory / 3 / (size_of::<Entry>() + TABLE_BYTES)).min(NONE as usize - 1);
+        HttpTable {
+            reader: FlowReader::new(settings.inner),
+            random: RandomState::new(),
+            // All at once, as of flows: memory that nobody has touched yet is none.
+            table: HashTable::with_capacity(most),
+            entries: Vec::with_capacity(most),
+            most,
+            room: memory - memory / 3,
+            used: 0,
+            free: Vec::new(),
+            silent: List::default(),
+            over: List::default(),
+            due: VecDeque::new(),
+            now_ns: 0,
+            looked_ns: 0,
+            finished: Vec::new(),
+            totals: Totals::default(),
+            below: None,
+            settings,
+        }
+    }
+
+    /// Asks the kernel what it has kept of a connection that ends without another packet, where heads are picked out there.
+    pub fn ask(&mut self, below: HttpBelow, time: Timebase) {
+        self.below = Some((below, time));
+    }
+
+    /// What is over and was not taken yet: take it out. It grows until then.
+    pub fn finished(&mut self) -> &mut Vec<Transaction> {
+        &mut self.finished
+    }
+
+    /// What has been read, all told.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Connections that are there, those too that are over and are remembered.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Bytes that are held for connections, beside themselves.
+    pub fn held(&self) -> usize {
+        self.used
+    }
+
+    /// A packet. `ts_ns`: its time, in UTC.
+    pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
+        let (ip, packet) = self.reader.read(record, ts_ns);
+        let (ip, packet) = (*ip, packet);
+        self.now_ns = self.now_ns.max(ts_ns);
+        if self.now_ns - self.looked_ns.min(self.now_ns) >= LOOK_EVERY_NS {
+            self.look();
+        }
+        self.totals.packets += u64::from(record.segments());
+        self.totals.wire_bytes += record.wire_bytes();
+        match Segment::of(record, &ip, ts_ns) {
+            Some(segment) => self.segment(&ip, &packet, &segment, record.segments().into()),
+            None => self.totals.other_packets += u64::from(record.segments()),
+        }
+    }
+
+    /// Bytes of a direction that have stayed in the kernel, the last of them at this time in UTC. They are no packets of
+    /// ours, and those that are told twice count once.
+    pub fn below(&mut self, told: &HttpTold, last_ns: u64) {
+        let key = FlowKey { device: 0, flags: 0, ..told.key };
+        let Some(reverse) = reverse_key(&key) else { return };
+        let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
+        let key = if dir == 0 { key } else { reverse };
+        let hash = self.random.hash_one(key);
+        let found = self.table.find(hash, |at| self.entries[*at as usize].key == key).copied();
+        // What is not known yet begins with its next packet.
+        let Some(at) = found else { return };
+        self.now_ns = self.now_ns.max(last_ns);
+        let entry = &mut self.entries[at as usize];
+        entry.last_ns = entry.last_ns.max(last_ns);
+        let order = self.totals.packets;
+        entry.connection.below(dir, told.from, told.bytes, last_ns, order, &self.settings.extra);
+        self.after(at);
+    }
+
+    /// A segment, or an aggregate of so many packets on the wire.
+    fn segment(&mut self, ip: &Ip, packet: &FlowPacket, segment: &Segment<'_>, packets: u64) {
+        // Both directions may come in by devices of their own.
+        let mut key = FlowKey::of(ip, packet);
+        (key.device, key.flags) = (0, 0);
+        let Some(reverse) = reverse_key(&key) else {
+            self.totals.other_packets += packets;
+            return;
+        };
+        let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
+        let key = if dir == 0 { key } else { reverse };
+        let hash = self.random.hash_one(key);
+        let mut at =
+            self.table.find(hash, |at| self.entries[*at as usize].key == key).copied().unwrap_or(NONE);
+        if at != NONE && self.entries[at as usize].connection.is_another(dir, segment) {
+            self.remove(at, EndReason::Ended);
+            at = NONE;
+        }
+        if at == NONE {
+            at = self.begin(hash, key);
+        }
+        let order = self.totals.packets;
+        let entry = &mut self.entries[at as usize];
+        entry.last_ns = segment.ts_ns;
+        if segment.flags & SYN != 0 {
+            entry.halves[dir] = HttpHalf::default();
+        }
+        let part = segment.len > 0 && entry.halves[dir].packet(segment.seq, segment.len, segment.data);
+        entry.connection.packet(dir, segment, order, &self.settings.extra);
+        let is_http = entry.connection.exchanges.client.is_some();
+        self.totals.count(segment, packets, is_http, part);
+        if is_http && !entry.counted {
+            entry.counted = true;
+            self.totals.http_connections += 1;
+        }
+        if !is_http && !entry.sealed {
+            entry.sealed = self.totals.seal(packet.application);
+        }
+        self.after(at);
+    }
+
+    /// A connection has got on.
+    fn after(&mut self, at: u32) {
+        let connection = &mut self.entries[at as usize].connection;
+        if connection.has_ended() && !connection.reset {
+            self.end(at, EndReason::Ended);
+        } else {
+            self.settle(at, None);
+            let entry = &mut self.entries[at as usize];
+            if entry.connection.waits() && !entry.connection.queued {
+                entry.connection.queued = true;
+                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, entry.generation));
+            }
+        }
+        let list = if self.entries[at as usize].connection.over { &mut self.over } else { &mut self.silent };
+        let links = &mut Silences(&mut self.entries);
+        list.remove(links, at);
+        list.push(links, at);
+        while self.used > self.room && !self.table.is_empty() {
+            self.evict();
+        }
+    }
+
+    /// It is this late, also where no packet says so.
+    pub fn tick(&mut self, now_ns: u64) {
+        if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.idle_ns {
+            // The clock was set back: nothing that waits is due by the old time.
+            for at in 0..self.entries.len() {
+                self.entries[at].last_ns = self.entries[at].last_ns.min(now_ns);
+            }
+            for due in &mut self.due {
+                due.0 = due.0.min(now_ns);
+            }
+        }
+        self.now_ns = now_ns;
+        self.look();
+    }
+
+    /// Ends all connections: the capture is over.
+    pub fn flush(&mut self) {
+        self.look();
+        for list in [self.over, self.silent] {
+            let mut at = list.first();
+            while at != NONE {
+                let next = List::after(&mut Silences(&mut self.entries), at);
+                self.remove(at, EndReason::Forced);
+                at = next;
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        self.looked_ns = self.now_ns;
+        // Those that are put back are not due again in this look, even at the end of time.
+        for _ in 0..self.due.len() {
+            let Some((due, at, generation)) = self.due.front().copied() else { break };
+            if due > self.now_ns {
+                break;
+            }
+            self.due.pop_front();
+            let entry = &mut self.entries[at as usize];
+            if entry.free || entry.generation != generation {
+                continue;
+            }
+            entry.connection.queued = false;
+            entry.connection.look(self.now_ns, &self.settings.extra);
+            if entry.connection.has_ended() {
+                if !entry.connection.over {
+                    self.end(at, EndReason::Ended);
+                }
+                continue;
+            }
+            self.settle(at, None);
+            let entry = &mut self.entries[at as usize];
+            if entry.connection.waits() {
+                entry.connection.queued = true;
+                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, generation));
+            }
+        }
+        self.expire(true, LINGER_NS, EndReason::Ended);
+        self.expire(false, self.settings.idle_ns, EndReason::Idle);
+    }
+
+    /// Removes those of a list for which nothing has come for so long.
+    fn expire(&mut self, over: bool, ns: u64, reason: EndReason) {
+        loop {
+            let at = if over { self.over.first() } else { self.silent.first() };
+            if at == NONE || self.now_ns.saturating_sub(self.entries[at as usize].last_ns) < ns {
+                return;
+            }
+            self.remove(at, reason);
+        }
+    }
+
+    fn begin(&mut self, hash: u64, key: FlowKey) -> u32 {
+        if self.table.len() >= self.most {
+            self.evict();
+        }
+        self.totals.connections += 1;
+        let mut entry = Entry {
+            key,
+            hash,
+            connection: Connection::new(),
+            halves: [HttpHalf::default(); 2],
+            memory: 0,
+            last_ns: self.now_ns,
+            number: 0,
+            silence: Link::default(),
+            generation: 0,
+            free: false,
+            counted: false,
+            sealed: false,
+            conflict: false,
+        };
+        let at = match self.free.pop() {
+            Some(at) => {
+                entry.generation = self.entries[at as usize].generation.wrapping_add(1);
+                self.entries[at as usize] = entry;
+                at
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        let entries = &self.entries;
+        self.table.insert_unique(hash, at, |at| entries[*at as usize].hash);
+        self.silent.push(&mut Silences(&mut self.entries), at);
+        at
+    }
+
+    /// What has to go where there is no room: what is over, else what has been silent longest.
+    fn evict(&mut self) {
+        let at = if self.over.first() == NONE { self.silent.first() } else { self.over.first() };
+        if at == NONE {
+            return;
+        }
+        if !self.entries[at as usize].connection.over {
+            self.totals.evicted += 1;
+        }
+        self.remove(at, EndReason::Resources);
+    }
+
+    /// Ends a connection, which is remembered for a while.
+    fn end(&mut self, at: u32, reason: EndReason) {
+        let entry = &mut self.entries[at as usize];
+        if entry.connection.over {
+            return;
+        }
+        let by_itself = entry.connection.finish(self.now_ns, &self.settings.extra);
+        self.settle(at, Some(if by_itself { EndReason::Ended } else { reason }));
+        let links = &mut Silences(&mut self.entries);
+        self.silent.remove(links, at);
+        self.over.push(links, at);
+    }
+
+    /// Takes what the kernel has kept of a connection and not told.
+    fn take_untold(&mut self, at: u32) {
+        let Some((below, time)) = &self.below else { return };
+        let order = self.totals.packets;
+        let entry = &mut self.entries[at as usize];
+        if entry.connection.over || entry.connection.exchanges.client.is_none() {
+            return;
+        }
+        let Some(reverse) = reverse_key(&entry.key) else { return };
+        for (dir, key) in [entry.key, reverse].iter().enumerate() {
+            for untold in below.untold(key) {
+                let last_ns = time.utc_of_steady_ns(untold.last_ns);
+                let connection = &mut entry.connection;
+                connection.below(dir, untold.from, untold.bytes, last_ns, order, &self.settings.extra);
+            }
+        }
+    }
+
+    fn remove(&mut self, at: u32, reason: EndReason) {
+        if reason != EndReason::Ended {
+            self.take_untold(at);
+        }
+        self.end(at, reason);
+        self.over.remove(&mut Silences(&mut self.entries), at);
+        let entry = &mut self.entries[at as usize];
+        // A connection that is over may hold what came after its end.
+        self.used -= std::mem::take(&mut entry.memory);
+        entry.free = true;
+        if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
+            found.remove();
+        }
+        self.free.push(at);
+    }
+
+    /// Takes out what is over of a connection, and adds up what it has come to. `ended`: why, where it has ended.
+    fn settle(&mut self, at: u32, ended: Option<EndReason>) {
+        let entry = &mut self.entries[at as usize];
+        let connection = &mut entry.connection;
+        self.totals.settle(connection);
+        let conflict = connection.take_conflict();
+        self.totals.conflicts += u64::from(conflict);
+        entry.conflict |= conflict;
+        while let Some(finished) = connection.exchanges.pop() {
+            entry.number += 1;
+            let mut marks = finished.marks;
+            let broken = [Mark::NoResponse, Mark::RequestUnfinished, Mark::ResponseUnfinished];
+            if broken.iter().any(|mark| marks.has(*mark)) {
+                if let Some(mark) = ended.and_then(reason_mark) {
+                    marks.set(mark);
+                }
+                if connection.reset {
+                    marks.set(Mark::Reset);
+                }
+            }
+            if std::mem::take(&mut entry.conflict) {
+                marks.set(Mark::Conflict);
+            }
+            let client = connection.exchanges.client.unwrap_or(0);
+            let record = FlowRecord {
+                key: entry.key,
+                flow: Default::default(),
+                reverse: None,
+                reason: ended.unwrap_or(EndReason::Ended),
+            };
+            let (Some(source), Some(destination)) = (record.source(), record.destination()) else { continue };
+            let ends = [(source, record.source_port()), (destination, record.destination_port())];
+            let transaction = Transaction {
+                client: ends[client],
+                server: ends[1 - client],
+                vlan: record.vlan(),
+                number: entry.number,
+                request: finished.request,
+                response: finished.response,
+                informational: finished.informational,
+                marks,
+            };
+            self.totals.add(&transaction);
+            self.finished.push(transaction);
+        }
+        let memory = if ended.is_some() { 0 } else { connection.memory() };
+        self.used = self.used - entry.memory + memory;
+        entry.memory = memory;
+    }
+}

@@ -1,0 +1,150 @@
+//! What the packets and messages of a worker come to.
+
+use wirelane_bpf::flow::{EndReason, applications};
+
+use super::connection::Connection;
+use super::segment::Segment;
+use super::transaction::{MARKS, Mark, Transaction};
+
+/// What packets and messages come to. Every packet is in one of the five `*_packets`, every request and every response in
+/// one transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub wire_bytes: u64,
+    /// Of these: no TCP, or fragments.
+    pub other_packets: u64,
+    /// TCP without payload.
+    pub empty_packets: u64,
+    /// With payload, of connections of which no head was seen by then.
+    pub foreign_packets: u64,
+    /// Of HTTP, with some of a head in them, or what may become one: what a kernel that looks for heads sends up.
+    pub head_packets: u64,
+    /// Of HTTP, with nothing but bodies in them, or sent again.
+    pub body_packets: u64,
+    /// Connections that were begun.
+    pub connections: u64,
+    /// Those in which a head was seen.
+    pub http_connections: u64,
+    /// Connections that began with TLS: nothing in them is read.
+    pub tls_connections: u64,
+    /// Connections that began with the preface of HTTP/2 (RFC 9113, 3.4), which is not read either.
+    pub http2_connections: u64,
+    /// Those that had to go before they were over.
+    pub evicted: u64,
+    /// Segments that were sent again.
+    pub again: u64,
+    /// Times that bytes were sent twice and were not the same.
+    pub conflicts: u64,
+    /// Bytes of HTTP connections where no message was: neither head nor body.
+    pub stray_bytes: u64,
+    /// Bytes behind CONNECT and upgrades.
+    pub tunnel_bytes: u64,
+    /// Bytes of HTTP connections that were not captured: within messages, and between.
+    pub lost_bytes: u64,
+    /// Heads of requests.
+    pub requests: u64,
+    /// Heads of responses, but those of status 1xx.
+    pub responses: u64,
+    /// Responses of status 1xx.
+    pub informational: u64,
+    /// Transactions.
+    pub transactions: u64,
+    /// Of these, without a request.
+    pub without_request: u64,
+    /// Without a response.
+    pub without_response: u64,
+    /// Transactions by mark, in the order of [`MARKS`].
+    pub by_mark: [u64; MARKS.len()],
+}
+
+/// Adds the fields of two.
+macro_rules! add {
+    ($one:ident, $other:ident: $($field:ident)*) => { $($one.$field += $other.$field;)* };
+}
+
+impl std::ops::AddAssign<&Totals> for Totals {
+    fn add_assign(&mut self, other: &Totals) {
+        add!(self, other: packets wire_bytes other_packets empty_packets foreign_packets head_packets body_packets
+            connections http_connections tls_connections http2_connections evicted again conflicts stray_bytes tunnel_bytes lost_bytes requests responses
+            informational transactions without_request without_response);
+        for (sum, more) in self.by_mark.iter_mut().zip(other.by_mark) {
+            *sum += more;
+        }
+    }
+}
+
+impl Totals {
+    /// Whether every packet is in one place, and every request and response in one transaction.
+    pub fn balance(&self) -> bool {
+        let packets = self.other_packets
+            + self.empty_packets
+            + self.foreign_packets
+            + self.head_packets
+            + self.body_packets;
+        packets == self.packets
+            && self.requests + self.without_request == self.transactions
+            && self.responses + self.without_response == self.transactions
+    }
+
+    pub(super) fn count(&mut self, segment: &Segment<'_>, packets: u64, is_http: bool, part: bool) {
+        let place = match (segment.len, is_http, part) {
+            (0, ..) => &mut self.empty_packets,
+            (_, false, _) => &mut self.foreign_packets,
+            (_, true, true) => &mut self.head_packets,
+            (_, true, false) => &mut self.body_packets,
+        };
+        *place += packets;
+    }
+
+    /// Counts a connection by what speaks in a packet of it, where that is something else that carries HTTP; whether it is.
+    pub(super) fn seal(&mut self, application: u8) -> bool {
+        match application {
+            applications::TLS => self.tls_connections += 1,
+            applications::HTTP2 => self.http2_connections += 1,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes over what a connection has counted since the last time.
+    pub(super) fn settle(&mut self, connection: &mut Connection) {
+        let is_http = connection.exchanges.client.is_some();
+        for strays in connection.take_strays() {
+            if is_http {
+                self.stray_bytes += strays.unknown;
+                self.lost_bytes += strays.lost;
+                self.tunnel_bytes += strays.tunnel;
+            }
+        }
+        let (requests, responses) = std::mem::take(&mut connection.exchanges.heads);
+        self.requests += requests;
+        self.responses += responses;
+        self.informational += std::mem::take(&mut connection.exchanges.informational);
+        self.again += std::mem::take(&mut connection.again);
+    }
+
+    pub(super) fn add(&mut self, transaction: &Transaction) {
+        self.transactions += 1;
+        self.without_request += u64::from(transaction.request.is_none());
+        self.without_response += u64::from(transaction.response.is_none());
+        for message in [&transaction.request, &transaction.response].into_iter().flatten() {
+            self.lost_bytes += message.missing;
+        }
+        for (sum, (mark, _)) in self.by_mark.iter_mut().zip(MARKS) {
+            *sum += u64::from(transaction.marks.has(mark));
+        }
+    }
+}
+
+/// The mark of an end that came before its time.
+pub(super) fn reason_mark(reason: EndReason) -> Option<Mark> {
+    match reason {
+        EndReason::Idle => Some(Mark::Timeout),
+        EndReason::Resources => Some(Mark::Evicted),
+        EndReason::Forced => Some(Mark::Forced),
+        EndReason::Active | EndReason::Ended => None,
+    }
+}

@@ -1,0 +1,229 @@
+//! Streams of calls that are measured in the kernel ([`wirelane::Meter`]): the same statistics by the same code, of which a
+//! stream's turn is here or there. What comes up is added here; in between lanes add what does not.
+
+use wirelane::{Hand, Meter, Record, StreamEnds};
+use wirelane_bpf::rtp::{RtpPacket, RtpStream};
+
+use super::media::Endpoint;
+use super::monitor::Monitor;
+use super::stream::{Place, Stream};
+
+/// Packets of one stream that wait for its turn to be here; where there are more, it stays here.
+const MOST_HELD: usize = 64;
+
+/// The part of a stream that is in the kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Below {
+    hand: Hand,
+    /// UTC less the kernel's monotonic clock, for all of the stream's packets, in nanoseconds.
+    shift_ns: i64,
+    /// Packets that did not come up, as far as they are counted.
+    taken: u64,
+    /// Packets that came up although it was not their turn, with their times; `None`: one with a broken header.
+    held: Vec<(Option<RtpPacket>, u64)>,
+}
+
+/// How the packet at hand came up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// On the kernel's monotonic clock.
+    steady_ns: u64,
+    tag: Option<u32>,
+}
+
+/// What is measured in the kernel.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    meter: Meter,
+    /// `None`: the packet at hand is none that lanes know.
+    arrival: Option<Arrival>,
+}
+
+/// Statistics with their times so far away.
+fn shifted(mut rtp: RtpStream, by_ns: i64) -> RtpStream {
+    for time in [&mut rtp.first_ns, &mut rtp.last_ns, &mut rtp.seq_ns] {
+        *time = time.wrapping_add_signed(by_ns);
+    }
+    rtp
+}
+
+impl Below {
+    /// Statistics as lanes have left them become the stream's; what its payload types mean is known here. How many packets
+    /// they have added.
+    fn learn(&mut self, stream: &mut Stream, (rtp, taken): (RtpStream, u64)) -> u64 {
+        let payload = stream.rtp.payload;
+        stream.rtp = RtpStream { payload, ..shifted(rtp, self.shift_ns) };
+        let more = taken - self.taken;
+        self.taken = taken;
+        more
+    }
+
+    /// Adds what was held.
+    fn release(&mut self, stream: &mut Stream) {
+        for (packet, ts_ns) in std::mem::take(&mut self.held) {
+            match packet {
+                Some(packet) => stream.take(&packet, ts_ns),
+                None => stream.rtp.malformed += 1,
+            }
+        }
+    }
+}
+
+impl Monitor {
+    /// Has streams of calls measured in the kernel, before the first record.
+    pub fn measure_below(&mut self, meter: Meter) {
+        self.kernel = Some(Kernel { meter, arrival: None });
+    }
+
+    /// A record is the packet at hand.
+    pub(super) fn arrives(&mut self, record: &Record<'_>) {
+        if let Some(kernel) = &mut self.kernel {
+            let tag = record.tag().filter(|_| record.rule().is_some_and(Meter::is_its_rule));
+            kernel.arrival = Some(Arrival { steady_ns: record.header().ts_ns, tag });
+        }
+    }
+
+    /// A place becomes one where media is measured, or one for RTCP alone.
+    pub(super) fn rule(&mut self, place: Place, endpoint: Endpoint, before: Option<Endpoint>) {
+        let Some(kernel) =
+            self.kernel.as_mut().filter(|_| before.is_none_or(|old| old.rtcp != endpoint.rtcp))
+        else {
+            return;
+        };
+        if let Err(e) = kernel.meter.announce(place, endpoint.rtcp) {
+            // Its packets come up, and are measured here.
+            self.counts.places_without_rule += 1;
+            if self.counts.places_without_rule == 1 {
+                tracing::warn!("media is measured in user space where it has no rule: {e}");
+            }
+        }
+    }
+
+    /// A place is nobody's any more.
+    pub(super) fn unrule(&mut self, place: Place) {
+        if let Some(kernel) = &mut self.kernel
+            && let Err(e) = kernel.meter.withdraw(place)
+        {
+            tracing::warn!("{e}");
+        }
+    }
+
+    /// The capture has been stopped: rules go with it.
+    pub(super) fn leave_rules(&mut self) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.meter.leave();
+        }
+    }
+
+    /// Whether a packet of a stream can be added to it now; then its statistics are here, and this is its time as the stream
+    /// counts it. Else the packet is held. `None`: one with a broken header.
+    pub(super) fn takes_turn(&mut self, at: u32, packet: Option<&RtpPacket>, ts_ns: u64) -> Option<u64> {
+        let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else {
+            return Some(ts_ns);
+        };
+        let Some(mut below) = stream.below.take() else { return Some(ts_ns) };
+        let arrival = kernel.arrival;
+        let ts_ns = arrival.map_or(ts_ns, |arrival| arrival.steady_ns.wrapping_add_signed(below.shift_ns));
+        if below.hand.is_next(arrival.and_then(|arrival| arrival.tag)) {
+            if below.hand.is_below() {
+                let more = below.learn(stream, kernel.meter.read(&below.hand));
+                self.counts.rtp_packets += more;
+                self.counts.rtp_absorbed += more;
+            }
+            below.release(stream);
+            stream.below = Some(below);
+            return Some(ts_ns);
+        }
+        below.held.push((packet.copied(), ts_ns));
+        self.counts.rtp_held += 1;
+        if below.held.len() < MOST_HELD {
+            kernel.meter.revoke(&below.hand);
+            stream.below = Some(below);
+        } else {
+            // Lanes give it no turn: its rule has gone.
+            stream.below = Some(below);
+            self.close_below(at);
+        }
+        None
+    }
+
+    /// A packet was added to a stream: lanes may go on.
+    pub(super) fn hand_down(&mut self, at: u32, ts_ns: u64) {
+        let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
+        let Some(arrival) = kernel.arrival else { return };
+        let closes_at_ns = stream.closes_at_ns();
+        if let Some(below) = &mut stream.below {
+            let until_ns = closes_at_ns.wrapping_add_signed(-below.shift_ns);
+            let rtp = shifted(stream.rtp, -below.shift_ns);
+            kernel.meter.give(&mut below.hand, &rtp, arrival.tag, until_ns);
+            return;
+        }
+        if stream.call.is_none() || std::mem::replace(&mut stream.stays_here, true) {
+            return;
+        }
+        let ends = StreamEnds { from: stream.from, to: stream.to, ssrc: stream.rtp.ssrc };
+        match kernel.meter.open(&ends) {
+            Ok(Some(hand)) => {
+                let shift_ns = ts_ns.wrapping_sub(arrival.steady_ns) as i64;
+                stream.below = Some(Box::new(Below { hand, shift_ns, taken: 0, held: Vec::new() }));
+                self.counts.streams_below += 1;
+            }
+            Ok(None) => self.counts.streams_without_room += 1,
+            Err(e) => {
+                self.counts.streams_without_room += 1;
+                tracing::warn!("{e}");
+            }
+        }
+    }
+
+    /// What its payload types mean has changed: lanes are to learn that.
+    pub(super) fn relearn(&mut self, at: u32) {
+        if let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get(at))
+            && let Some(below) = &stream.below
+        {
+            kernel.meter.revoke(&below.hand);
+        }
+    }
+
+    /// A stream's statistics become what they are now. Lanes may go on.
+    pub(super) fn look_below(&mut self, at: u32) {
+        let (Some(kernel), Some(stream)) = (&self.kernel, self.streams.get_mut(at)) else { return };
+        let Some(mut below) = stream.below.take() else { return };
+        if below.hand.is_below() {
+            let more = below.learn(stream, kernel.meter.read(&below.hand));
+            self.counts.rtp_packets += more;
+            self.counts.rtp_absorbed += more;
+        }
+        stream.below = Some(below);
+    }
+
+    /// A stream is not measured in the kernel any more.
+    pub(super) fn close_below(&mut self, at: u32) {
+        let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
+        let Some(mut below) = stream.below.take() else { return };
+        let (rtp, taken, closed) = kernel.meter.close(&below.hand);
+        if let Err(e) = closed {
+            tracing::warn!("{e}");
+        }
+        if below.hand.is_below() {
+            let more = below.learn(stream, (rtp, taken));
+            self.counts.rtp_packets += more;
+            self.counts.rtp_absorbed += more;
+        }
+        below.release(stream);
+    }
+
+    /// Whether a call's media goes on, of which nothing has come up for long.
+    pub(super) fn is_heard_below(&mut self, at: u32, patience_ns: u64) -> bool {
+        let Some(call) = self.calls.get(at).filter(|_| self.kernel.is_some()) else { return false };
+        let (before_ns, streams) = (call.touched_ns, call.streams.clone());
+        let mut last_ns = 0;
+        for stream in streams {
+            self.look_below(stream);
+            last_ns = last_ns.max(self.streams.get(stream).map_or(0, |stream| stream.rtp.last_ns));
+        }
+        self.heard(at, last_ns);
+        let after_ns = self.calls.get(at).map_or(0, |call| call.touched_ns);
+        after_ns > before_ns && self.now_ns.saturating_sub(after_ns) <= patience_ns
+    }
+}

@@ -1,0 +1,303 @@
+//! The monitor's side of media: RTP and RTCP to their streams.
+
+use wirelane_bpf::rtp::{ReadResult, RtpPacket};
+
+use super::call::{Ending, Way};
+use super::calls::know;
+use super::monitor::{Class, Finished, Monitor};
+use super::stream::{Party, Place, Stream};
+use super::{rtcp, sip};
+
+/// Lists of streams: RTP without signalling that has not proved to be any, the same that has, and those of calls.
+pub(super) const CANDIDATES: u8 = 0;
+pub(super) const ALONE: u8 = 1;
+const OWNED: u8 = 2;
+
+/// Streams of one call.
+const MOST_STREAMS: usize = 64;
+/// Packets in order that prove a stream without signalling.
+const PROOF: u64 = 3;
+/// How late a stream may be put at the end of its list.
+const TOUCH_NS: u64 = 1_000_000_000;
+
+/// A place where a call's media goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endpoint {
+    pub call: u32,
+    /// Who receives there.
+    pub party: Party,
+    pub media: usize,
+    /// For RTCP alone.
+    pub rtcp: bool,
+}
+
+/// What makes packets one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StreamKey {
+    pub from: Place,
+    pub to: Place,
+    pub ssrc: u32,
+}
+
+/// Where a message begins behind other bytes, at the beginning of a line.
+pub(super) fn behind_junk(payload: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    // A datagram of nothing but line ends is walked once.
+    while let Some(end) = payload[at..].iter().position(|byte| *byte == b'\n') {
+        at += end + 1;
+        if sip::begins(&payload[at..]) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+impl Monitor {
+    /// A datagram that may be RTP or RTCP.
+    pub(super) fn media(&mut self, payload: &[u8], len: usize, way: &Way) -> Class {
+        let to = self.places.get(&way.to).copied();
+        let from = self.places.get(&way.from).copied();
+        if rtcp::may_be(payload) && (to.is_some() || from.is_some() || self.settings.heuristic) {
+            return self.rtcp(payload, len, way, to.or(from).map(|endpoint| endpoint.call));
+        }
+        let (result, packet) = RtpPacket::read(payload, len);
+        let known = |result| matches!(result, ReadResult::Ok | ReadResult::Malformed);
+        let key = StreamKey { from: way.from, to: way.to, ssrc: packet.ssrc };
+        let found = if known(result) { self.streams.find(&key) } else { None };
+        // What is for RTCP alone gets no streams.
+        let (to, from) = (to.filter(|to| !to.rtcp), from.filter(|from| !from.rtcp));
+        let owner = self.owner(to, from, way);
+        let found = found.filter(|at| !self.is_of_old_call(*at, owner));
+        match (result, found, owner) {
+            (ReadResult::Malformed, Some(at), _) => {
+                self.spoil(at, way.ts_ns);
+                self.counts.rtp_malformed += 1;
+                Class::Rtp
+            }
+            (ReadResult::Malformed | ReadResult::Not | ReadResult::Cut, None, Some((endpoint, _))) => {
+                if let Some(call) = self.calls.get_mut(endpoint.call) {
+                    call.rtp_malformed += 1;
+                }
+                self.counts.rtp_malformed += 1;
+                Class::Rtp
+            }
+            (ReadResult::Ok, Some(at), owner) => {
+                self.adopt(at, owner);
+                self.add(at, &packet, way.ts_ns)
+            }
+            (ReadResult::Ok, None, Some((endpoint, named))) => match self.begin(key, way, endpoint, named) {
+                Some(at) => self.add(at, &packet, way.ts_ns),
+                None => {
+                    self.counts.rtp_left_out += 1;
+                    Class::Rtp
+                }
+            },
+            (ReadResult::Ok, None, None) if self.settings.heuristic && is_plausible(&packet, way) => {
+                let stream = Stream::new(way.from, way.to, self.settings.interval_ns, way.ts_ns);
+                let at = self.insert(key, stream, CANDIDATES);
+                self.add(at, &packet, way.ts_ns)
+            }
+            _ => Class::Other,
+        }
+    }
+
+    /// Whose media it is, and whether its destination says so. Calls may have named the same place, as when one process
+    /// answers them all: then it is the call that goes on, the call that has named both ends, or else that of the sender,
+    /// whose port is more often its own.
+    fn owner(&self, to: Option<Endpoint>, from: Option<Endpoint>, way: &Way) -> Option<(Endpoint, bool)> {
+        match (to, from) {
+            (Some(to), Some(from)) if to.call != from.call => {
+                let weight = |endpoint: Endpoint, other: &Place| {
+                    let call = self.calls.get(endpoint.call);
+                    call.map_or((false, false), |call| (!call.state.is_over(), call.places.contains(other)))
+                };
+                let by_sender = weight(from, &way.to) >= weight(to, &way.from);
+                Some(if by_sender { (from, false) } else { (to, true) })
+            }
+            (Some(to), _) => Some((to, true)),
+            (None, from) => from.map(|from| (from, false)),
+        }
+    }
+
+    /// Whether a stream is of a call that is over, between ends that are another's now: then that call is handed out.
+    fn is_of_old_call(&mut self, at: u32, owner: Option<(Endpoint, bool)>) -> bool {
+        let call = self.streams.get(at).and_then(|stream| stream.call);
+        let (Some(old), Some((endpoint, _))) = (call, owner) else { return false };
+        let over = self.calls.get(old).is_some_and(|call| call.state.is_over());
+        if old == endpoint.call || !over {
+            return false;
+        }
+        self.end_call(old, Ending::Ended);
+        true
+    }
+
+    fn insert(&mut self, key: StreamKey, mut stream: Stream, list: u8) -> u32 {
+        self.used += Stream::cost();
+        stream.capture_lost = self.capture_lost;
+        self.streams.insert(key, stream, list)
+    }
+
+    /// A stream that a call has announced begins.
+    fn begin(&mut self, key: StreamKey, way: &Way, endpoint: Endpoint, named: bool) -> Option<u32> {
+        self.room(endpoint.call)?;
+        let toward = if named { endpoint.party } else { endpoint.party.other() };
+        // The other end is learned, where the other side has not named it.
+        let other = if named { way.from } else { way.to };
+        let learned = !self.places.contains_key(&other);
+        if learned {
+            let party = endpoint.party.other();
+            self.announce(endpoint.call, other, Endpoint { party, rtcp: false, ..endpoint });
+        }
+        let call = self.calls.get_mut(endpoint.call)?;
+        for at in &call.streams {
+            let Some(known) = self.streams.get(*at) else { continue };
+            if known.to == key.to && known.from == key.from {
+                call.ssrc_changes += 1;
+                break;
+            }
+            if known.to == key.to && known.rtp.ssrc == key.ssrc {
+                call.ssrc_collisions += 1;
+                break;
+            }
+        }
+        let mut stream = Stream::new(way.from, way.to, self.settings.interval_ns, way.ts_ns);
+        (stream.toward, stream.media, stream.learned) = (Some(toward), endpoint.media, learned);
+        (stream.call, stream.confirmed) = (Some(endpoint.call), true);
+        know(&mut stream, call);
+        let at = self.insert(key, stream, OWNED);
+        self.calls.get_mut(endpoint.call)?.streams.push(at);
+        Some(at)
+    }
+
+    /// A stream that came before its call becomes the call's.
+    fn adopt(&mut self, at: u32, owner: Option<(Endpoint, bool)>) {
+        let Some((endpoint, named)) = owner else { return };
+        let Some(stream) = self.streams.get(at) else { return };
+        if stream.call.is_some() || self.room(endpoint.call).is_none() {
+            return;
+        }
+        let (Some(stream), Some(call)) = (self.streams.get_mut(at), self.calls.get_mut(endpoint.call)) else {
+            return;
+        };
+        call.streams.push(at);
+        stream.toward = Some(if named { endpoint.party } else { endpoint.party.other() });
+        (stream.media, stream.call) = (endpoint.media, Some(endpoint.call));
+        know(stream, call);
+        if !std::mem::replace(&mut stream.confirmed, true) {
+            // They have not been counted yet.
+            self.counts.rtp_packets += stream.rtp.packets;
+        }
+        self.streams.touch(at, OWNED);
+    }
+
+    /// Makes room for one more stream of a call: of too many, the one with the fewest packets goes.
+    fn room(&mut self, call: u32) -> Option<()> {
+        if self.calls.get(call)?.streams.len() < MOST_STREAMS {
+            return Some(());
+        }
+        for at in self.calls.get(call)?.streams.clone() {
+            self.look_below(at);
+        }
+        let streams = &self.calls.get(call)?.streams;
+        let packets = |at: &u32| self.streams.get(*at).map_or(0, |stream| stream.rtp.packets);
+        let lightest = streams.iter().copied().min_by_key(packets)?;
+        let gone = self.take_stream(lightest)?;
+        self.counts.rtp_left_out += gone.rtp.packets;
+        let call = self.calls.get_mut(call)?;
+        call.streams.retain(|at| *at != lightest);
+        call.rtp_left_out += gone.rtp.packets;
+        Some(())
+    }
+
+    /// A packet of a stream has a broken header.
+    fn spoil(&mut self, at: u32, ts_ns: u64) {
+        let Some(ts_ns) = self.takes_turn(at, None, ts_ns) else { return };
+        if let Some(stream) = self.streams.get_mut(at) {
+            stream.rtp.malformed += 1;
+        }
+        self.hand_down(at, ts_ns);
+    }
+
+    fn add(&mut self, at: u32, packet: &RtpPacket, ts_ns: u64) -> Class {
+        let Some(ts_ns) = self.takes_turn(at, Some(packet), ts_ns) else { return Class::Rtp };
+        let Some(stream) = self.streams.get_mut(at) else { return Class::Other };
+        stream.take(packet, ts_ns);
+        if let Some(call) = stream.call {
+            self.at_hand.heard = Some(call);
+            self.hand_down(at, ts_ns);
+            self.heard(call, ts_ns);
+            return Class::Rtp;
+        }
+        let proved = stream.rtp.received() >= PROOF && stream.rtp.stray == 0;
+        let late = ts_ns.saturating_sub(stream.touched_ns) >= TOUCH_NS;
+        stream.touched_ns = stream.touched_ns.max(if late { ts_ns } else { 0 });
+        if proved && !stream.confirmed {
+            stream.confirmed = true;
+            self.counts.rtp_packets += stream.rtp.packets - 1;
+            self.streams.touch(at, ALONE);
+            return Class::Rtp;
+        }
+        let confirmed = stream.confirmed;
+        if late {
+            self.streams.touch(at, if confirmed { ALONE } else { CANDIDATES });
+        }
+        if confirmed { Class::Rtp } else { Class::Later }
+    }
+
+    fn rtcp(&mut self, payload: &[u8], len: usize, way: &Way, call: Option<u32>) -> Class {
+        let Some(reports) = rtcp::parse(payload).filter(|_| payload.len() == len) else {
+            if call.is_none() {
+                return Class::Other;
+            }
+            self.counts.rtcp_malformed += 1;
+            return Class::Rtcp;
+        };
+        self.at_hand.heard = call;
+        // Without a call there is nothing to hold the reports to.
+        let Some(call) = call.and_then(|at| self.calls.get(at)) else { return Class::Rtcp };
+        for at in &call.streams {
+            let Some(stream) = self.streams.get_mut(*at) else { continue };
+            // Of its sender, which an SSRC alone does not tell where two have the same.
+            for sent in reports.sent.iter().filter(|sent| sent.ssrc == stream.rtp.ssrc) {
+                if stream.from.0 == way.from.0 {
+                    stream.reported.sender(sent.ntp_middle, sent.packets, way.ts_ns);
+                }
+            }
+            for received in reports.received.iter().filter(|received| received.ssrc == stream.rtp.ssrc) {
+                if stream.to.0 == way.from.0 {
+                    stream.reported.receiver(received, way.ts_ns);
+                }
+            }
+        }
+        Class::Rtcp
+    }
+
+    /// Takes a stream out, with its account closed.
+    pub(super) fn take_stream(&mut self, at: u32) -> Option<Stream> {
+        self.close_below(at);
+        let mut stream = self.streams.remove(at)?;
+        self.used -= Stream::cost();
+        stream.finish();
+        stream.capture_lost = self.capture_lost.saturating_sub(stream.capture_lost);
+        Some(stream)
+    }
+
+    /// Hands out a stream of no call; one that has proved nothing was no RTP.
+    pub(super) fn end_stream(&mut self, at: u32, ending: Ending) {
+        let Some(stream) = self.take_stream(at) else { return };
+        if !stream.confirmed {
+            self.counts.other_packets += stream.rtp.packets;
+            return;
+        }
+        self.counts.streams += 1;
+        self.counts.streams_without_call += 1;
+        self.counts.streams_evicted += u64::from(ending == Ending::Resources);
+        self.finished.push(Finished::Stream(Box::new(stream), ending));
+    }
+}
+
+/// Whether an RTP header is one that somebody would send: a type that is fixed or dynamic, ports that are nobody's.
+fn is_plausible(packet: &RtpPacket, way: &Way) -> bool {
+    let kind = matches!(packet.pt, 0..=34 | 96..=127);
+    kind && packet.ssrc != 0 && packet.payload_len > 0 && way.from.1 >= 1024 && way.to.1 >= 1024
+}

@@ -1,0 +1,42 @@
+//! Calls: SIP signalling, the RTP streams that it negotiates, and how they sound.
+//!
+//! ```text
+//! Record -> Monitor -> IP fragments, TCP segments -> sip -> Call (state, times) -> sdp -> places where media goes
+//!                   -> UDP to or from such a place -> Stream (bpf/lib/rtp.h) and RTCP
+//!           calls that are over, with their streams -> CallRecord; RTP without signalling -> Stream
+//! ```
+//!
+//! One monitor sees all: signalling and media of one call have different addresses and ports, so that steering by flow
+//! would part them. Packets become statistics in `bpf/lib/rtp.h`.
+//!
+//! # What is counted
+//! Every packet is in exactly one of [`Counts::signalling_packets`], `rtp_packets`, `rtcp_packets`, `fragment_packets`
+//! and `other_packets`. Every RTP packet is in exactly one stream that was handed out, or in
+//! [`Counts::rtp_left_out`], or [`Counts::rtp_malformed`].
+//!
+//! # Memory
+//! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
+//! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
+//! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
+mod below;
+mod call;
+mod calls;
+pub mod counts;
+mod fragments;
+mod kept;
+mod media;
+mod monitor;
+pub mod quality;
+pub mod rtcp;
+pub mod sdp;
+pub mod sip;
+mod stream;
+mod table;
+mod tcp;
+
+pub use call::{Call, CallRecord, Ending, State, Way};
+pub use counts::Counts;
+pub use kept::{Captured, Keep, Kept};
+pub use monitor::{Finished, LEAST_MEMORY, Monitor, Settings, Signal};
+pub use stream::{Interval, Party, Place, Reported, Stream};
+pub use wirelane_bpf::rtp::RtpStream;

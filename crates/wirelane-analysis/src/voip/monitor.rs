@@ -1,0 +1,483 @@
+//! Packets in, calls out.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ahash::RandomState;
+use hashbrown::HashMap;
+use wirelane::{Ip, LinkType, Record, flags, l3};
+use wirelane_bpf::layout::{NO_OFFSET, ip_flags};
+use wirelane_bpf::native;
+
+use super::below::Kernel;
+use super::call::{Call, CallRecord, Ending, Way};
+use super::calls::Early;
+use super::counts::Counts;
+use super::fragments::{Fragments, Joined};
+use super::kept::{AtHand, Keep, Kept};
+use super::media::{self, Endpoint, StreamKey};
+use super::sip;
+use super::stream::{Place, Stream};
+use super::table::Table;
+use super::tcp::{Framed, Path, Segment, Streams};
+
+/// The least memory of a monitor in bytes: buffers for fragments and TCP take part of it.
+pub const LEAST_MEMORY: usize = 1 << 20;
+
+/// Lists of calls.
+pub(super) const OVER: u8 = 0;
+pub(super) const WAITING: u8 = 1;
+pub(super) const QUIET: u8 = 2;
+pub(super) const TALKING: u8 = 3;
+
+/// How a monitor works. Times are in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes for calls, streams and TCP connections; [`LEAST_MEMORY`] where that is more. Fragments have their own, of 32
+    /// MiB at most.
+    pub memory: usize,
+    /// Look at the headers inside tunnels.
+    pub inner: bool,
+    /// Take for RTP what looks like it, and no call has announced.
+    pub heuristic: bool,
+    /// A message of a call that is not known waits this long for that call's INVITE: where several rings bring packets, an
+    /// answer may be faster. 0, where packets come in order: not at all.
+    pub reorder_ns: u64,
+    /// A call that is over waits this long for what is late.
+    pub linger_ns: u64,
+    /// A call that nobody answers is over after this silence.
+    pub waiting_ns: u64,
+    /// An answered call is over after this silence, where it had no media.
+    pub quiet_ns: u64,
+    /// The same, where it had.
+    pub talking_ns: u64,
+    /// A stream of no call is over after this silence.
+    pub stream_ns: u64,
+    /// Quality is judged for parts of this length.
+    pub interval_ns: u64,
+    /// Only calls whose From has one of these in it, whatever the case of ASCII letters; empty: any.
+    pub from: Vec<String>,
+    /// The same of To.
+    pub to: Vec<String>,
+    /// Only calls with one of these Call-IDs; empty: any.
+    pub call_ids: Vec<String>,
+    /// Whether messages are handed out, to be sent on.
+    pub signals: bool,
+    /// Also those of no call.
+    pub all_signals: bool,
+    /// Whether the packets of calls are handed out, to be kept.
+    pub keep: Keep,
+}
+
+impl Default for Settings {
+    /// 64 MiB; 5 s, 180 s (timer C of RFC 3261), an hour, 5 minutes, 30 s; parts of 10 s.
+    fn default() -> Settings {
+        const SECOND: u64 = 1_000_000_000;
+        Settings {
+            memory: 64 << 20,
+            inner: false,
+            heuristic: false,
+            reorder_ns: 0,
+            linger_ns: 5 * SECOND,
+            waiting_ns: 180 * SECOND,
+            quiet_ns: 3600 * SECOND,
+            talking_ns: 300 * SECOND,
+            stream_ns: 30 * SECOND,
+            interval_ns: 10 * SECOND,
+            from: Vec::new(),
+            to: Vec::new(),
+            call_ids: Vec::new(),
+            signals: false,
+            all_signals: false,
+            keep: Keep::Nothing,
+        }
+    }
+}
+
+/// What a monitor hands out.
+#[derive(Clone, Debug)]
+pub enum Finished {
+    /// A call, with its streams.
+    Call(Box<CallRecord>),
+    /// A stream of no call, and why it is over.
+    Stream(Box<Stream>, Ending),
+    /// A message, where that was asked for.
+    Signal(Signal),
+    /// A packet of a call, where that was asked for. It comes before its call.
+    Kept(Kept),
+}
+
+/// A SIP message as it was.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    /// How it came.
+    pub way: Way,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its Call-ID.
+    pub call_id: Box<str>,
+}
+
+/// What a packet was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Signalling,
+    Rtp,
+    Rtcp,
+    Fragment,
+    Other,
+    /// It may become RTP: it is counted with its stream.
+    Later,
+}
+
+/// Calls and streams, from packets.
+#[derive(Debug)]
+pub struct Monitor {
+    pub(super) settings: Settings,
+    pub(super) random: RandomState,
+    pub(super) calls: Table<u128, Call>,
+    pub(super) streams: Table<StreamKey, Stream>,
+    pub(super) places: HashMap<Place, Endpoint, RandomState>,
+    /// Messages that wait for their calls, in the order in which they came.
+    pub(super) early: VecDeque<Early>,
+    tcp: Streams,
+    fragments: Fragments,
+    pub(super) counts: Counts,
+    pub(super) finished: Vec<Finished>,
+    pub(super) at_hand: AtHand,
+    /// Calls so far.
+    pub(super) serial: u64,
+    /// Calls that go on.
+    pub(super) active: u64,
+    /// Bytes of calls and streams.
+    pub(super) used: usize,
+    budget: usize,
+    pub(super) now_ns: u64,
+    looked_ns: u64,
+    /// Packets that the capture has lost so far.
+    pub(super) capture_lost: u64,
+    /// Where streams are measured in the kernel.
+    pub(super) kernel: Option<Kernel>,
+}
+
+/// The address of a header.
+fn address(bytes: &[u8; 16], layer: u8) -> IpAddr {
+    match layer {
+        l3::IPV4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
+        _ => Ipv6Addr::from(*bytes).into(),
+    }
+}
+
+/// Ports of SIP: there is nothing else on them that is not worth a count.
+fn is_sip_port(port: u16) -> bool {
+    matches!(port, 5060 | 5061)
+}
+
+/// Keep-alives on SIP's ports: empty lines, zeros (RFC 5626, and what phones send), STUN.
+fn is_keep_alive(payload: &[u8]) -> bool {
+    payload.iter().all(|byte| matches!(byte, 0 | b'\r' | b'\n' | b' '))
+        || (payload.len() >= 20 && payload[0] < 2 && payload[4..8] == [0x21, 0x12, 0xa4, 0x42])
+}
+
+impl Monitor {
+    /// A monitor that has seen nothing.
+    pub fn new(settings: Settings) -> Monitor {
+        let memory = settings.memory.max(LEAST_MEMORY);
+        Monitor {
+            settings,
+            random: RandomState::new(),
+            calls: Table::new(),
+            streams: Table::new(),
+            places: HashMap::with_hasher(RandomState::new()),
+            early: VecDeque::new(),
+            tcp: Streams::new(memory / 4),
+            fragments: Fragments::new(),
+            counts: Counts::default(),
+            finished: Vec::new(),
+            at_hand: AtHand::default(),
+            serial: 0,
+            active: 0,
+            used: 0,
+            budget: memory - memory / 4,
+            now_ns: 0,
+            looked_ns: 0,
+            capture_lost: 0,
+            kernel: None,
+        }
+    }
+
+    /// What is over, and was not taken yet: take it out. It grows until then.
+    pub fn finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.finished
+    }
+
+    /// Everything that was counted. Calls and streams that go on are not in it.
+    pub fn counts(&self) -> Counts {
+        let (gaps, evicted, given_up) = (self.tcp.gaps, self.tcp.evicted, self.fragments.given_up);
+        Counts { tcp_gaps: gaps, tcp_evicted: evicted, datagrams_given_up: given_up, ..self.counts }
+    }
+
+    /// Bytes of the calls and streams that go on: after each packet, at most three quarters of what was given.
+    pub fn memory(&self) -> usize {
+        self.used
+    }
+
+    /// Calls, of those that are chosen, that are not over.
+    pub fn active(&self) -> u64 {
+        self.active
+    }
+
+    /// So many of the calls that are not over, those that began last first, as they are by now.
+    pub fn going_on(&self, most: usize) -> Vec<CallRecord> {
+        let mut calls: Vec<&Call> =
+            self.calls.iter().map(|(_, call)| call).filter(|call| call.active).collect();
+        calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.serial));
+        let record = |call: &Call| CallRecord {
+            call: call.clone(),
+            streams: call.streams.iter().filter_map(|at| self.streams.get(*at)).cloned().collect(),
+            ending: Ending::Forced,
+        };
+        calls.into_iter().take(most).map(record).collect()
+    }
+
+    /// The capture has lost so many packets by now.
+    pub fn lost_by_capture(&mut self, packets: u64) {
+        self.capture_lost = packets;
+    }
+
+    /// Adds a record, which came at this time in UTC.
+    pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
+        // Of a digest there are no bytes.
+        let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
+        self.at_hand.length = record.wire_len();
+        self.arrives(record);
+        self.add_packet(link, record.data(), ts_ns, record.segments().into());
+    }
+
+    /// Adds a packet of this link type, the same way.
+    pub fn packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
+        self.at_hand.length = data.len() as u32;
+        self.add_packet(link, data, ts_ns, 1);
+    }
+
+    /// Adds a packet, or an aggregate of so many packets on the wire.
+    fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64, packets: u64) {
+        if self.settings.keep > Keep::Nothing {
+            self.at_hand.is(link, data);
+        }
+        self.pass(ts_ns);
+        let parsed = native::parse(link, data, self.settings.inner);
+        let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
+        let class = self.network(if inside { &parsed.inner } else { &parsed.outer }, data, ts_ns);
+        match class {
+            Class::Signalling => self.counts.signalling_packets += packets,
+            Class::Rtp => self.counts.rtp_packets += packets,
+            Class::Rtcp => self.counts.rtcp_packets += packets,
+            Class::Fragment => self.counts.fragment_packets += packets,
+            Class::Other => self.counts.other_packets += packets,
+            Class::Later => {}
+        }
+        while self.used > self.budget && self.evict() {}
+    }
+
+    fn network(&mut self, ip: &Ip, data: &[u8], ts_ns: u64) -> Class {
+        if !matches!(ip.l3, l3::IPV4 | l3::IPV6) {
+            return Class::Other;
+        }
+        // Where the datagram ends: behind it there may be padding of the link.
+        let end = usize::from(ip.l3_off) + ip.l3_len as usize;
+        let there = &data[..if ip.l3_len == 0 { data.len() } else { end.min(data.len()) }];
+        self.at_hand.whole = ip.flags & ip_flags::FRAGMENT == 0;
+        if !self.at_hand.whole && ip.proto == 17 {
+            return self.fragment(ip, there, end, ts_ns);
+        }
+        if ip.flags & ip_flags::PORTS == 0 || ip.payload_off == NO_OFFSET {
+            return Class::Other;
+        }
+        let Some(payload) = there.get(usize::from(ip.payload_off)..) else { return Class::Other };
+        let from = (address(&ip.src, ip.l3), u16::from_be(ip.src_port));
+        let to = (address(&ip.dst, ip.l3), u16::from_be(ip.dst_port));
+        match ip.proto {
+            17 => {
+                let header = usize::from(ip.l4_off);
+                let stated = match there.get(header + 4..header + 6) {
+                    Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
+                    _ => 0,
+                };
+                self.datagram(from, to, payload, stated, ts_ns)
+            }
+            6 if ip.flags & ip_flags::TCP != 0 => {
+                let segment = Segment {
+                    seq: ip.tcp_seq,
+                    syn: ip.tcp_flags & 0x02 != 0,
+                    end: ip.tcp_flags & 0x05 != 0,
+                    data: payload,
+                };
+                let sip = is_sip_port(from.1) || is_sip_port(to.1);
+                match self.tcp.segment(Path { from, to }, segment, sip, ts_ns) {
+                    None => Class::Other,
+                    Some(framed) => {
+                        let way = Way { from, to, tcp: true, ts_ns };
+                        for framed in framed {
+                            match framed {
+                                Framed::Message(bytes) => self.message(&bytes, bytes.len(), &way),
+                                Framed::Malformed(fault) => self.counts.fault(fault),
+                            }
+                        }
+                        Class::Signalling
+                    }
+                }
+            }
+            _ => Class::Other,
+        }
+    }
+
+    fn fragment(&mut self, ip: &Ip, there: &[u8], end: usize, ts_ns: u64) -> Class {
+        // Of one that was cut nothing can be made whole.
+        let Some((begin, more)) =
+            fragment_begin(ip, there).filter(|(begin, _)| there.len() == end && *begin <= end)
+        else {
+            return Class::Fragment;
+        };
+        match self.fragments.add(ip, &there[begin..], more, ts_ns) {
+            Joined::Waits | Joined::Refused => Class::Fragment,
+            Joined::Whole(datagram) => {
+                let [a, b, c, d, high, low, _, _, ..] = datagram[..] else { return Class::Other };
+                let from = (address(&ip.src, ip.l3), u16::from_be_bytes([a, b]));
+                let to = (address(&ip.dst, ip.l3), u16::from_be_bytes([c, d]));
+                let stated = usize::from(u16::from_be_bytes([high, low]));
+                self.datagram(from, to, &datagram[8..], stated, ts_ns)
+            }
+        }
+    }
+
+    /// A datagram of UDP; `stated`: its length, as its header has it.
+    fn datagram(&mut self, from: Place, to: Place, captured: &[u8], stated: usize, ts_ns: u64) -> Class {
+        let len = if stated >= 8 { stated - 8 } else { captured.len() };
+        let payload = &captured[..captured.len().min(len)];
+        let way = Way { from, to, tcp: false, ts_ns };
+        match payload.first() {
+            None => Class::Other,
+            Some(first) if first >> 6 == 2 => {
+                let class = self.media(payload, len, &way);
+                if let Some(call) = self.at_hand.heard.take()
+                    && self.settings.keep == Keep::All
+                {
+                    let captured = self.at_hand.captured(&way, payload);
+                    self.keep(call, &way, captured);
+                }
+                class
+            }
+            Some(_) if sip::begins(payload) => {
+                self.message(payload, len, &way);
+                Class::Signalling
+            }
+            Some(_) if is_sip_port(from.1) || is_sip_port(to.1) => {
+                if is_keep_alive(payload) {
+                    return Class::Other;
+                }
+                match media::behind_junk(payload) {
+                    Some(at) => self.message(&payload[at..], len - at, &way),
+                    None if payload.len() < len => self.counts.cut_messages += 1,
+                    None => self.counts.fault(sip::Fault::StartLine),
+                }
+                Class::Signalling
+            }
+            Some(_) => Class::Other,
+        }
+    }
+
+    fn pass(&mut self, ts_ns: u64) {
+        self.now_ns = self.now_ns.max(ts_ns);
+        if self.now_ns - self.looked_ns >= 100_000_000 {
+            self.tick(self.now_ns);
+        }
+    }
+
+    /// It is this late, also where no packet says so: hands out what is over.
+    pub fn tick(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.looked_ns = self.now_ns;
+        self.release(false);
+        let patience = [
+            (OVER, self.settings.linger_ns),
+            (WAITING, self.settings.waiting_ns),
+            (QUIET, self.settings.quiet_ns),
+            (TALKING, self.settings.talking_ns),
+        ];
+        for (list, patience_ns) in patience {
+            while let Some(at) = self.calls.first(list) {
+                let Some(call) = self.calls.get(at) else { break };
+                if self.now_ns.saturating_sub(call.touched_ns) <= patience_ns {
+                    break;
+                }
+                if list != OVER && self.is_heard_below(at, patience_ns) {
+                    continue;
+                }
+                self.end_call(at, Ending::Ended);
+            }
+        }
+        for list in [media::CANDIDATES, media::ALONE] {
+            while let Some(at) = self.streams.first(list) {
+                let Some(stream) = self.streams.get(at) else { break };
+                if self.now_ns.saturating_sub(stream.touched_ns) <= self.settings.stream_ns {
+                    break;
+                }
+                self.end_stream(at, Ending::Ended);
+            }
+        }
+    }
+
+    /// Hands out what has least to lose. False: there is nothing.
+    fn evict(&mut self) -> bool {
+        if let Some(at) = self.streams.first(media::CANDIDATES) {
+            self.end_stream(at, Ending::Resources);
+        } else if let Some(at) = self.calls.first(OVER).or_else(|| self.calls.first(WAITING)) {
+            self.end_call(at, Ending::Resources);
+        } else if let Some(at) = self.streams.first(media::ALONE) {
+            self.end_stream(at, Ending::Resources);
+        } else if let Some(at) = self.calls.first(QUIET).or_else(|| self.calls.first(TALKING)) {
+            self.end_call(at, Ending::Resources);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The capture is over: hands out all that is left.
+    pub fn flush(&mut self) {
+        self.fragments.finish();
+        self.leave_rules();
+        self.release(true);
+        for list in [OVER, WAITING, QUIET, TALKING] {
+            while let Some(at) = self.calls.first(list) {
+                self.end_call(at, if list == OVER { Ending::Ended } else { Ending::Forced });
+            }
+        }
+        for list in [media::CANDIDATES, media::ALONE] {
+            while let Some(at) = self.streams.first(list) {
+                self.end_stream(at, Ending::Forced);
+            }
+        }
+    }
+}
+
+/// Where the part of a datagram begins that a fragment carries, and whether others follow.
+fn fragment_begin(ip: &Ip, data: &[u8]) -> Option<(usize, bool)> {
+    let l3 = usize::from(ip.l3_off);
+    if ip.l3 == l3::IPV4 {
+        let header = data.get(l3..l3 + 20)?;
+        return Some((l3 + 4 * usize::from(header[0] & 0x0f), header[6] & 0x20 != 0));
+    }
+    // Extension headers up to the fragment's: hop-by-hop, routing, destination options.
+    let (mut next, mut at) = (*data.get(l3 + 6)?, l3 + 40);
+    for _ in 0..8 {
+        let header = data.get(at..at + 8)?;
+        match next {
+            44 => return Some((at + 8, header[3] & 0x01 != 0)),
+            0 | 43 | 60 => (next, at) = (header[0], at + 8 * (usize::from(header[1]) + 1)),
+            _ => return None,
+        }
+    }
+    None
+}

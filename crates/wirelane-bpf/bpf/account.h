@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Counting packets as they are on the wire. tc sees aggregates: GRO has merged received packets, and packets
+ * on their way out wait for GSO to segment them. All counters count the packets that an aggregate stands for,
+ * and their bytes, as qdisc_pkt_len_init() in net/core/dev.c does.
+ */
+#ifndef WL_ACCOUNT_H
+#define WL_ACCOUNT_H
+
+#include "hook.h"
+#include "instance.h"
+#include "lib/flow.h"
+
+#define WL_GSO_BY_FRAGS 0xffff /* include/linux/skbuff.h: SCTP, whose segments differ in size */
+
+/* Sets the packets and bytes on the wire of the packet at hand, which has been parsed. */
+static __always_inline void wl_count_segments(struct wl_packet *packet, const struct wl_parsed *parsed)
+{
+	const struct wl_ip *ip = parsed->flags & WL_PKT_TUNNEL ? &parsed->inner : &parsed->outer;
+	__u32 headers = 0, stated = packet->segments;
+
+	packet->segments = 1;
+	packet->wire_bytes = packet->wire_len;
+	if (!packet->segment_size)
+		return;
+	if (ip->payload_off != WL_NO_OFFSET)
+		headers = ip->payload_off;
+	if (packet->segment_size == WL_GSO_BY_FRAGS)
+		packet->segment_size = stated && packet->wire_len > headers
+					   ? (packet->wire_len - headers + stated - 1) / stated
+					   : 0;
+	packet->headers = headers;
+	packet->segments = wl_segments(packet->wire_len, packet->segment_size, headers);
+	packet->wire_bytes += (packet->segments - 1) * headers;
+	if (packet->segments == 1) {
+		packet->segment_size = 0;
+		packet->flags &= ~WL_REC_GSO;
+	}
+}
+
+/* Counts the packet at hand as seen by a group. */
+static __always_inline void wl_account_seen(struct wl_tally *tally, const struct wl_packet *packet)
+{
+	tally->seen += packet->segments;
+	tally->seen_bytes += packet->wire_bytes;
+	if (packet->segment_size)
+		tally->aggregates++;
+}
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Names for flows that are made in the lane: what speaks in them, by the first bytes of a payload
+ * (lib/application.h).
+ *
+ * wl_keep_flow() has no packet, and most packets are of a flow that has its name, or have no payload. Where
+ * it says WL_NAMELESS, the hook comes here with its context. A part has the name of the first of its packets
+ * that is certain, and wl_flow_merge() takes that of the first part that has one: so a flow is named as by
+ * its packets one by one, however often it was split.
+ */
+#ifndef WL_APPLICATION_H
+#define WL_APPLICATION_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "fetch.h"
+#include "flows.h"
+#include "hook.h"
+#include "instance.h"
+#include "maps.h"
+#include "lib/application.h"
+
+_Static_assert(sizeof(((struct wl_lane *)0)->payload) == WL_APPLICATION_WINDOW, "the window");
+
+/* The payload of the packet, which begins `offset` bytes behind its beginning, and its end: of the linear
+ * part. */
+static __always_inline const __u8 *wl_payload(void *ctx, enum wl_hook hook, __u32 offset, const __u8 **end)
+{
+	const __u8 *data;
+
+	if (hook == WL_HOOK_XDP) {
+		data = (void *)(long)((struct xdp_md *)ctx)->data;
+		*end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	} else {
+		data = (void *)(long)((struct __sk_buff *)ctx)->data;
+		*end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
+	}
+	data += offset & WL_OFFSET_MASK;
+	wl_keep(data);
+	return data;
+}
+
+/*
+ * `len` bytes of it, up to WL_APPLICATION_WINDOW, into `to`. In place where they lie in the linear part, as
+ * the helper's call weighs more than all else here: as their first and their last 16 or 8, which may overlap.
+ */
+static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 offset, __u8 *to, __u32 len)
+{
+	const __u8 *end, *last, *data = wl_payload(ctx, hook, offset, &end);
+	__u32 back;
+
+	if (len >= 16) {
+		/* A bound that the verifier finds on the register that is added. */
+		back = len - 16;
+		barrier_var(back);
+		back &= 31;
+		last = data + back;
+		wl_keep(last);
+		if (data + 16 <= end && last + 16 <= end) {
+			wl_copy16(to, data);
+			wl_copy16(to + back, last);
+			return true;
+		}
+	} else if (len >= 8) {
+		back = len - 8;
+		barrier_var(back);
+		back &= 15;
+		last = data + back;
+		wl_keep(last);
+		if (data + 8 <= end && last + 8 <= end) {
+			wl_store64(to, wl_load64(data));
+			wl_store64(to + back, wl_load64(last));
+			return true;
+		}
+	}
+	return !wl_load_most(ctx, hook, offset, to, len, WL_APPLICATION_WINDOW);
+}
+
+/* Names the flow that wl_keep_flow() has added the packet to. As much of the payload counts as a worker would
+ * have. */
+static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+				   const struct wl_parsed *parsed, __u32 target)
+{
+	__u32 g = target & 0xff, lane_key = packet->lane, cap_len = packet->wire_len, at, length, captured,
+	      found;
+	const __u8 *first, *end;
+	const struct wl_group *group;
+	const struct wl_ip *ip;
+	struct wl_flow_set *set;
+	struct wl_lane *lane;
+	void *flows;
+	__u8 *window;
+
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	if (!group)
+		return 0;
+	ip = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	length = captured = wl_payload_length(ip, packet->wire_len);
+	at = ip->payload_off;
+	if (cap_len > group->snap_len)
+		cap_len = group->snap_len;
+	if (packet->truncate && cap_len > packet->truncate)
+		cap_len = packet->truncate;
+	if (cap_len <= at)
+		return 0;
+	if (captured > cap_len - at)
+		captured = cap_len - at;
+	if (captured > WL_APPLICATION_WINDOW)
+		captured = WL_APPLICATION_WINDOW;
+	/* A tag that is put back is not in the packet. */
+	if (packet->vlan)
+		at -= WL_VLAN_TAG;
+	first = wl_payload(ctx, hook, at, &end);
+	if (first + 1 <= end && !wl_may_begin(ip, length, *first))
+		return 0;
+
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	flows = bpf_map_lookup_elem(&wl_flows, &g);
+	if (!lane || !flows)
+		return 0;
+	set = wl_flow_element(flows, lane->nameless / WL_FLOW_WAYS);
+	if (!set)
+		return 0;
+	window = __builtin_assume_aligned(lane->payload, 8);
+	wl_store64(window, 0);
+	wl_store64(window + 8, 0);
+	wl_store64(window + 16, 0);
+	wl_store64(window + 24, 0);
+	if (!wl_load_window(ctx, hook, at, window, captured))
+		return 0;
+	found = wl_application(window, length, ip);
+	if (found)
+		wl_flow_name(set, lane->nameless, found);
+	return 0;
+}
+
+/* The same as functions of their own: see wl_copy_xdp(). */
+__noinline int wl_name_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_name(ctx, WL_HOOK_XDP, packet, parsed, target) : 0;
+}
+
+__noinline int wl_name_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_name(ctx, WL_HOOK_SKB, packet, parsed, target) : 0;
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The one copy of a packet: into the ring of one worker of a group, with what the parser has found before it
+ * and what rules have said behind it.
+ */
+#ifndef WL_COPY_H
+#define WL_COPY_H
+
+#include "application.h"
+#include "flows.h"
+#include "hook.h"
+#include "http.h"
+#include "instance.h"
+#include "judge.h"
+#include "load.h"
+#include "maps.h"
+#include "ring.h"
+#include "shed.h"
+#include "lib/record.h"
+
+/* The first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
+static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+					   __u8 *room, __u32 cap_len)
+{
+	long error;
+
+	if (!packet->vlan)
+		return wl_load_short(ctx, hook, room, cap_len) ? 0 : wl_load(ctx, hook, 0, room, cap_len);
+	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as much. */
+	error = wl_load(ctx, hook, 0, room, WL_MACS);
+	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
+	if (!error && cap_len > WL_PUT_BACK)
+		error = wl_load(ctx, hook, WL_MACS, room + WL_PUT_BACK, cap_len - WL_PUT_BACK);
+	return error;
+}
+
+/* The place of a record's tail, `at` bytes behind its beginning, which has WL_SLACK bytes of room. */
+static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
+{
+	/* The verifier must see the bound on the very register that is added. */
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_tail))
+		return 0;
+	return (struct wl_tail *)(room + at);
+}
+
+/* The same of the patterns that were found. */
+static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
+{
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_found))
+		return 0;
+	return (struct wl_found *)(room + at);
+}
+
+/* The same of a plug-in's note. */
+static __always_inline struct wl_note *wl_note_at(__u8 *room, __u32 at)
+{
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_note))
+		return 0;
+	return (struct wl_note *)(room + at);
+}
+
+/* Writes it. */
+__noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
+{
+	struct wl_lane *lane;
+	__u32 key;
+
+	if (!packet || !note)
+		return 0;
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	if (lane)
+		__builtin_memcpy(note, &lane->note, sizeof(*note));
+	return 0;
+}
+
+/* Writes them. */
+__noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
+{
+	struct wl_parsed *parsed;
+	struct wl_rule_work *work;
+	__u32 lane, i;
+
+	if (!packet || !found)
+		return 0;
+	lane = packet->lane;
+	work = wl_rules_lane(lane, &parsed);
+	if (!work)
+		return 0;
+	for (i = 0; i < WL_SEARCH_FOUND; i++)
+		found->id[i] = work->judged.pattern[i];
+	if (work->judged.flags & WL_JUDGED_FOUND)
+		found->id[WL_SEARCH_FOUND - 1] |= WL_FOUND_MORE;
+	if (packet->found > sizeof(struct wl_found))
+		found->id[0] |= WL_FOUND_NOTE;
+	return 0;
+}
+
+/* Copies the packet into the ring of one worker of group g. */
+static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+					    const struct wl_parsed *parsed, __u32 g, __u32 worker)
+{
+	__u32 cap_len = packet->wire_len, hash = packet->hash, size, ring_index, key;
+	const struct wl_group *group;
+	const struct wl_ip *chosen;
+	struct wl_record *record;
+	struct wl_ring *ring;
+	void *data;
+	bool card;
+	__u8 *room;
+
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	if (!group)
+		return WL_LOST;
+	if (worker >= WL_MAX_WORKERS)
+		return WL_LOST;
+	key = (g * wl_config.lanes + packet->lane) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	if (!ring || !data)
+		return WL_LOST;
+	ring_index = packet->lane * group->workers + worker;
+	if (wl_shed(ring, data, ring_index, group, hash, packet->segments))
+		return WL_SHED;
+	if (cap_len > group->snap_len)
+		cap_len = group->snap_len;
+	if (packet->truncate && cap_len > packet->truncate)
+		cap_len = packet->truncate;
+	if (cap_len > WL_MAX_SNAP)
+		cap_len = WL_MAX_SNAP;
+	/* The longest record has room for what rules say, but not for a note beside. */
+	if (packet->found > sizeof(struct wl_found) && cap_len > WL_MAX_SNAP - sizeof(struct wl_note))
+		cap_len = WL_MAX_SNAP - sizeof(struct wl_note);
+	if (packet->digest)
+		cap_len = sizeof(*chosen);
+	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
+
+	room = wl_ring_reserve(ring, data, ring_index, group->segments,
+			       size + packet->vlan * WL_PUT_BACK +
+				   (packet->tagged || packet->segment_size ? sizeof(struct wl_tail) : 0) +
+				   packet->found);
+	if (!room) {
+		ring->lost += packet->segments;
+		return WL_LOST;
+	}
+	record = (struct wl_record *)room;
+	card = group->flags & WL_GROUP_CARD_CLOCK && packet->card_ns;
+	record->ts_ns = card ? packet->card_ns : packet->ts_ns;
+	record->cap_len = cap_len;
+	record->wire_len = packet->wire_len;
+	record->rule_id = packet->rule_id;
+	record->queue = packet->queue;
+	record->kind = packet->digest ? WL_RECORD_DIGEST : WL_RECORD_PACKET;
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	wl_fill_record(record, parsed, chosen, hash);
+	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
+	record->flags |= packet->half;
+	if (packet->digest || cap_len < packet->wire_len)
+		record->flags |= WL_REC_SNAPPED;
+	if (packet->digest) {
+		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
+	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
+		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
+		ring->lost += packet->segments;
+		return WL_LOST;
+	}
+	/* After the bytes: putting a tag back may write beyond them. */
+	if (packet->tagged || packet->segment_size) {
+		struct wl_tail *tail = wl_tail_at(room, size);
+
+		if (tail) {
+			tail->tag = packet->tagged ? packet->tag : 0;
+			tail->segment_size = packet->segment_size;
+			tail->headers = packet->headers;
+			if (packet->tagged)
+				record->flags |= WL_REC_TAGGED;
+			size += sizeof(*tail);
+		}
+	}
+	if (packet->found) {
+		struct wl_found *found = wl_found_at(room, size);
+
+		if (found) {
+			wl_put_found((struct wl_packet *)packet, found);
+			record->flags |= WL_REC_FOUND;
+			size += sizeof(*found);
+			/* Only behind it: where it has no room, which cannot be, Linux 6.12's verifier takes
+			 * `size` for something that has no value at all, and refuses what is done with it. */
+			if (wl_config.plugins && packet->found > sizeof(*found)) {
+				struct wl_note *note = wl_note_at(room, size);
+
+				if (note) {
+					wl_put_note((struct wl_packet *)packet, note);
+					size += sizeof(*note);
+				}
+			}
+		}
+	}
+	ring->delivered += packet->segments;
+	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every, size,
+		       packet->ts_ns);
+	return WL_DELIVERED;
+}
+
+/*
+ * The same as functions of their own, as are wl_offer_xdp() and wl_offer_skb() (offer.h): the verifier walks
+ * a global function once, whatever its arguments are, and not anew for each worker, group and path through
+ * the parser. (It demands the checks for NULL.) `target` is the group, and 256 times the worker.
+ */
+__noinline int wl_copy_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_copy(ctx, WL_HOOK_XDP, packet, parsed, target & 0xff, target >> 8)
+				: WL_LOST;
+}
+
+__noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_copy(ctx, WL_HOOK_SKB, packet, parsed, target & 0xff, target >> 8)
+				: WL_LOST;
+}
+
+/* Copies the packet to a worker, adds it to a flow, or leaves it below, and adds it to the column that it
+ * belongs to. */
+static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+				       struct wl_parsed *parsed, const struct wl_group *group,
+				       struct wl_tally *tally, __u32 g, __u32 worker)
+{
+	__u32 target = g | worker << 8, fate;
+
+	if (group->flags & WL_GROUP_HTTP) {
+		fate = hook == WL_HOOK_XDP ? wl_http_xdp(ctx, packet, parsed, target)
+					   : wl_http_skb(ctx, packet, parsed, target);
+		if (fate & WL_HTTP_READ) {
+			if (hook == WL_HOOK_XDP)
+				wl_http_read_xdp(ctx, packet, target);
+			else
+				wl_http_read_skb(ctx, packet, target);
+			fate &= ~WL_HTTP_READ;
+		}
+		if (fate == WL_ABSORBED) {
+			tally->absorbed += packet->segments;
+			tally->kept += packet->segments;
+			tally->kept_bytes += packet->wire_bytes;
+			return;
+		}
+		if (fate == WL_LOST) {
+			tally->lost += packet->segments;
+			return;
+		}
+	}
+	/* Rules have ids from 1 on: 0, which is none, is above all others here. */
+	if (group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
+		fate = wl_keep_flow(packet, parsed, target);
+		if (fate & WL_NAMELESS) {
+			if (hook == WL_HOOK_XDP)
+				wl_name_xdp(ctx, packet, parsed, target);
+			else
+				wl_name_skb(ctx, packet, parsed, target);
+			fate = WL_ABSORBED;
+		}
+		if (fate == WL_ABSORBED) {
+			tally->kept += packet->segments;
+			tally->kept_bytes += packet->wire_bytes;
+		}
+	} else if (hook == WL_HOOK_XDP) {
+		fate = wl_copy_xdp(ctx, packet, parsed, target);
+	} else {
+		fate = wl_copy_skb(ctx, packet, parsed, target);
+	}
+	((__u64 *)tally)[fate & 7] += packet->segments;
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Packets become flows in the lane: the first-level cache (lib/flow_cache.h) over the maps of an instance.
+ *
+ * Each lane has a cache for each worker of a group. A packet that is added to a part there is `absorbed`, and
+ * that is all. A part that has to make place goes up through the worker's ring; where there is no room for
+ * it, the new packet is `lost`, and all stays as it was. So what is in flows is what the ledger says.
+ *
+ * Parts of silent flows come up without packets. A cache has two halves, and wl_group.flow_epoch says by its
+ * lowest bit which one is filled. The owner raises the epoch, waits until no program that found the one
+ * before still runs, and has the workers read the frozen half where it lies. Once they all have, the epoch
+ * may be raised again. Nobody clears a half: what is of another epoch is not there (lib/flow_cache.h).
+ *
+ *	epoch        7                          8                          9
+ *	odd half     |== filled ==============| frozen |-- read ----------|== filled =====
+ *	even half    | ... read --------------|== filled ===================| frozen | ...
+ *	ring               parts of 7              parts of 8
+ *
+ * Parts of a flow are merged in the order of their packets: the ring's parts of an epoch, then the half of
+ * it, then the ring's parts of the next one. So a part has its epoch with it. A lane that has written one of
+ * the next epoch will never touch the half before again: it is one writer, and sees the epoch only rise.
+ *
+ * Trust: this memory is mapped read-only into the owner. What the owner writes, in wl_group, is looked up in
+ * maps, which know their bounds: a wrong number costs the owner its flows, and nobody else.
+ *
+ * Memory order: the words of a half are published by the ring's head, where the reader has found a part of
+ * the next epoch (WL_RING_H), else by the grace period that the owner has waited for.
+ */
+#ifndef WL_FLOWS_H
+#define WL_FLOWS_H
+
+#include "hook.h"
+#include "instance.h"
+#include "maps.h"
+#include "ring.h"
+#include "shed.h"
+#include "lib/application.h"
+#include "lib/flow_cache.h"
+
+/* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
+ */
+enum wl_fate {
+	WL_ABSORBED = __builtin_offsetof(struct wl_tally, absorbed) / 8,
+	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
+	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
+	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
+};
+
+/* With WL_ABSORBED: the flow has no name yet, and the packet has what may give it one (application.h). */
+#define WL_NAMELESS    0x100
+
+#define WL_FLOW_RECORD (WL_RECORD_HEADER + sizeof(struct wl_flow_part))
+
+/* The element of the caches with this number. */
+static __always_inline void *wl_flow_element(void *flows, __u32 number)
+{
+	return bpf_map_lookup_elem(flows, &number);
+}
+
+/* Writes a part into the worker's ring. False: there is no room. */
+static __always_inline bool wl_hand_on(const struct wl_group *group, struct wl_ring *ring, void *data,
+				       __u32 ring_index, __u32 bell_key, const struct wl_flow_part *part,
+				       __u32 epoch, __u64 ts_ns)
+{
+	struct wl_record *record;
+	__u8 *room;
+
+	room = wl_ring_reserve(ring, data, ring_index, group->segments, WL_FLOW_RECORD);
+	if (!room)
+		return false;
+	record = (struct wl_record *)room;
+	__builtin_memset(record, 0, WL_RECORD_HEADER);
+	record->ts_ns = ts_ns;
+	record->cap_len = sizeof(*part);
+	record->kind = WL_RECORD_FLOW;
+	record->hash = epoch;
+	*(struct wl_flow_part *)(room + WL_RECORD_HEADER) = *part;
+	ring->parts++;
+	wl_ring_commit(ring, data, ring_index, bell_key, group->publish_every, WL_FLOW_RECORD, ts_ns);
+	return true;
+}
+
+/* Lists a place that was not used in this epoch. False: it cannot be, as the owner's numbers make no sense.
+ */
+static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets, __u32 epoch, __u32 place)
+{
+	struct wl_flow_half *half = wl_flow_element(flows, half_at);
+	struct wl_flow_used *list;
+	__u32 used;
+
+	if (!half)
+		return false;
+	used = half->epoch == epoch ? half->used : 0;
+	if (used >= sets * WL_FLOW_WAYS)
+		return false;
+	list = wl_flow_element(flows, half_at + 1 + used / WL_FLOW_LISTED);
+	if (!list)
+		return false;
+	list->place[used & (WL_FLOW_LISTED - 1)] = place;
+	half->epoch = epoch;
+	half->used = used + 1;
+	return true;
+}
+
+/*
+ * Adds the packet to its flow, in the cache that its lane has for this worker; `target` as in wl_copy_xdp().
+ * The enum wl_fate that becomes of it, and WL_NAMELESS. It needs no context, so that all hooks share it.
+ */
+__noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
+{
+	__u32 g = target & 0xff, worker = target >> 8, lane_key, key, ring_index, sets, epoch, hash, half_at,
+	      place, chosen;
+	const struct wl_group *group;
+	struct wl_flow_packet *about;
+	const struct wl_ip *ip;
+	struct wl_flow_set *set;
+	struct wl_lane *lane;
+	struct wl_ring *ring;
+	void *flows, *data;
+
+	if (!packet || !parsed || worker >= WL_MAX_WORKERS)
+		return WL_LOST;
+	lane_key = packet->lane;
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	key = (g * wl_config.lanes + lane_key) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	flows = bpf_map_lookup_elem(&wl_flows, &g);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	if (!group || !lane || !ring || !flows || !data)
+		return WL_LOST;
+	ring_index = lane_key * group->workers + worker;
+	if (wl_shed(ring, data, ring_index, group, packet->hash, packet->segments))
+		return WL_SHED;
+	if (group->flow_sampling > 1) {
+		if (ring->skip) {
+			ring->skip--;
+			ring->unsampled += packet->segments;
+			ring->unsampled_bytes += packet->wire_bytes;
+			ring->kept += packet->segments;
+			return WL_ABSORBED;
+		}
+		ring->skip = group->flow_sampling - 1;
+	}
+	ip = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	about = &lane->flow_packet;
+	about->ts_ns = packet->ts_ns;
+	about->wire_len = packet->wire_len;
+	about->segment_size = packet->segment_size;
+	about->headers = packet->headers;
+	about->device = 0; /* whoever reads the part knows */
+	about->queue = packet->queue;
+	wl_flow_packet_of(about, parsed, ip, packet->flags);
+	if (packet->digest)
+		wl_flow_packet_of_digest(about, ip);
+	wl_flow_key_of(&lane->flow_key, ip, about);
+	if (group->flow_splits.period_ns)
+		wl_flow_key_more(&lane->flow_key, ip);
+	hash = wl_flow_key_hash(&lane->flow_key, wl_config.seed);
+
+	/* Once: its owner raises it meanwhile. */
+	epoch = *(volatile __u32 *)&group->flow_epoch;
+	sets = group->flow_sets;
+	half_at = (ring_index * 2 + (epoch & 1)) * (1 + sets / WL_FLOW_LEAST_SETS + sets);
+	place = hash & (sets - 1);
+	set = wl_flow_element(flows, half_at + 1 + sets / WL_FLOW_LEAST_SETS + place);
+	if (!set)
+		goto lost;
+	chosen = wl_flow_choose(set, epoch, hash, &lane->flow_key, ip, packet->ts_ns, &group->flow_splits);
+	/* What the verifier knows of the place is what the mask says. */
+	barrier_var(chosen);
+	if (chosen & WL_FLOW_OUT && !wl_hand_on(group, ring, data, ring_index, g * WL_MAX_WORKERS + worker,
+						&set->parts[chosen & WL_FLOW_WAY], epoch, packet->ts_ns))
+		goto lost;
+	if (chosen & WL_FLOW_FRESH &&
+	    !wl_list_place(flows, half_at, sets, epoch, place * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY)))
+		goto lost;
+	wl_flow_put(set, chosen, epoch, hash, &lane->flow_key, ip, about);
+	ring->kept += packet->segments;
+	/* Of a digest a worker would have no bytes. */
+	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
+		return WL_ABSORBED;
+	lane->nameless =
+	    (half_at + 1 + sets / WL_FLOW_LEAST_SETS + place) * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY);
+	return WL_ABSORBED | WL_NAMELESS;
+lost:
+	ring->lost += packet->segments;
+	return WL_LOST;
+}
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What stays below of HTTP: lib/http_way.h over the maps of an instance. Of a group with WL_GROUP_HTTP,
+ * what is not TCP stays below, and so do segments without payload that neither begin nor end a connection,
+ * what is no HTTP, and bodies. It is `absorbed`.
+ *
+ * The directions that are followed are in a map of the group's that its lanes share, as lanes that are CPUs
+ * may take turns with a connection. Two that have packets of one direction at the very same time spoil its
+ * entry at worst: then something comes up that need not, or is told wrong, which user space marks as lost.
+ * The map is bounded; the kernel forgets the direction that nobody has looked at for longest. One that is
+ * forgotten in the midst of a body is told as one that was never seen from its beginning: user space still
+ * knows it.
+ */
+#ifndef WL_HTTP_H
+#define WL_HTTP_H
+
+#include "fetch.h"
+#include "flows.h"
+#include "hook.h"
+#include "instance.h"
+#include "maps.h"
+#include "ring.h"
+#include "lib/http_read.h"
+
+/* Blocks and runs that are read of a segment, at most: of a longer one, all that follows comes up. */
+#define WL_HTTP_BLOCKS 160
+
+#define WL_HTTP_READ   0x10 /* beside an enum wl_fate */
+#define WL_HTTP_RECORD (WL_RECORD_HEADER + sizeof(struct wl_http_told))
+
+_Static_assert(WL_HTTP_RECORD % 8 == 0, "records are multiples of 8 bytes");
+
+/* See lib/http_way.h. */
+__noinline int wl_http_word(__u64 word, __u32 count)
+{
+	return wl_http_first(word, count);
+}
+
+/* Reads the next byte; a function of its own for the same reason. */
+__noinline int wl_http_byte(struct wl_http_way *way, __u32 byte)
+{
+	return way ? wl_http_step(way, byte) : 1;
+}
+
+/* The next block of the segment, or the run that comes next. False: there is no more to read. */
+static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl_http_way *way,
+					 struct wl_http_work *work)
+{
+	__u32 at = work->at, end = work->end, length, i;
+
+	if (at >= end)
+		return 0;
+	at += wl_http_skip(way, end - at);
+	work->at = at;
+	if (at >= end || way->phase >= WL_HTTP_WAY_RUN || way->phase == WL_HTTP_WAY_ADRIFT)
+		return 0;
+	length = end - at;
+	if (length > WL_HTTP_BLOCK)
+		length = WL_HTTP_BLOCK;
+	if (wl_load_most(ctx, hook, work->from + at, work->block, length, WL_HTTP_BLOCK)) {
+		/* It states more bytes than there are. */
+		way->phase = WL_HTTP_WAY_ALL;
+		return 0;
+	}
+	for (i = 0; i < WL_HTTP_BLOCK; i++) {
+		if (i >= length)
+			break;
+		if (wl_http_byte(way, work->block[i])) {
+			i++;
+			break;
+		}
+	}
+	work->at = at + i;
+	return 1;
+}
+
+__noinline int wl_http_piece_xdp(struct xdp_md *ctx, struct wl_http_way *way, struct wl_http_work *work)
+{
+	return way && work ? wl_http_piece(ctx, WL_HOOK_XDP, way, work) : 0;
+}
+
+__noinline int wl_http_piece_skb(struct __sk_buff *ctx, struct wl_http_way *way, struct wl_http_work *work)
+{
+	return way && work ? wl_http_piece(ctx, WL_HOOK_SKB, way, work) : 0;
+}
+
+/* Reads the segment that wl_http_choose() has found. */
+static __always_inline int wl_http_read(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 target)
+{
+	__u32 key = packet->lane, g = target & 0xff, i;
+	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	void *ways = bpf_map_lookup_elem(&wl_http_ways, &g);
+	struct wl_http_way *way;
+
+	if (!lane || !ways)
+		return 0;
+	way = bpf_map_lookup_elem(ways, &lane->flow_key);
+	if (!way)
+		return 0;
+	for (i = 0; i < WL_HTTP_BLOCKS; i++)
+		if (!(hook == WL_HOOK_XDP ? wl_http_piece_xdp(ctx, way, &lane->http)
+					  : wl_http_piece_skb(ctx, way, &lane->http)))
+			return 0;
+	/* Too many chunks in one segment. */
+	way->phase = WL_HTTP_WAY_ALL;
+	return 0;
+}
+
+__noinline int wl_http_read_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
+{
+	return packet ? wl_http_read(ctx, WL_HOOK_XDP, packet, target) : 0;
+}
+
+__noinline int wl_http_read_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
+{
+	return packet ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
+}
+
+/* Tells the worker what has stayed below of this direction. False: there is no room. */
+static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl_ring *ring, void *data,
+					 const struct wl_packet *packet, const struct wl_flow_key *key,
+					 const struct wl_http_way *way, __u32 target)
+{
+	__u32 worker = target >> 8, ring_index = packet->lane * group->workers + worker;
+	struct wl_http_told *told;
+	struct wl_record *record;
+	__u8 *room;
+
+	room = wl_ring_reserve(ring, data, ring_index, group->segments, WL_HTTP_RECORD);
+	if (!room)
+		return false;
+	record = (struct wl_record *)room;
+	__builtin_memset(record, 0, WL_RECORD_HEADER);
+	record->ts_ns = packet->ts_ns;
+	record->cap_len = sizeof(*told);
+	record->kind = WL_RECORD_HTTP;
+	told = (struct wl_http_told *)(room + WL_RECORD_HEADER);
+	told->key = *key;
+	told->last_ns = way->last_ns;
+	told->from = way->from;
+	told->bytes = way->bytes;
+	wl_ring_commit(ring, data, ring_index, (target & 0xff) * WL_MAX_WORKERS + worker,
+		       group->publish_every, WL_HTTP_RECORD, packet->ts_ns);
+	return true;
+}
+
+/* The first eight bytes of the payload, the first one lowest, or as many as there are: *count. */
+static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 from, __u32 length,
+					  __u32 *count)
+{
+	__u64 word = 0;
+	__u32 size = length < sizeof(word) ? length : sizeof(word);
+
+	*count = size;
+	if (wl_load_most(ctx, hook, from, &word, size, sizeof(word)))
+		*count = 0;
+	return word;
+}
+
+/*
+ * What becomes of the packet, for one worker of group g: WL_ABSORBED, WL_LOST where there is no room to tell
+ * what has stayed below before it, or WL_DELIVERED: it is to be copied. WL_HTTP_READ beside it: its segment
+ * is to be read, which takes more stack than is left here.
+ */
+static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					  struct wl_parsed *parsed, __u32 target)
+{
+	__u32 g = target & 0xff, worker = target >> 8, lane_key, key, from, end, length, count, flags;
+	__u32 fate = WL_HTTP_STAYS, read = 0;
+	const struct wl_group *group;
+	struct wl_flow_packet *about;
+	const struct wl_ip *ip;
+	struct wl_http_way *way;
+	struct wl_lane *lane;
+	struct wl_ring *ring;
+	void *ways, *data;
+	__u64 word;
+
+	if (worker >= WL_MAX_WORKERS)
+		return WL_LOST;
+	lane_key = packet->lane;
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	key = (g * wl_config.lanes + lane_key) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	ways = bpf_map_lookup_elem(&wl_http_ways, &g);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	if (!group || !lane || !ring || !ways || !data)
+		return WL_LOST;
+	ip = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	/* A fragment has a part of a segment, and does not say where the segment ends. */
+	if (ip->proto != WL_PROTO_TCP || !(ip->flags & WL_IP_TCP) || ip->flags & WL_IP_FRAGMENT ||
+	    ip->payload_off == WL_NO_OFFSET)
+		goto stays;
+	from = ip->payload_off;
+	/* Padding behind the datagram is no payload. A jumbogram says no length. */
+	end = ip->l3_len ? ip->l3_off + ip->l3_len : packet->wire_len;
+	length = end > from ? end - from : 0;
+	if (packet->vlan)
+		from -= WL_VLAN_TAG;
+	flags = ip->tcp_flags;
+
+	about = &lane->flow_packet;
+	about->device = 0;
+	wl_flow_packet_of(about, parsed, ip, packet->flags);
+	wl_flow_key_of(&lane->flow_key, ip, about);
+	/* Whoever puts both directions together does not ask by which way they came. */
+	lane->flow_key.flags = 0;
+	way = bpf_map_lookup_elem(ways, &lane->flow_key);
+	if (flags & WL_TCP_SYN) {
+		/* One that is late, or was sent again, begins nothing. */
+		if (way && way->begun && way->begin == ip->tcp_seq + 1 && !length)
+			return WL_DELIVERED;
+		if (way && way->bytes &&
+		    !wl_http_tell(group, ring, data, packet, &lane->flow_key, way, target))
+			goto lost;
+		wl_http_way_begin(&lane->http.fresh, ip->tcp_seq + 1, 1, packet->ts_ns);
+		/* Seldom enough (RFC 7413) not to be followed. */
+		if (length)
+			lane->http.fresh.phase = WL_HTTP_WAY_ALL;
+		bpf_map_update_elem(ways, &lane->flow_key, &lane->http.fresh, BPF_ANY);
+		return WL_DELIVERED;
+	}
+	if (!way && length) {
+		wl_http_way_begin(&lane->http.fresh, ip->tcp_seq, 0, packet->ts_ns);
+		bpf_map_update_elem(ways, &lane->flow_key, &lane->http.fresh, BPF_ANY);
+		way = bpf_map_lookup_elem(ways, &lane->flow_key);
+	}
+	if (!way) {
+		if (length || flags & (WL_TCP_FIN | WL_TCP_RST))
+			return WL_DELIVERED;
+		goto stays;
+	}
+	if (length) {
+		word = wl_http_load(ctx, hook, from, length, &count);
+		fate = wl_http_look(way, ip->tcp_seq, length, word, count, flags & (WL_TCP_FIN | WL_TCP_RST),
+				    packet->ts_ns, &lane->http.at);
+	} else if (flags & (WL_TCP_FIN | WL_TCP_RST)) {
+		fate = WL_HTTP_COMES;
+	} else if (flags & WL_TCP_ACK) {
+		fate = wl_http_ack(way, ip->tcp_ack, packet->ts_ns);
+	}
+	if (fate == WL_HTTP_STAYS)
+		goto stays;
+	lane->http.from = from;
+	lane->http.end = length;
+	read = fate == WL_HTTP_WALK ? WL_HTTP_READ : 0;
+	if (way->bytes && !wl_http_tell(group, ring, data, packet, &lane->flow_key, way, target))
+		goto lost;
+	wl_http_came(way, length, flags & WL_TCP_ACK, ip->tcp_ack, packet->ts_ns);
+	return WL_DELIVERED | read;
+stays:
+	ring->kept += packet->segments;
+	return WL_ABSORBED;
+lost:
+	ring->lost += packet->segments;
+	return WL_LOST | read;
+}
+
+/* The same as functions of their own: see wl_copy_xdp(). */
+__noinline int wl_http_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target) : WL_LOST;
+}
+
+__noinline int wl_http_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			   __u32 target)
+{
+	return packet && parsed ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target) : WL_LOST;
+}
+
+#endif

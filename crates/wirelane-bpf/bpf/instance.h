@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * An instance: everything that one capture program shares with the processes that use it.
+ *
+ *   wl_config    read-only, set before load: how many lanes and queues there are
+ *   wl_instance  one entry: which groups are active, and what the instance is
+ *   wl_groups    per group: what it wants and how it is steered      (written by its owner)
+ *   wl_tallies   per group and lane (and queue): the ledger          (written by the lane)
+ *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
+ *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
+ *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
+ *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
+ *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
+ *   wl_streams, wl_measured
+ *                per group: which RTP streams are measured, and what they come to (inner maps, the same for
+ *                all instances of a capture: streams.h)
+ *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
+ *   wl_marks     per lane: whether a packet is between its stamp and its ring (written by the lane; order.h)
+ *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
+ *                A program looks at those of groups that are device-wide
+ *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
+ *                join later (inner map)
+ *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
+ *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
+ *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
+ *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
+ *   wl_blooms, wl_exacts
+ *                per group, set and test: the named set that it asks (inner maps)
+ *   wl_search_pages, wl_search_ends
+ *                per group and set: the automata that search payloads (inner maps)
+ *   wl_rule_counts
+ *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
+ *   wl_precises  per group: precise rules                            (inner map, a hash table)
+ *   wl_exits     per group and lane: the devices that its rules send packets to, and how many were sent
+ *                (devices written by its owner before it is active, counters by the lane)
+ *   wl_batches   per CPU: when the batch at hand began         (clock.h)
+ *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
+ *
+ * Rust mirrors the structs in crates/wirelane-bpf/src/instance.rs; a test holds the two together.
+ */
+#ifndef WL_INSTANCE_H
+#define WL_INSTANCE_H
+
+#include "lib/filter.h"
+#include "lib/flow_cache.h"
+#include "lib/http_way.h"
+#include "lib/rules.h"
+#include "lib/steer.h"
+#include "lib/stream.h"
+#include "lib/types.h"
+#include "../include/wirelane/plugin.h"
+#include "../include/wirelane/steer.h"
+
+/* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
+#define WL_INTERFACE_VERSION 14
+
+#define WL_MAX_GROUPS	     16
+#define WL_MAX_WORKERS	     64	 /* of one group */
+#define WL_MAX_QUEUES	     256 /* of one device */
+#define WL_MAX_CPUS	     1024
+#define WL_MAX_PROGRAMS	     4 /* steering programs of one instance; and plug-ins: WL_RULE_PLUGINS */
+
+/* Bytes of one element of a map in wl_programs. */
+#define WL_PROGRAM_PART 4096
+
+/* A ring is a power of two of segments; a record that crosses the end of one spills into its slack. */
+#define WL_SEGMENT_SHIFT 20
+#define WL_SEGMENT	 (1u << WL_SEGMENT_SHIFT)
+#define WL_SLACK	 (128u * 1024)
+#define WL_MAX_SNAP	 (WL_SLACK - 64)
+
+struct wl_instance {
+	__u64 active;  /* bit per group; a lane looks only at groups whose bit is set */
+	__u64 stray;   /* packets of an RX queue or CPU that did not exist at load time */
+	__u32 version; /* WL_INTERFACE_VERSION */
+	__u32 lanes;
+	__u32 queues;
+	__u32 ifindex;
+	__u32 per_cpu;	   /* lanes are CPUs, not RX queues */
+	__u32 seed;	   /* of the flow hash */
+	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
+	__u64 card_clock;  /* bit per group: it wants the card's clock */
+	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, asked before the others */
+	__u64 ordered;	   /* bit per group: its workers merge lanes by time (order.h) */
+	__u64 pad[7];
+};
+
+/* wl_group.flags */
+#define WL_GROUP_TAKE	    0x1	 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
+#define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
+#define WL_GROUP_TAKE_REST  0x40 /* what the group refuses does not go on to the host stack either */
+#define WL_GROUP_HTTP	    0x80 /* bodies of HTTP, and all that is none, stay below (http.h) */
+
+struct wl_group {
+	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
+	__u32 snap_len;
+	__u32 workers;
+	__u32 segments;	     /* of each ring; a power of two */
+	__u32 steering;	     /* enum wl_steering */
+	__u32 flags;	     /* WL_GROUP_* */
+	__u32 publish_every; /* bytes written to a ring between two publications of its head */
+	__u32 owner_pid;     /* for people; nothing rests on it */
+	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
+	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
+	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not judged */
+	char owner[16];	     /* the same: the owner's command */
+	__u64 joined_ns;     /* CLOCK_MONOTONIC */
+	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
+	__u32 shed_high;
+	__u32 plugins;	     /* bit per place of a plug-in that is its own (plugin.h) */
+	__u32 plugin_budget; /* nanoseconds that one may take on the average */
+	__u32 flow_sets;     /* WL_GROUP_FLOWS: sets of a cache; a power of two, WL_FLOW_LEAST_SETS or more */
+	__u32 flow_epoch;    /* of the caches, from 1; its lowest bit is the half that is filled */
+	__u32 flow_sampling; /* one packet of how many is looked at; 0 and 1: all are */
+	__u32 shares;	     /* equal parts of all flows, of which it wants one; 0: it wants all */
+	__u32 share;	     /* this one, below `shares` */
+	__u32 share_seed;    /* of the hash that they go by: the same at all groups that divide flows */
+	__u32 whole;	     /* WL_GROUP_FLOWS: what a rule decides whose id is 1 to this becomes no flow */
+	__u32 pad;
+	struct wl_flow_splits flow_splits; /* where parts end */
+	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
+};
+
+/*
+ * A group has two filters, so that one is written while the other is in use: its owner writes the idle one,
+ * puts its number into wl_group.filter, and writes the other again only after the kernel has waited for all
+ * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run meets a filter that
+ * is half written, and every packet is judged by the one or by the other.
+ */
+#define WL_GROUP_FILTERS 2
+
+/*
+ * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at
+ * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set asks the
+ * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, to be sure, wl_exacts; a set that
+ * asks about payloads has its automata in wl_search_pages and wl_search_ends, where it has itself. Counters
+ * and precise rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
+ * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_precises. All of a group that has rules are
+ * there before wl_group.rules is set.
+ *
+ * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
+ * What a rule drops goes on, as what a filter refuses does, but with WL_GROUP_WIDE. What one redirects does
+ * not, also without WL_GROUP_TAKE. With WL_GROUP_TAKE_REST nothing goes on, whatever is said of it.
+ */
+
+/* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
+struct wl_tally {
+	__u64 seen;
+	__u64 filtered;
+	__u64 absorbed;
+	__u64 shed;
+	__u64 lost;
+	__u64 delivered;
+	__u64 seen_bytes; /* wire bytes */
+	__u64 turn;	  /* of round-robin steering */
+	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
+	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
+		       what has stayed below of HTTP (http.h); or was added to RTP streams (streams.h) */
+	__u64 kept_bytes; /* their wire bytes */
+	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
+			   */
+	__u64 pad[4];
+};
+
+/* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */
+struct wl_ring {
+	/* First line: private to the lane. An idle worker peeks at `head`. */
+	__u64 head;	    /* position (bytes ever written) behind the last whole record */
+	__u64 cached_tail;  /* the reader's tail as last read */
+	__u64 published;    /* what public_head was last set to */
+	__u64 rung_for;	    /* the wake_at that the bell was last rung for */
+	__u64 delivered;    /* records written */
+	__u64 lost;	    /* records that found no room */
+	__u64 bells;	    /* times that the bell was rung */
+	__u64 published_ns; /* timestamp of the record that public_head was last set for */
+	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
+	__u64 public_head;
+	__u64 pad2[7];
+	/* Third line: congestion control, private to the lane (shed.h). */
+	__u64 shed;	  /* records that were refused */
+	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
+	/* And the flow cache (flows.h), or HTTP (http.h). */
+	__u64 kept;	       /* packets that went into it, were left out by sampling, or stayed below */
+	__u64 parts;	       /* of flows that were written to the ring */
+	__u64 unsampled;       /* packets that sampling has left out */
+	__u64 unsampled_bytes; /* their wire bytes */
+	__u64 skip;	       /* packets until the next one that is looked at */
+	__u64 pad3;
+};
+
+#define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the packet at hand has no stamp yet */
+
+/* Tells workers that merge lanes by time what they may still expect of a lane. One cache line. */
+struct wl_mark {
+	__u64 in_flight; /* 0: no packet; WL_MARK_UNSTAMPED; or the stamp of the packet at hand */
+	__u64 latest;	 /* stamp of the latest packet: stamps of a lane never decrease */
+	__u64 pad[6];
+};
+
+/* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */
+struct wl_balance {
+	__u16 worker[WL_BUCKETS];  /* that the lane sends the bucket to */
+	__u32 packets[WL_BUCKETS]; /* counted since the group joined; wraps around */
+};
+
+/* Where the rules of a group send packets, as one lane has it. Three cache lines. */
+struct wl_exits {
+	__u32 ifindex[WL_EXITS]; /* 0 behind the last exit */
+	__u64 pad[4];
+	__u64 sent[WL_EXITS];	/* packets and copies that the kernel took for the device */
+	__u64 unsent[WL_EXITS]; /* that it did not: the device is gone or down, or there was no room */
+};
+
+/* What a plug-in has done for a group, in one lane. Two cache lines. */
+struct wl_plugin {
+	__u64 asked;   /* packets that it was asked about */
+	__u64 matched; /* of these */
+	__u64 refused; /* packets that it would have been asked about, had it not been switched off */
+	__u64 timed;   /* of its runs */
+	__u64 ns;      /* that these took */
+	__u64 off;     /* 1: it has been switched off */
+	__u64 part_ns; /* of the average at hand (plugin.h) */
+	__u64 parts;
+	__u64 counters[PLUGIN_MOST_COUNTERS]; /* its own */
+};
+
+struct wl_plugins {
+	struct wl_plugin of[WL_RULE_PLUGINS];
+};
+
+/*
+ * The flow caches of a group (flows.h): for each lane and worker two halves, and each half is elements of one
+ * size, one behind the other:
+ *
+ *	1  struct wl_flow_half
+ *	sets / WL_FLOW_LEAST_SETS  struct wl_flow_used: the places that were filled in this epoch, in order
+ *	sets  struct wl_flow_set
+ */
+#define WL_FLOW_LISTED	   128 /* places in one struct wl_flow_used */
+#define WL_FLOW_LEAST_SETS (WL_FLOW_LISTED / WL_FLOW_WAYS)
+
+struct wl_flow_half {
+	__u32 epoch; /* that `used` is of */
+	__u32 used;  /* places */
+};
+
+struct wl_flow_used {
+	__u32 place[WL_FLOW_LISTED]; /* WL_FLOW_WAYS * set + way */
+};
+
+/* An element: a set, or one of the others at its beginning. */
+struct wl_flow_element {
+	struct wl_flow_set set;
+};
+
+_Static_assert(sizeof(struct wl_flow_used) <= sizeof(struct wl_flow_element), "elements are of one size");
+
+#define WL_AWAKE (~0ULL)
+
+/* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
+struct wl_reader {
+	__u64 tail; /* everything before this position may be overwritten */
+	__u64 pad[7];
+	__u64 wake_at; /* ring the bell once head has come this far; WL_AWAKE: not asleep */
+	__u64 pad2[7];
+};
+
+#define WL_READERS (WL_SEGMENT / 128) /* that fit into the first element of a group's data map */
+
+/* One element of a group's data map: element 0 holds the readers' ends, all others are segments. */
+struct wl_segment {
+	__u8 bytes[WL_SEGMENT + WL_SLACK];
+};
+
+/* The first bytes of a packet whose tag is put back: as many as a load that begins before the tag's end
+ * takes. */
+#define WL_FILTER_HEAD 24
+
+#define WL_HTTP_BLOCK  128 /* bytes of a segment that are read in one go */
+
+/* A segment that is being read. */
+struct wl_http_work {
+	struct wl_http_way fresh; /* of a direction that is new */
+	__u32 from;		  /* where its payload begins in the packet */
+	__u32 end;		  /* the length of that */
+	__u32 at;		  /* bytes of it that have been read */
+	__u32 pad;
+	__u8 block[WL_HTTP_BLOCK];
+};
+
+/* Private to a lane. */
+struct wl_lane {
+	struct wl_parsed parsed;
+	__u64 seen; /* packets, whether or not a group wanted them */
+	__u64 seen_bytes;
+	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
+	__u8 head[WL_FILTER_HEAD];
+	__u64 exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of the groups in wl_packet.senders */
+	struct wirelane_packet shown;		    /* what users' functions are shown (show.h) */
+	struct plugin_answer answer;		    /* of a plug-in */
+	struct wl_note note;			    /* of the first that left one */
+	__u64 sending;				    /* 1: packets are being sent (send.h) */
+	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
+	struct wl_flow_key flow_key;		    /* of the packet at hand (flows.h) */
+	struct wl_flow_packet flow_packet;
+	struct wl_http_work http; /* of the packet at hand (http.h) */
+	__u32 nameless;		  /* the place of its flow, over all sets (application.h) */
+	__u32 pad3;
+	__u64 payload[4];	  /* its first bytes */
+	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
+	struct wl_stream_key stream_key;
+	__u32 pad4[1];
+	__u64 pad5[5];
+};
+
+_Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
+
+struct wl_config {
+	__u32 lanes;
+	__u32 queues;
+	__u32 per_cpu;
+	__u32 seed;
+	__u32 link;	  /* enum wl_link of the device's packets */
+	__u32 batches;	  /* 1: the kernel lets programs tell batches apart (clock.h) */
+	__u32 batch_mark; /* a number of this instance's own, for that */
+	__u32 never;	  /* 0, which the verifier knows (room.h) */
+	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
+	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */
+};
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Whether an address or a flow of the packet is in a named set, of a million entries and more: the tests that
+ * make the byte of WL_DIM_SETS.
+ *
+ * Whoever includes this file first defines what classify.h needs, and:
+ *
+ *	wl_rules_ask(env, test, exact, key): whether the set of this test has the entry. Where `exact` is 0 it
+ *		may say yes of some that it has not, and never no of one that it has.
+ *
+ * A packet that lacks the field has nothing that could be in a set: the test does not hold.
+ */
+#ifndef WL_PACKET_MEMBERS_H
+#define WL_PACKET_MEMBERS_H
+
+#include "lib/classify.h"
+
+static __always_inline int wl_rules_ask(const struct wl_rule_env *env, __u32 test, int exact,
+					const struct wl_member *key);
+
+_Static_assert(sizeof(struct wl_member) == 40, "without padding: all of its bytes are hashed");
+
+/* The entry of an address. */
+static __always_inline void wl_member_address(struct wl_member *key, const __u8 *address, __u8 l3)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	wl_copy16(key->first, address);
+	key->l3 = l3;
+}
+
+/* Whether the destination is the end that comes first. */
+static __always_inline int wl_member_turned(const struct wl_ip *chosen)
+{
+	__u64 src = __builtin_bswap64(wl_load64(chosen->src)),
+	      dst = __builtin_bswap64(wl_load64(chosen->dst));
+
+	if (src != dst)
+		return src > dst;
+	src = __builtin_bswap64(wl_load64(chosen->src + 8));
+	dst = __builtin_bswap64(wl_load64(chosen->dst + 8));
+	if (src != dst)
+		return src > dst;
+	return __builtin_bswap16(chosen->src_port) > __builtin_bswap16(chosen->dst_port);
+}
+
+/* The entry of a flow. A packet of a protocol without ports has 0 in their place. */
+static __always_inline void wl_member_flow(struct wl_member *key, const struct wl_ip *chosen)
+{
+	key->proto = chosen->proto;
+	key->l3 = chosen->l3;
+	key->pad = 0;
+	if (wl_member_turned(chosen)) {
+		wl_copy16(key->first, chosen->dst);
+		wl_copy16(key->second, chosen->src);
+		key->first_port = chosen->dst_port;
+		key->second_port = chosen->src_port;
+	} else {
+		wl_copy16(key->first, chosen->src);
+		wl_copy16(key->second, chosen->dst);
+		key->first_port = chosen->src_port;
+		key->second_port = chosen->dst_port;
+	}
+}
+
+/* Whether one test holds. */
+static __always_inline int wl_rule_member(const struct wl_rule_env *env, const struct wl_rule_set *set,
+					  const struct wl_ip *chosen, struct wl_rule_work *work, __u32 test)
+{
+	__u32 what = set->member[test & (WL_RULE_MEMBERS - 1)];
+	int exact = !!(what & WL_MEMBER_EXACT);
+
+	if (!wl_rule_is_ip(chosen))
+		return 0;
+	if (what & WL_MEMBER_FLOW) {
+		/* The ports of later fragments are not known. */
+		if (wl_rule_fresh(chosen->flags) & WL_IP_LATER)
+			return 0;
+		wl_member_flow(&work->member, chosen);
+		return wl_rules_ask(env, test, exact, &work->member);
+	}
+	if (what & WL_MEMBER_SRC) {
+		wl_member_address(&work->member, chosen->src, chosen->l3);
+		if (wl_rules_ask(env, test, exact, &work->member))
+			return 1;
+	}
+	if (what & WL_MEMBER_DST) {
+		wl_member_address(&work->member, chosen->dst, chosen->l3);
+		return wl_rules_ask(env, test, exact, &work->member);
+	}
+	return 0;
+}
+
+#endif

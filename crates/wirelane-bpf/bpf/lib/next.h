@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What header follows: from EtherTypes and IP protocol numbers to the states of wl_parse(). */
+#ifndef WL_PACKET_NEXT_H
+#define WL_PACKET_NEXT_H
+
+#include "lib/cursor.h"
+
+/* The states: which header is read at wl_walk.off. */
+enum wl_next {
+	WL_NEXT_END = 0,
+	WL_NEXT_IPV4,
+	WL_NEXT_TCP,
+	WL_NEXT_UDP,
+	WL_NEXT_IPV6,
+	WL_NEXT_ETHERNET,
+	WL_NEXT_VLAN,
+	WL_NEXT_ICMP,
+	WL_NEXT_PORTS, /* UDP-Lite, SCTP, DCCP */
+	WL_NEXT_ARP,
+	WL_NEXT_MPLS,
+	WL_NEXT_PPPOE,
+	WL_NEXT_LLC,
+	WL_NEXT_IP,	   /* the version nibble says which */
+	WL_NEXT_EXTENSION, /* an IPv6 extension header of the common shape */
+	WL_NEXT_FRAGMENT,
+	WL_NEXT_AH,
+	WL_NEXT_GRE,
+	WL_NEXT_VXLAN,
+	WL_NEXT_GENEVE,
+	WL_NEXT_GTPU,
+	WL_NEXT_GTPU_EXTENSION,
+	WL_NEXT_SLL,
+	WL_NEXT_SLL2,
+	WL_NEXT_NULL,
+	WL_NEXT_LOOP,
+	/* Not headers: wl_follow_type() and wl_follow_protocol() say what follows, by wl_walk.value. */
+	WL_NEXT_TYPE,
+	WL_NEXT_PROTOCOL,
+};
+
+/* EtherTypes (IEEE registry) that the parser knows. */
+#define WL_ETH_IPV4	  0x0800
+#define WL_ETH_ARP	  0x0806
+#define WL_ETH_TEB	  0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
+#define WL_ETH_VLAN	  0x8100
+#define WL_ETH_IPV6	  0x86dd
+#define WL_ETH_MPLS	  0x8847
+#define WL_ETH_MPLS_MC	  0x8848
+#define WL_ETH_PPPOE	  0x8864
+#define WL_ETH_QINQ	  0x88a8
+#define WL_ETH_QINQ_OLD	  0x9100
+#define WL_ETH_LENGTH_MAX 1500 /* up to here the field is a length, and IEEE 802.2 LLC follows */
+
+/* IP protocol numbers (IANA registry). */
+#define WL_PROTO_HOPOPTS  0
+#define WL_PROTO_ICMP	  1
+#define WL_PROTO_IPV4	  4
+#define WL_PROTO_TCP	  6
+#define WL_PROTO_UDP	  17
+#define WL_PROTO_DCCP	  33
+#define WL_PROTO_IPV6	  41
+#define WL_PROTO_ROUTING  43
+#define WL_PROTO_FRAGMENT 44
+#define WL_PROTO_GRE	  47
+#define WL_PROTO_ESP	  50
+#define WL_PROTO_AH	  51
+#define WL_PROTO_ICMPV6	  58
+#define WL_PROTO_NONE	  59
+#define WL_PROTO_DSTOPTS  60
+#define WL_PROTO_SCTP	  132
+#define WL_PROTO_MOBILITY 135
+#define WL_PROTO_UDPLITE  136
+#define WL_PROTO_SHIM6	  140
+
+static __always_inline __u32 wl_next_of_type(__u32 type)
+{
+	if (wl_likely(type == WL_ETH_IPV4))
+		return WL_NEXT_IPV4;
+	if (type == WL_ETH_IPV6)
+		return WL_NEXT_IPV6;
+	if (type == WL_ETH_VLAN || type == WL_ETH_QINQ || type == WL_ETH_QINQ_OLD)
+		return WL_NEXT_VLAN;
+	if (type == WL_ETH_ARP)
+		return WL_NEXT_ARP;
+	if (type == WL_ETH_MPLS || type == WL_ETH_MPLS_MC)
+		return WL_NEXT_MPLS;
+	if (type == WL_ETH_PPPOE)
+		return WL_NEXT_PPPOE;
+	if (type == WL_ETH_TEB)
+		return WL_NEXT_ETHERNET;
+	return WL_NEXT_END;
+}
+
+/* Where the EtherType leads that a reader left in w->value; notes it if it is the packet's own. */
+static __always_inline void wl_follow_type(struct wl_walk *w)
+{
+	__u32 type = w->value;
+
+	if (wl_unlikely(type <= WL_ETH_LENGTH_MAX)) {
+		w->next = WL_NEXT_LLC;
+		return;
+	}
+	if (!wl_inside(w))
+		w->out->eth_type = type;
+	w->next = wl_next_of_type(type);
+}
+
+/* What follows has this EtherType. */
+static __always_inline void wl_next_by_type(struct wl_walk *w, __u32 type)
+{
+	w->value = type;
+	w->next = WL_NEXT_TYPE;
+}
+
+/* What follows is this IP protocol. */
+static __always_inline void wl_next_by_protocol(struct wl_walk *w, __u32 proto)
+{
+	w->value = proto;
+	w->next = WL_NEXT_PROTOCOL;
+}
+
+/* The header of a tunnel was read. */
+static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u32 id)
+{
+	w->out->tunnel = tunnel;
+	w->out->tunnel_id = id;
+	wl_scratch_mode(w->out) = WL_MODE_INNER | WL_MODE_FOLLOW;
+}
+
+/*
+ * Tunnels are entered where the caller asks for it. Not in fragments: only the first one shows what is
+ * inside, and all fragments of a datagram must look alike to the flow hash.
+ */
+static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl_ip *ip)
+{
+	return (wl_scratch_mode(w->out) & WL_MODE_FOLLOW) && !(ip->flags & WL_IP_FRAGMENT);
+}
+
+/*
+ * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6
+ * extension headers are stepped over under IPv6 only; under IPv4 their numbers are protocols like any other.
+ */
+static __always_inline void wl_follow_protocol(struct wl_walk *w)
+{
+	struct wl_ip *ip = wl_current(w);
+	__u32 proto = w->value;
+
+	w->next = WL_NEXT_END;
+	ip->proto = proto;
+	if (ip->l3 == WL_L3_IPV6) {
+		switch (proto) {
+		case WL_PROTO_HOPOPTS:
+		case WL_PROTO_ROUTING:
+		case WL_PROTO_DSTOPTS:
+		case WL_PROTO_MOBILITY:
+		case WL_PROTO_SHIM6:
+			w->next = WL_NEXT_EXTENSION;
+			return;
+		case WL_PROTO_FRAGMENT:
+			w->next = WL_NEXT_FRAGMENT;
+			return;
+		case WL_PROTO_NONE:
+			return;
+		}
+	}
+	if (wl_unlikely(proto == WL_PROTO_AH)) {
+		w->next = WL_NEXT_AH;
+		return;
+	}
+	ip->l4_off = w->off;
+	if (wl_likely(proto == WL_PROTO_TCP)) {
+		w->next = WL_NEXT_TCP;
+	} else if (wl_likely(proto == WL_PROTO_UDP)) {
+		w->next = WL_NEXT_UDP;
+	} else if (proto == WL_PROTO_ICMP || proto == WL_PROTO_ICMPV6) {
+		w->next = WL_NEXT_ICMP;
+	} else if (proto == WL_PROTO_SCTP || proto == WL_PROTO_DCCP || proto == WL_PROTO_UDPLITE) {
+		w->next = WL_NEXT_PORTS;
+	} else if (proto == WL_PROTO_GRE) {
+		w->next = WL_NEXT_GRE;
+	} else if (proto == WL_PROTO_IPV4 || proto == WL_PROTO_IPV6) {
+		ip->payload_off = w->off;
+		if (!wl_may_enter(w, ip))
+			return;
+		wl_enter_tunnel(w, WL_TUNNEL_IPIP, 0);
+		w->next = proto == WL_PROTO_IPV4 ? WL_NEXT_IPV4 : WL_NEXT_IPV6;
+	} else if (proto == WL_PROTO_ESP) {
+		ip->flags |= WL_IP_OPAQUE;
+	}
+}
+
+#endif

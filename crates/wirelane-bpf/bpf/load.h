@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Bytes of a packet: in place where they are few, else by the helpers, wherever they lie. */
+#ifndef WL_LOAD_H
+#define WL_LOAD_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "fetch.h"
+#include "instance.h"
+#include "lib/cursor.h"
+
+/* A packet of one to two times as many bytes is copied as its first and its last so many; they may overlap.
+ */
+#define WL_SHORT 56
+
+static __always_inline void wl_copy_short(__u8 *to, const __u8 *from)
+{
+	_Static_assert(WL_SHORT == 7 * 8, "the words that are copied");
+	wl_store64(to, wl_load64(from));
+	wl_store64(to + 8, wl_load64(from + 8));
+	wl_store64(to + 16, wl_load64(from + 16));
+	wl_store64(to + 24, wl_load64(from + 24));
+	wl_store64(to + 32, wl_load64(from + 32));
+	wl_store64(to + 40, wl_load64(from + 40));
+	wl_store64(to + 48, wl_load64(from + 48));
+}
+
+/*
+ * Whether the first `len` bytes were copied: of a short packet, whose linear part has them. It spares the
+ * helper's calls, which weigh where there is little to copy. `to` has WL_SLACK bytes.
+ */
+static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to, __u32 len)
+{
+	const __u8 *data, *end, *last;
+	__u32 at = len - WL_SHORT;
+
+	if (at > WL_SHORT)
+		return false;
+	if (hook == WL_HOOK_XDP) {
+		data = (void *)(long)((struct xdp_md *)ctx)->data;
+		end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	} else {
+		data = (void *)(long)((struct __sk_buff *)ctx)->data;
+		end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
+	}
+	/* A bound that the verifier finds on the register that is added, whatever the compiler has merged. */
+	barrier_var(at);
+	at &= 63;
+	last = data + at;
+	wl_keep(last);
+	if (data + WL_SHORT > end || last + WL_SHORT > end)
+		return false;
+	wl_copy_short(to, data);
+	wl_copy_short(to + at, last);
+	return true;
+}
+
+static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
+{
+	return wl_load_most(ctx, hook, offset, to, len, WL_MAX_SNAP);
+}
+
+#endif

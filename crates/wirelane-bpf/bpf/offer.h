@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What every capture hook does with a packet once it knows its length, lane and queue: parse it once, and
+ * offer it to each active group. Hooks differ in how bytes are copied out of the packet, and in nothing else.
+ */
+#ifndef WL_OFFER_H
+#define WL_OFFER_H
+
+#include "account.h"
+#include "balance.h"
+#include "clock.h"
+#include "copy.h"
+#include "hook.h"
+#include "instance.h"
+#include "judge.h"
+#include "load.h"
+#include "maps.h"
+#include "order.h"
+#include "plugin.h"
+#include "program.h"
+#include "send.h"
+#include "streams.h"
+#include "verdict.h"
+#include "wide.h"
+#include "lib/parse.h"
+#include "lib/hash.h"
+#include "lib/steer.h"
+
+/*
+ * The parser for each kind of context; for global functions see wl_copy_xdp(). What lies behind `parsed` must
+ * not be on the caller's stack (parse.h says why): to the verifier it is memory that it knows nothing of.
+ */
+__noinline int wl_parse_xdp(struct xdp_md *ctx, struct wl_parsed *parsed)
+{
+	if (parsed)
+		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
+	return 0;
+}
+
+__noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
+{
+	if (parsed)
+		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
+	return 0;
+}
+
+/*
+ * Whether a filter accepts the packet, as it will be recorded: with its tag. `key` is the filter's in
+ * wl_filters. Functions of their own, as above.
+ */
+static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
+{
+	struct wl_filter_packet judged = {.ctx = ctx, .hook = hook};
+	__u32 lane_key = packet->lane, behind = 0;
+	struct wl_filter *filter;
+	struct wl_lane *lane;
+
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	filter = bpf_map_lookup_elem(&wl_filters, &key);
+	if (!lane || !filter)
+		return 0;
+	judged.run = &lane->filter;
+	judged.head = lane->head;
+	lane->filter.wire_len = packet->wire_len;
+	lane->filter.direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
+	lane->filter.tagged = packet->vlan;
+	if (packet->vlan) {
+		/* What is not there is not asked for: wl_filter_load() looks at the length first. */
+		if (packet->wire_len > WL_PUT_BACK)
+			behind = packet->wire_len - WL_PUT_BACK;
+		if (behind > WL_FILTER_HEAD - WL_PUT_BACK)
+			behind = WL_FILTER_HEAD - WL_PUT_BACK;
+		wl_load_most(ctx, hook, 0, lane->head, WL_MACS, WL_MACS);
+		__builtin_memcpy(lane->head + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
+		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind,
+			     WL_FILTER_HEAD - WL_PUT_BACK);
+	}
+	return wl_filter_judge(filter, &judged);
+}
+
+__noinline int wl_accepts_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 key)
+{
+	return packet ? wl_accepts(ctx, WL_HOOK_XDP, packet, key) : 0;
+}
+
+__noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 key)
+{
+	return packet ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
+}
+
+/*
+ * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *goes says where
+ * the packet does not go.
+ */
+static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					  struct wl_parsed *parsed, struct wl_group *group,
+					  struct wl_tally *tally, __u32 g, __u32 *goes)
+{
+	/* Once: its owner may change it meanwhile. */
+	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
+
+	packet->rule_id = 0;
+	packet->truncate = 0;
+	packet->tagged = 0;
+	packet->found = 0;
+	packet->half = 0;
+	packet->digest = 0;
+	packet->exits = 0;
+	if (!rules)
+		return true;
+	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
+	verdict = wl_rules_of(packet, target, group->flags & WL_GROUP_INNER ? WL_RULES_INNER : 0);
+	if (verdict == WL_VERDICT_SEARCH) {
+		if (hook == WL_HOOK_XDP)
+			wl_search_xdp(ctx, packet, target);
+		else
+			wl_search_skb(ctx, packet, target);
+		if (wl_config.plugins)
+			wl_plugins_ask(ctx, hook, packet, parsed, target);
+		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
+	}
+	if (hook == WL_HOOK_SKB && packet->exits)
+		wl_send_later(packet, g);
+	if (verdict == WL_VERDICT_MEASURE) {
+		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
+			return true;
+		tally->kept += packet->segments;
+		tally->kept_bytes += packet->wire_bytes;
+		verdict = WL_VERDICT_ABSORB;
+	}
+	packet->digest = verdict == WL_VERDICT_DIGEST;
+	if (verdict == WL_VERDICT_PASS || verdict == WL_VERDICT_DIGEST)
+		return true;
+	wl_account_seen(tally, packet);
+	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
+		tally->absorbed += packet->segments;
+		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE)
+			*goes = WL_TAKEN;
+	} else {
+		tally->filtered += packet->segments;
+		if (verdict == WL_VERDICT_DROP && group->flags & WL_GROUP_WIDE && wl_is_owned(g))
+			*goes = WL_BLOCKED;
+	}
+	return false;
+}
+
+/* Offers the packet to one group. Who else does not get it: WL_TAKEN, WL_BLOCKED, or 0. */
+static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					 struct wl_parsed *parsed, __u32 g)
+{
+	__u32 key, queue = packet->queue, bucket, worker, filter, i;
+	const struct wl_ip *chosen;
+	struct wl_group *group;
+	struct wl_tally *tally;
+	__u32 goes;
+
+	group = wl_group_wanting(g, queue);
+	if (!group)
+		return 0;
+	tally = wl_tally_of(packet, g);
+	if (!tally)
+		return 0;
+	goes = wl_takes_rest(group);
+	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
+	/* Its share first: of many groups that divide flows among them, one asks its filter and rules. */
+	if (group->shares &&
+	    !wl_is_in_share(wl_packet_hash(parsed, chosen, group->share_seed), group->share, group->shares)) {
+		wl_account_seen(tally, packet);
+		tally->filtered += packet->segments;
+		return goes;
+	}
+	/* Once: its owner may change it meanwhile. */
+	filter = *(volatile __u32 *)&group->filter;
+	if (filter) {
+		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
+		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
+					  : wl_accepts_skb(ctx, packet, key))) {
+			wl_account_seen(tally, packet);
+			tally->filtered += packet->segments;
+			return goes;
+		}
+	}
+	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
+		return goes;
+	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
+	switch (group->steering) {
+	case WL_STEER_QUEUE:
+		worker = queue;
+		break;
+	case WL_STEER_ROUND_ROBIN:
+		worker = tally->turn;
+		tally->turn = worker + 1 < group->workers ? worker + 1 : 0;
+		break;
+	case WL_STEER_COPY:
+		for (i = 0; i < WL_MAX_WORKERS && i < group->workers; i++) {
+			/* Every copy counts. */
+			wl_account_seen(tally, packet);
+			wl_deliver(ctx, hook, packet, parsed, group, tally, g, i);
+		}
+		return wl_takes(group);
+	case WL_STEER_PROGRAM:
+		worker = STEER_NOT_MINE;
+		if (wl_config.programs)
+			worker = hook == WL_HOOK_XDP ? wl_ask_xdp(ctx, packet, parsed, g)
+						     : wl_ask_skb(ctx, packet, parsed, g);
+		if ((__s32)worker < 0) {
+			wl_account_seen(tally, packet);
+			tally->filtered += packet->segments;
+			return goes;
+		}
+		break;
+	default:
+		bucket = wl_bucket(
+		    wl_steering_hash(group->steering, parsed, chosen, packet->hash, wl_config.seed));
+		worker = group->buckets[bucket];
+		if (group->flags & WL_GROUP_ADAPTIVE)
+			worker = wl_balance_bucket(group, g, packet->lane, bucket, worker);
+	}
+	wl_account_seen(tally, packet);
+	wl_deliver(ctx, hook, packet, parsed, group, tally, g, wl_worker(worker, group->workers));
+	return wl_takes(group);
+}
+
+__noinline int wl_offer_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_XDP, packet, parsed, g) : 0;
+}
+
+__noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			    __u32 g)
+{
+	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
+}
+
+/* Offers the packet to these groups, in order, until one blocks it; the others only count it. `goes` as
+ * above. */
+static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					  struct wl_parsed *parsed, __u64 groups, __u32 goes)
+{
+	__u32 g;
+
+	for (g = 0; g < WL_MAX_GROUPS && groups; g++, groups >>= 1) {
+		if (!(groups & 1))
+			continue;
+		if (goes & WL_BLOCKED)
+			wl_withhold(packet, g);
+		else
+			goes |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, parsed, g)
+						    : wl_offer_skb(ctx, packet, parsed, g);
+	}
+	return goes;
+}
+
+/*
+ * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
+ * wire_len, flags and vlan are the caller's. True: it does not go on to the host stack.
+ */
+static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
+{
+	struct wl_instance *instance;
+	struct wl_lane *lane;
+	__u32 key = 0, goes = 0;
+	__u64 active, wide;
+
+	instance = bpf_map_lookup_elem(&wl_instance, &key);
+	if (!instance)
+		return false;
+	lane = bpf_map_lookup_elem(&wl_lanes, &packet->lane);
+	if (!lane || packet->queue >= wl_config.queues) {
+		__sync_fetch_and_add(&instance->stray, 1);
+		return false;
+	}
+	lane->seen++;
+	lane->seen_bytes += packet->wire_len;
+
+	active = *(volatile __u64 *)&instance->active;
+	if (!active)
+		return false;
+	wl_mark_begin(packet, instance, active);
+	/* One group that wants a reading per packet has it for all. */
+	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
+		packet->ts_ns = wl_batch_time();
+		packet->flags |= WL_REC_BATCH_CLOCK;
+	} else {
+		packet->ts_ns = bpf_ktime_get_ns();
+	}
+	wl_mark_stamp(packet);
+	if (hook == WL_HOOK_XDP)
+		wl_parse_xdp(ctx, &lane->parsed);
+	else
+		wl_parse_skb(ctx, &lane->parsed);
+	if (packet->vlan)
+		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
+	wl_count_segments(packet, &lane->parsed);
+
+	wide = active & *(volatile __u64 *)&instance->wide;
+	if (wide)
+		goes = wl_offer_all(ctx, hook, packet, &lane->parsed, wide, goes);
+	goes = wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
+	wl_mark_end(packet);
+	return goes;
+}
+
+#endif

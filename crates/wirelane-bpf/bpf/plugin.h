@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Plug-ins: functions that users bring (include/wirelane/plugin.h), which rules ask as a condition. They are
+ * linked in as steering programs are, and for the same reasons (program.h): there are WL_RULE_PLUGINS places
+ * for them, weak functions, and wl_config.plugins is 0 as long as no group has one.
+ *
+ * A plug-in sets a bit of WL_DIM_PAYLOAD, as patterns do. It is asked where the payload is searched, so at
+ * most once for a packet and a group, and not where an earlier rule has decided. wl_rule_set.plugin says
+ * which places a set asks; they are places of its group.
+ *
+ * Who is too slow harms no one else: one of WL_PLUGIN_EVERY runs is timed. Where WL_PLUGIN_RUNS of these have
+ * taken more than the group's budget on the average, the plug-in is switched off, for this group and lane. A
+ * run counts with at most WL_PLUGIN_MOST times the budget: an interrupt in it, or a virtual machine that had
+ * to wait, are not the plug-in's fault.
+ */
+#ifndef WL_PLUGIN_H
+#define WL_PLUGIN_H
+
+#include "judge.h"
+#include "maps.h"
+#include "show.h"
+#include "lib/hash.h"
+
+#define WL_PLUGIN_EVERY 64 /* a power of two */
+#define WL_PLUGIN_RUNS	16
+#define WL_PLUGIN_MOST	4
+
+_Static_assert(PLUGIN_PASS == WL_VERDICT_PASS && PLUGIN_DROP == WL_VERDICT_DROP &&
+		   PLUGIN_COUNT == WL_VERDICT_ABSORB && PLUGIN_DIGEST == WL_VERDICT_DIGEST,
+	       "a plug-in returns a verdict");
+_Static_assert(PLUGIN_NOTE == sizeof(((struct wl_note *)0)->bytes), "a note goes into a record as it is");
+
+/* A place that nobody has linked a plug-in into; never asked, as no set names it. */
+#define WL_PLUGIN_PLACE(number)                                                                              \
+	__weak int wirelane_plugin_v1_##number(const struct wirelane_packet *packet,                         \
+					       struct plugin_answer *answer)                                 \
+	{                                                                                                    \
+		return PLUGIN_NO;                                                                            \
+	}
+
+WL_PLUGIN_PLACE(0)
+WL_PLUGIN_PLACE(1)
+WL_PLUGIN_PLACE(2)
+WL_PLUGIN_PLACE(3)
+
+/* Whether the plug-in goes on, after a run of so many nanoseconds. */
+static __always_inline void wl_plugin_timed(struct wl_plugin *plugin, __u64 ns, __u64 budget)
+{
+	__u64 most = budget * WL_PLUGIN_MOST;
+
+	plugin->timed++;
+	plugin->ns += ns;
+	plugin->part_ns += ns < most ? ns : most;
+	plugin->parts++;
+	if (plugin->parts < WL_PLUGIN_RUNS)
+		return;
+	if (plugin->part_ns > budget * WL_PLUGIN_RUNS)
+		plugin->off = 1;
+	plugin->part_ns = 0;
+	plugin->parts = 0;
+}
+
+/* Adds to the plug-in's counters, and keeps its note if it is the first. */
+static __always_inline void wl_plugin_answered(struct wl_lane *lane, struct wl_plugin *plugin, __u32 verdict)
+{
+	struct wl_search *search = &lane->rules.search;
+	__u32 len = lane->answer.note_len, i;
+
+	for (i = 0; i < PLUGIN_MOST_COUNTERS; i++)
+		plugin->counters[i] += lane->answer.add[i];
+	if (!verdict || !len || search->noted)
+		return;
+	wl_rule_fresh(search->noted) = 1;
+	lane->note.len = len < PLUGIN_NOTE ? len : PLUGIN_NOTE;
+	lane->note.pad = 0;
+	__builtin_memcpy(lane->note.bytes, lane->answer.note, PLUGIN_NOTE);
+}
+
+/* Asks the plug-in at a place; `of` is the set's number, and WL_PLUGIN_OF times the place. */
+#define WL_PLUGIN_OF 65536
+
+static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					 struct wl_parsed *parsed, __u32 of)
+{
+	__u32 target = of % WL_PLUGIN_OF, place = of / WL_PLUGIN_OF % WL_RULE_PLUGINS;
+	__u32 g = wl_target_group(target), key = packet->lane, verdict, bit;
+	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	const struct wl_group *group = bpf_map_lookup_elem(&wl_groups, &g);
+	const struct wl_rule_set *set = wl_rules_set(target);
+	struct wl_plugins *plugins;
+	struct wl_plugin *plugin;
+	__u64 began = 0;
+
+	key = g * wl_config.lanes + packet->lane;
+	plugins = bpf_map_lookup_elem(&wl_plugins, &key);
+	if (!lane || !group || !set || !plugins)
+		return 0;
+	barrier_var(place);
+	place &= WL_RULE_PLUGINS - 1;
+	plugin = &plugins->of[place];
+	bit = set->plugin[place];
+	if (plugin->off) {
+		plugin->refused++;
+		wl_rule_fresh(lane->rules.search.unasked) = 1;
+		return 0;
+	}
+	plugin->asked++;
+	/* Of the headers that this group chooses: it is steered later. */
+	packet->hash =
+	    wl_packet_hash(parsed, wl_choose(parsed, !!(group->flags & WL_GROUP_INNER)), wl_config.seed);
+	if (hook == WL_HOOK_XDP)
+		wl_show_xdp(ctx, packet, parsed, group->workers);
+	else
+		wl_show_skb(ctx, packet, parsed, group->workers);
+	__builtin_memset(&lane->answer, 0, sizeof(lane->answer));
+	if (!((plugin->asked - 1) & (WL_PLUGIN_EVERY - 1)))
+		began = bpf_ktime_get_ns();
+	switch (place) {
+	case 0:
+		verdict = wirelane_plugin_v1_0(&lane->shown, &lane->answer);
+		break;
+	case 1:
+		verdict = wirelane_plugin_v1_1(&lane->shown, &lane->answer);
+		break;
+	case 2:
+		verdict = wirelane_plugin_v1_2(&lane->shown, &lane->answer);
+		break;
+	default:
+		verdict = wirelane_plugin_v1_3(&lane->shown, &lane->answer);
+	}
+	if (began)
+		wl_plugin_timed(plugin, bpf_ktime_get_ns() - began, group->plugin_budget);
+	/* What is no verdict is no match. */
+	if (verdict > PLUGIN_DIGEST)
+		verdict = PLUGIN_NO;
+	if (verdict) {
+		plugin->matched++;
+		wl_rule_fresh(lane->rules.search.matched) |= bit;
+		wl_rule_fresh(lane->rules.search.said) |= verdict << 8 * place;
+	}
+	wl_plugin_answered(lane, plugin, verdict);
+	return 0;
+}
+
+/* The same as functions of their own: see wl_copy_xdp(). */
+__noinline int wl_plugin_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 of)
+{
+	return wl_config.plugins && packet && parsed ? wl_plugin_ask(ctx, WL_HOOK_XDP, packet, parsed, of)
+						     : 0;
+}
+
+__noinline int wl_plugin_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+			     __u32 of)
+{
+	return wl_config.plugins && packet && parsed ? wl_plugin_ask(ctx, WL_HOOK_SKB, packet, parsed, of)
+						     : 0;
+}
+
+/* Asks all plug-ins that the set asks. */
+static __always_inline void wl_plugins_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+					   struct wl_parsed *parsed, __u32 target)
+{
+	__u32 place;
+
+	for (place = 0; place < WL_RULE_PLUGINS; place++) {
+		if (!(packet->asks >> place & 1))
+			continue;
+		if (hook == WL_HOOK_XDP)
+			wl_plugin_xdp(ctx, packet, parsed, target + place * WL_PLUGIN_OF);
+		else
+			wl_plugin_skb(ctx, packet, parsed, target + place * WL_PLUGIN_OF);
+	}
+}
+
+#endif

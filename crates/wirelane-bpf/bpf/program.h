@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Steering programs: functions that users bring (include/wirelane/steer.h), linked into the capture program.
+ *
+ * There are WL_MAX_PROGRAMS places for them, each a weak function here. Who joins with a program of his own
+ * has its object linked with ours (crates/wirelane/src/engine/ring/program/): its function takes the place of
+ * a weak one. The result is loaded over the maps of the running instance and put on the device in the place
+ * of the program that is there, before the group becomes active.
+ *
+ * Not by tail calls: a program that is bound to a device may have no array of programs. Not by extension
+ * programs (freplace): some kernels refuse them even to root. As long as no group has a program,
+ * wl_config.programs is 0, which the verifier knows: none of this is in the loaded program then.
+ */
+#ifndef WL_PROGRAM_H
+#define WL_PROGRAM_H
+
+#include "maps.h"
+#include "show.h"
+#include "../include/wirelane/steer.h"
+
+/* A place that nobody has linked a program into; never asked, as no active group names it. */
+#define WL_PROGRAM_PLACE(number)                                                                             \
+	__weak int wirelane_steer_v1_##number(const struct steer_packet *packet)                             \
+	{                                                                                                    \
+		return STEER_NOT_MINE;                                                                       \
+	}
+
+WL_PROGRAM_PLACE(0)
+WL_PROGRAM_PLACE(1)
+WL_PROGRAM_PLACE(2)
+WL_PROGRAM_PLACE(3)
+
+/* What the program of group g says: a worker, or below 0 that the packet is not for the group. */
+static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
+				  struct wl_parsed *parsed, __u32 g)
+{
+	const struct wl_group *group = bpf_map_lookup_elem(&wl_groups, &g);
+	__u32 key = packet->lane;
+	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
+
+	if (!group || !lane)
+		return STEER_NOT_MINE;
+	if (hook == WL_HOOK_XDP)
+		wl_show_xdp(ctx, packet, parsed, group->workers);
+	else
+		wl_show_skb(ctx, packet, parsed, group->workers);
+	switch (group->program) {
+	case 0:
+		return wirelane_steer_v1_0(&lane->shown);
+	case 1:
+		return wirelane_steer_v1_1(&lane->shown);
+	case 2:
+		return wirelane_steer_v1_2(&lane->shown);
+	case 3:
+		return wirelane_steer_v1_3(&lane->shown);
+	}
+	return STEER_NOT_MINE;
+}
+
+/* The same as functions of their own: see wl_copy_xdp(). */
+__noinline int wl_ask_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
+{
+	return packet && parsed ? wl_ask(ctx, WL_HOOK_XDP, packet, parsed, g) : STEER_NOT_MINE;
+}
+
+__noinline int wl_ask_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
+{
+	return packet && parsed ? wl_ask(ctx, WL_HOOK_SKB, packet, parsed, g) : STEER_NOT_MINE;
+}
+
+#endif

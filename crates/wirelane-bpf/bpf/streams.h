@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet that the verdict
+ * WL_VERDICT_MEASURE is about, and that is the next one of a stream that is measured here, is added to the
+ * stream and is `absorbed`. All others go up.
+ *
+ * One struct wl_rtp_stream, and two who add packets to it: lanes, and the worker that packets go up to. It is
+ * always one's turn alone, and packets are added in the order in which they came, so the result is that of
+ * one pass over all of them, to the last bit:
+ *
+ *	  lane:    handed == number?  yes: adds the packet                  } under `turn`
+ *	                              no:  number++, and the packet goes up with it as its tag
+ *	  worker:  a packet with a number: copies `rtp`, adds the packet, writes it back, handed = number
+ *
+ * Once a packet has gone up with a new number no lane touches the stream until that packet has been added to
+ * it; if more come meanwhile they go up, too, behind it. A stream begins with the worker: its first packets
+ * are not known here, and go up without a number. Then the worker makes a place, in which `handed` is another
+ * number than `number`; what comes next has the first number, and is behind all those without. So a stream
+ * can change hands at any packet, and does wherever something is to be done that only user space can:
+ *  - an interval of quality ends (until_ns);
+ *  - a payload type comes that is not known (lib/rtp.h goes by clocks that descriptions have told);
+ *  - the header is malformed;
+ *  - the worker has asked for it, by another number in `handed`.
+ * What goes up without a number although its stream is measured (its header is not in the first bytes of a
+ * buffer of several; lanes have met and `turn` was not free in time) is kept by the worker until it is its
+ * turn, which it asks for.
+ *
+ * Places are used again. A lane that has found a place in wl_streams holds its generation against that in the
+ * place, under `turn`; who takes a place away changes the generation first and then waits until `turn` is
+ * even. So no lane writes to it any more then.
+ *
+ * Several lanes may bring packets of one stream (lanes that are CPUs; RSS tables that change; two devices),
+ * so all instances of a capture have one table, and lanes take turns. They do so in the order in which they
+ * get there.
+ *
+ * Memory order: the exchange that makes `turn` odd is a full barrier, and so is that which makes it even
+ * (BPF_CMPXCHG and BPF_XCHG: Documentation/bpf/standardization/instruction-set.rst). `handed` is read before
+ * the first: what the worker wrote before its Release is there behind it. What a lane wrote is published by
+ * the ring's head, with the packet that has the next number.
+ *
+ * Trust: the worker writes all of a place. Whatever is in it, lib/rtp.h stays within it.
+ */
+#ifndef WL_STREAMS_H
+#define WL_STREAMS_H
+
+#include "hook.h"
+#include "instance.h"
+#include "judge.h"
+#include "maps.h"
+#include "lib/stream.h"
+
+/* How often a lane looks whether another one is done: it is for a fraction of a microsecond. */
+#define WL_STREAM_TRIES 32
+
+/* wl_rtp_look() */
+#define WL_STREAM_NOT	    0 /* nothing to measure */
+#define WL_STREAM_RTP	    1
+#define WL_STREAM_MALFORMED 2
+
+/* Reads the RTP header of the lane's packet into lane->rtp. */
+static __always_inline int wl_rtp_look(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+				       struct wl_lane *lane)
+{
+	const struct wl_ip *ip = wl_rule_headers(&lane->rules, &lane->parsed);
+	__u32 shift = packet->vlan ? WL_VLAN_TAG : 0, at, off, len, result;
+	struct wl_walk walk = {};
+	const __u8 *p;
+
+	if (ip->proto != 17 || (ip->flags & (WL_IP_PORTS | WL_IP_FRAGMENT)) != WL_IP_PORTS ||
+	    ip->payload_off == WL_NO_OFFSET)
+		return WL_STREAM_NOT;
+	if (hook == WL_HOOK_XDP) {
+		walk.data = (void *)(long)((struct xdp_md *)ctx)->data;
+		walk.data_end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	} else {
+		walk.data = (void *)(long)((struct __sk_buff *)ctx)->data;
+		walk.data_end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
+	}
+	/* Where the tag is that was put back, the packet has none. */
+	at = (ip->l4_off - shift) & WL_OFFSET_MASK;
+	p = wl_captured(&walk, at, 8);
+	if (!p)
+		return WL_STREAM_NOT;
+	len = wl_be16(p + 4);
+	off = ip->payload_off;
+	if (len < 8 || off + len - 8 > packet->wire_len ||
+	    (ip->l3_len && off + len - 8 > ip->l3_off + ip->l3_len))
+		return WL_STREAM_NOT;
+	len -= 8;
+	off = (off - shift) & WL_OFFSET_MASK;
+	p = wl_captured(&walk, off, 2);
+	/* RTCP (RFC 5761, 4). */
+	if (!p || (p[1] >= 192 && p[1] <= 223))
+		return WL_STREAM_NOT;
+	result = wl_rtp_read(&walk, off, len, &lane->rtp);
+	if (result == WL_RTP_OK)
+		return WL_STREAM_RTP;
+	return result == WL_RTP_MALFORMED ? WL_STREAM_MALFORMED : WL_STREAM_NOT;
+}
+
+/* Makes `turn` odd. False: it could not be had. */
+static __always_inline bool wl_stream_enter(struct wl_stream *stream)
+{
+	__u64 turn;
+	__u32 i;
+
+	for (i = 0; i < WL_STREAM_TRIES; i++) {
+		turn = *(volatile __u64 *)&stream->turn;
+		if (!(turn & 1) && __sync_val_compare_and_swap(&stream->turn, turn, turn + 1) == turn)
+			return true;
+	}
+	return false;
+}
+
+/* Makes it even. Nobody else writes to it meanwhile. */
+static __always_inline void wl_stream_leave(struct wl_stream *stream)
+{
+	__u64 turn = *(volatile __u64 *)&stream->turn;
+
+	__sync_lock_test_and_set(&stream->turn, turn + 1);
+}
+
+/*
+ * Adds the lane's packet, whose header wl_rtp_look() has read, to its stream: 1. Else 0, and the packet goes
+ * up, perhaps with a number. `target` is the group, and 256 times what wl_rtp_look() has said.
+ */
+__noinline int wl_stream_add(struct wl_packet *packet, __u32 target)
+{
+	__u32 g = target & 0xff, looked = target >> 8, lane_key, place, generation;
+	struct wl_stream_key *key;
+	struct wl_stream_at *at;
+	struct wl_stream *stream;
+	const struct wl_ip *ip;
+	struct wl_lane *lane;
+	void *streams, *places;
+	__u64 handed;
+	int added = 0;
+
+	if (!packet)
+		return 0;
+	lane_key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	streams = bpf_map_lookup_elem(&wl_streams, &g);
+	places = bpf_map_lookup_elem(&wl_measured, &g);
+	if (!lane || !streams || !places)
+		return 0;
+	ip = wl_rule_headers(&lane->rules, &lane->parsed);
+	key = &lane->stream_key;
+	wl_copy16(key->src, ip->src);
+	wl_copy16(key->dst, ip->dst);
+	key->src_port = ip->src_port;
+	key->dst_port = ip->dst_port;
+	key->ssrc = lane->rtp.ssrc;
+	key->l3 = ip->l3;
+	at = bpf_map_lookup_elem(streams, key);
+	if (!at)
+		return 0;
+	place = at->place;
+	generation = at->generation;
+	stream = bpf_map_lookup_elem(places, &place);
+	if (!stream)
+		return 0;
+	handed = *(volatile __u64 *)&stream->handed;
+	if (!wl_stream_enter(stream))
+		return 0;
+	if (*(volatile __u64 *)&stream->generation != generation)
+		goto leave;
+	if (looked == WL_STREAM_RTP && handed == stream->number && packet->ts_ns < stream->until_ns &&
+	    (lane->rtp.pt == stream->rtp.pt ||
+	     wl_rtp_payload_of(&stream->rtp, lane->rtp.pt) < WL_RTP_PAYLOADS)) {
+		wl_rtp_update(&stream->rtp, &lane->rtp, packet->ts_ns);
+		stream->taken++;
+		added = 1;
+	} else {
+		stream->number++;
+		packet->tag = (__u32)stream->number;
+		packet->tagged = 1;
+	}
+leave:
+	wl_stream_leave(stream);
+	return added;
+}
+
+static __always_inline int wl_measure(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 g)
+{
+	__u32 lane_key = packet->lane, looked;
+	struct wl_lane *lane;
+
+	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
+	if (!lane)
+		return 0;
+	looked = wl_rtp_look(ctx, hook, packet, lane);
+	return looked == WL_STREAM_NOT ? 0 : wl_stream_add(packet, (g & 0xff) | looked << 8);
+}
+
+/* As functions of their own; see wl_copy_xdp(). Whether the packet was added to its stream. */
+__noinline int wl_measure_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 g)
+{
+	return packet ? wl_measure(ctx, WL_HOOK_XDP, packet, g) : 0;
+}
+
+__noinline int wl_measure_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 g)
+{
+	return packet ? wl_measure(ctx, WL_HOOK_SKB, packet, g) : 0;
+}
+
+#endif

@@ -1,0 +1,171 @@
+//! The Rust side of `bpf/lib/members.h`: named sets of addresses and flows, whose tests rules ask.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::layout::l3;
+use crate::rules::MAX_MEMBERS;
+
+/// Values of [`crate::rules::Set::member`]: what is looked for in a set.
+pub mod of {
+    /// The source address; together with [`DST`] either one.
+    pub const SRC: u8 = 0x01;
+    /// The destination address.
+    pub const DST: u8 = 0x02;
+    /// Both addresses and ports, and the protocol, either way round.
+    pub const FLOW: u8 = 0x04;
+    /// What the kernel's bloom filter says yes to is looked up in a table of all entries.
+    pub const EXACT: u8 = 0x80;
+}
+
+/// An entry of a named set (`struct wl_member`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(C)]
+pub struct Member {
+    /// The address, or that of the lower end of a flow; IPv4 in the first 4 bytes, the rest zero.
+    pub first: [u8; 16],
+    /// The address of a flow's other end.
+    pub second: [u8; 16],
+    /// Ports of a flow, network byte order.
+    pub first_port: u16,
+    /// That of the other end.
+    pub second_port: u16,
+    /// IP protocol of a flow.
+    pub proto: u8,
+    /// [`crate::layout::l3::IPV4`] or `IPV6`.
+    pub l3: u8,
+    #[doc(hidden)]
+    pub pad: u16,
+}
+
+impl Member {
+    /// The entry of an address.
+    pub fn address(address: IpAddr) -> Member {
+        let (l3, first) = bytes(address);
+        Member { first, l3, ..Member::default() }
+    }
+
+    /// The entry of a flow, the same whichever way round it is given. `None`: the addresses are of two families.
+    pub fn flow(one: (IpAddr, u16), other: (IpAddr, u16), proto: u8) -> Option<Member> {
+        let end = |(address, port): (IpAddr, u16)| {
+            let (l3, bytes) = bytes(address);
+            (bytes, port, l3)
+        };
+        let (first, second) = (end(one).min(end(other)), end(one).max(end(other)));
+        (first.2 == second.2).then_some(Member {
+            first: first.0,
+            second: second.0,
+            first_port: first.1.to_be(),
+            second_port: second.1.to_be(),
+            proto,
+            l3: first.2,
+            pad: 0,
+        })
+    }
+
+    /// The address of an end, with its port: 0 of an address alone.
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let address = |bytes: [u8; 16]| -> IpAddr {
+            if self.l3 == l3::IPV6 {
+                return bytes.into();
+            }
+            let [a, b, c, d, ..] = bytes;
+            [a, b, c, d].into()
+        };
+        [
+            (address(self.first), u16::from_be(self.first_port)),
+            (address(self.second), u16::from_be(self.second_port)),
+        ]
+    }
+
+    /// Its bytes, as the kernel has them.
+    pub fn bytes(&self) -> [u8; size_of::<Member>()] {
+        let mut bytes = [0; size_of::<Member>()];
+        bytes[..16].copy_from_slice(&self.first);
+        bytes[16..32].copy_from_slice(&self.second);
+        bytes[32..34].copy_from_slice(&self.first_port.to_ne_bytes());
+        bytes[34..36].copy_from_slice(&self.second_port.to_ne_bytes());
+        bytes[36] = self.proto;
+        bytes[37] = self.l3;
+        bytes
+    }
+}
+
+fn bytes(address: IpAddr) -> (u8, [u8; 16]) {
+    match address {
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            (l3::IPV4, bytes)
+        }
+        IpAddr::V6(address) => (l3::IPV6, address.octets()),
+    }
+}
+
+/// Answers whether a named set has an entry.
+pub trait Membership: fmt::Debug + Send + Sync {
+    /// Whether it has this one.
+    fn has(&self, member: &Member) -> bool;
+}
+
+/// The named sets that the tests of a compiled set ask, in their order. Equal where they are the same sets in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Members([Option<Arc<dyn Membership>>; MAX_MEMBERS]);
+
+impl Members {
+    /// The set that this test asks from now on.
+    ///
+    /// # Panics
+    /// The test is none of [`MAX_MEMBERS`].
+    pub fn put(&mut self, test: usize, set: Arc<dyn Membership>) {
+        self.0[test] = Some(set);
+    }
+
+    /// Whether the set of a test has an entry. Of one that asks none, it has not.
+    pub fn has(&self, test: usize, member: &Member) -> bool {
+        self.0.get(test).and_then(Option::as_ref).is_some_and(|set| set.has(member))
+    }
+}
+
+impl PartialEq for Members {
+    fn eq(&self, other: &Members) -> bool {
+        self.0.iter().zip(&other.0).all(|pair| match pair {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        })
+    }
+}
+
+impl Eq for Members {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_the_same_either_way_round() {
+        let end = |text: &str, port| (text.parse::<IpAddr>().unwrap(), port);
+        for (one, other) in [
+            (end("192.0.2.1", 9), end("192.0.2.2", 1)),
+            (end("192.0.2.1", 256), end("192.0.2.1", 2)),
+            (end("2001:db8::1", 1), end("2001:db8::", 2)),
+        ] {
+            let flow = Member::flow(one, other, 6).unwrap();
+            assert_eq!(Some(flow), Member::flow(other, one, 6));
+            let mut ends = [one, other];
+            ends.sort();
+            assert_eq!(flow.ends(), ends);
+        }
+        assert_eq!(Member::flow(end("192.0.2.1", 9), end("2001:db8::", 1), 6), None);
+    }
+
+    #[test]
+    fn an_ipv4_address_is_not_the_ipv6_address_of_the_same_bytes() {
+        let four = Member::address("192.0.2.1".parse().unwrap());
+        let six = Member::address("c000:201::".parse().unwrap());
+        assert_eq!(four.first, six.first);
+        assert_ne!(four, six);
+        assert_ne!(four.bytes(), six.bytes());
+    }
+}

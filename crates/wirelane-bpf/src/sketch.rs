@@ -1,0 +1,367 @@
+//! The sketches of `bpf/lib/sketch.h`, compiled natively: how many different keys there were, which of them had
+//! most, each in little memory and with an error that is known.
+//!
+//! The C header is the source of [`TopEntry`]; a test of this file compares the two.
+
+/// Words of a key (`WL_KEY_WORDS`).
+pub const KEY_WORDS: usize = 6;
+/// Entries of a set (`WL_TOP_WAYS`).
+pub const WAYS: usize = 8;
+/// The fewest bits of [`Distinct`] (`WL_HLL_MIN_BITS`).
+pub const MIN_BITS: u32 = 4;
+/// The most bits of [`Distinct`] (`WL_HLL_MAX_BITS`).
+pub const MAX_BITS: u32 = 16;
+/// Classes of a histogram by powers of two (`WL_CLASSES`).
+pub const CLASSES: usize = 40;
+
+/// A key, in words.
+pub type Key = [u64; KEY_WORDS];
+
+/// A key, and what it has (`struct wl_top_entry`): between `count - error` and `count`. Free where `count` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct TopEntry {
+    /// No less than what the key had.
+    pub count: u64,
+    /// Of it, what may have been others'.
+    pub error: u64,
+    /// The key.
+    pub key: Key,
+}
+
+unsafe extern "C" {
+    fn wl_native_key_hash(key: *const u64, seed: u64) -> u64;
+    fn wl_native_hll_add(registers: *mut u8, bits: u32, hash: u64);
+    fn wl_native_top_add(set: *mut TopEntry, key: *const u64, weight: u64);
+    fn wl_native_class(value: u64) -> u32;
+    #[cfg(test)]
+    fn wl_native_sketch_layout(numbers: *mut u32);
+}
+
+/// The hash of a key, unpredictable without the seed. (`wl_key_hash()`)
+#[inline]
+pub fn key_hash(key: &Key, seed: u64) -> u64 {
+    // SAFETY: C reads KEY_WORDS words, which are there.
+    unsafe { wl_native_key_hash(key.as_ptr(), seed) }
+}
+
+/// The class of a number in a histogram by powers of two, below [`CLASSES`]: 0 of 0, `n` of what is from `2^(n-1)` up to
+/// `2^n - 1`; the last has all that is beyond. (`wl_class()`)
+#[inline]
+pub fn class(value: u64) -> usize {
+    // SAFETY: takes a number.
+    unsafe { wl_native_class(value) as usize }
+}
+
+/// How many different keys there were: HyperLogLog, with a standard error of `1.04 / sqrt(2^bits)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distinct {
+    registers: Box<[u8]>,
+    bits: u32,
+}
+
+impl Distinct {
+    /// None so far, in `2^bits` bytes.
+    ///
+    /// # Panics
+    /// Where `bits` is not one of [`MIN_BITS`] to [`MAX_BITS`].
+    pub fn new(bits: u32) -> Distinct {
+        assert!((MIN_BITS..=MAX_BITS).contains(&bits), "{bits} bits of a hash cannot choose a register");
+        Distinct { registers: vec![0; 1 << bits].into(), bits }
+    }
+
+    /// Counts a key, by its [`key_hash`]. (`wl_hll_add()`)
+    #[inline]
+    pub fn add(&mut self, hash: u64) {
+        // SAFETY: there are 2^bits registers, and C writes the one that the first `bits` bits of the hash choose; `bits`
+        // is within its limits, as `new` has seen to.
+        unsafe { wl_native_hll_add(self.registers.as_mut_ptr(), self.bits, hash) };
+    }
+
+    /// Adds what another has counted with the same seed.
+    ///
+    /// # Panics
+    /// Where it has another number of registers.
+    pub fn merge(&mut self, other: &Distinct) {
+        assert_eq!(self.bits, other.bits, "sketches of different sizes have nothing in common");
+        for (ours, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            *ours = (*ours).max(*theirs);
+        }
+    }
+
+    /// How many there were, by Ertl's estimator (arXiv:1702.01284, algorithm 6), which has no bias from none to 2^60.
+    pub fn estimate(&self) -> f64 {
+        let registers = self.registers.len() as f64;
+        let last = (65 - self.bits) as usize;
+        let mut number = vec![0.0f64; last + 1];
+        for rank in &self.registers {
+            number[usize::from(*rank).min(last)] += 1.0;
+        }
+        let mut z = registers * tau(1.0 - number[last] / registers);
+        for rank in (1..last).rev() {
+            z = 0.5 * (z + number[rank]);
+        }
+        z += registers * sigma(number[0] / registers);
+        // 1 / (2 ln 2)
+        0.5 / std::f64::consts::LN_2 * registers * registers / z
+    }
+
+    /// Its standard error, as a part of the number.
+    pub fn error(bits: u32) -> f64 {
+        1.04 / f64::from(1u32 << bits).sqrt()
+    }
+}
+
+/// What registers that are still 0 tell. Infinite where all are.
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        x *= x;
+        let before = z;
+        z += x * y;
+        y += y;
+        if z == before {
+            return z;
+        }
+    }
+}
+
+/// What registers that can rise no more tell.
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = z;
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z == before {
+            return z / 3.0;
+        }
+    }
+}
+
+/// Which keys have most: Space-Saving in sets of [`WAYS`] entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Top {
+    entries: Box<[TopEntry]>,
+}
+
+impl Top {
+    /// No keys yet; `sets` is a power of two.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn new(sets: usize) -> Top {
+        assert!(sets.is_power_of_two(), "{sets} sets cannot be chosen by a hash");
+        Top { entries: vec![TopEntry::default(); sets * WAYS].into() }
+    }
+
+    fn set_of(&self, hash: u64) -> usize {
+        (hash as usize & (self.entries.len() / WAYS - 1)) * WAYS
+    }
+
+    /// Adds to a key, of which this is the [`key_hash`]. (`wl_top_add()`)
+    #[inline]
+    pub fn add(&mut self, key: &Key, hash: u64, weight: u64) {
+        let at = self.set_of(hash);
+        let set = &mut self.entries[at..at + WAYS];
+        // SAFETY: the set has WAYS entries with the layout of C's struct, which a test compares; C writes within them, and
+        // reads KEY_WORDS words of the key.
+        unsafe { wl_native_top_add(set.as_mut_ptr(), key.as_ptr(), weight) };
+    }
+
+    /// What a key had, at most, that has no entry; `hash` is its [`key_hash`].
+    pub fn most_without_entry(&self, hash: u64) -> u64 {
+        let at = self.set_of(hash);
+        self.entries[at..at + WAYS].iter().map(|entry| entry.count).min().unwrap_or(0)
+    }
+
+    /// The entries that are in use, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = &TopEntry> {
+        self.entries.iter().filter(|entry| entry.count > 0)
+    }
+
+    /// Adds what another of the same size has, which was made with the same seed. The bounds hold of the sums; of more
+    /// than [`WAYS`] keys of a set those with most stay, and what a key without an entry had is still no more than the
+    /// least of them.
+    ///
+    /// # Panics
+    /// Where it has another size.
+    pub fn merge(&mut self, other: &Top) {
+        assert_eq!(
+            self.entries.len(),
+            other.entries.len(),
+            "sketches of different sizes have nothing in common"
+        );
+        let least = |set: &[TopEntry]| set.iter().map(|entry| entry.count).min().unwrap_or(0);
+        let has =
+            |set: &[TopEntry], key: &Key| set.iter().find(|one| one.count > 0 && one.key == *key).copied();
+        for (ours, theirs) in self.entries.chunks_exact_mut(WAYS).zip(other.entries.chunks_exact(WAYS)) {
+            let (our_least, their_least) = (least(ours), least(theirs));
+            let without = |least: u64| TopEntry { count: least, error: least, key: Key::default() };
+            let mut sums: Vec<TopEntry> = Vec::with_capacity(2 * WAYS);
+            for entry in ours.iter().chain(theirs).filter(|entry| entry.count > 0) {
+                if sums.iter().any(|sum| sum.key == entry.key) {
+                    continue;
+                }
+                let a = has(ours, &entry.key).unwrap_or(without(our_least));
+                let b = has(theirs, &entry.key).unwrap_or(without(their_least));
+                sums.push(TopEntry { count: a.count + b.count, error: a.error + b.error, key: entry.key });
+            }
+            sums.sort_by(|a, b| b.count.cmp(&a.count).then(a.key.cmp(&b.key)));
+            sums.resize(WAYS, TopEntry::default());
+            ours.copy_from_slice(&sums);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn rust_and_c_agree_on_sketches() {
+        let mut numbers = [0; 9];
+        // SAFETY: C writes nine numbers.
+        unsafe { wl_native_sketch_layout(numbers.as_mut_ptr()) };
+        let ours = [
+            size_of::<TopEntry>(),
+            offset_of!(TopEntry, count),
+            offset_of!(TopEntry, error),
+            offset_of!(TopEntry, key),
+            KEY_WORDS,
+            WAYS,
+            MIN_BITS as usize,
+            MAX_BITS as usize,
+            CLASSES,
+        ];
+        assert_eq!(numbers.map(|number| number as usize), ours);
+    }
+
+    #[test]
+    fn classes_are_powers_of_two() {
+        for (value, expected) in
+            [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (1 << 38, 39), (u64::MAX, 39)]
+        {
+            assert_eq!(class(value), expected, "{value}");
+        }
+    }
+
+    /// The numbers 0 to `end`, each a key.
+    fn keys(end: u64) -> impl Iterator<Item = Key> {
+        (0..end).map(|number| [number, 0, 0, 0, 0, number.rotate_left(40)])
+    }
+
+    #[test]
+    fn a_million_keys_are_counted_within_the_error_that_is_stated() {
+        for bits in [10, 14] {
+            let (mut distinct, mut half) = (Distinct::new(bits), Distinct::new(bits));
+            let mut next = 1;
+            let mut worst: f64 = 0.0;
+            for (number, key) in keys(1_000_000).enumerate() {
+                let hash = key_hash(&key, 7);
+                distinct.add(hash);
+                // A key that comes again is no new one.
+                distinct.add(hash);
+                if number % 2 == 0 {
+                    half.add(hash);
+                }
+                if number + 1 == next {
+                    let error = (distinct.estimate() - next as f64) / next as f64;
+                    worst = worst.max(error.abs());
+                    next = next * 5 / 4 + 1;
+                }
+            }
+            // Three times the standard error at each of sixty looks, and at the end.
+            assert!(worst < 3.0 * Distinct::error(bits), "{bits} bits: {worst}");
+            let before = distinct.clone();
+            distinct.merge(&half);
+            assert_eq!(distinct, before, "what both have counted is counted once");
+        }
+        assert_eq!(Distinct::new(10).estimate(), 0.0);
+    }
+
+    /// Keys of a few hosts that have most of the traffic, and of a million that have little: their bounds hold.
+    #[test]
+    fn the_greatest_of_a_million_keys_are_found_within_their_bounds() {
+        let (seed, mut tops) = (99, [Top::new(256), Top::new(256)]);
+        let mut exact = std::collections::HashMap::<Key, u64>::new();
+        for (number, key) in keys(1_000_000).enumerate() {
+            let hash = key_hash(&key, seed);
+            for (key, weight) in
+                [(key, 60), ([number as u64 % 20, 1, 0, 0, 0, 0], 1_000 + number as u64 % 20)]
+            {
+                let hash = if key[1] == 1 { key_hash(&key, seed) } else { hash };
+                tops[number % 2].add(&key, hash, weight);
+                *exact.entry(key).or_default() += weight;
+            }
+        }
+        let mut merged = tops[0].clone();
+        merged.merge(&tops[1]);
+        for entry in merged.entries().chain(tops[0].entries().filter(|entry| entry.key[1] == 1)) {
+            let had = exact[&entry.key];
+            assert!(entry.count - entry.error <= had, "{entry:?} had {had}");
+        }
+        assert!(merged.entries().all(|entry| exact[&entry.key] <= entry.count));
+        // What has no entry had no more than the least of its set.
+        let there: std::collections::HashSet<Key> = merged.entries().map(|entry| entry.key).collect();
+        for (key, had) in exact.iter().filter(|(key, _)| !there.contains(*key)) {
+            assert!(*had <= merged.most_without_entry(key_hash(key, seed)), "{key:?} had {had}");
+        }
+        let mut all: Vec<&TopEntry> = merged.entries().collect();
+        all.sort_by_key(|entry| std::cmp::Reverse(entry.count));
+        let mut greatest: Vec<Key> = all[..20].iter().map(|entry| entry.key).collect();
+        greatest.sort_unstable();
+        let expected: Vec<Key> = (0..20).map(|number| [number, 1, 0, 0, 0, 0]).collect();
+        assert_eq!(greatest, expected);
+        for (half, top) in tops.iter().enumerate() {
+            let total: u64 = top.entries().map(|entry| entry.count).sum();
+            let extra: u64 = (half as u64..20).step_by(2).sum();
+            assert_eq!(total, 500_000 * 1_060 + 50_000 * extra, "no weight is lost");
+        }
+    }
+
+    /// The header compiles to BPF: it is to run where a packet is.
+    #[test]
+    fn sketches_compile_to_bpf() {
+        let clang = ["clang-19", "clang"].into_iter().find(|clang| {
+            std::process::Command::new(clang).arg("--version").output().is_ok_and(|o| o.status.success())
+        });
+        let clang = clang.expect("the build has found one");
+        let source = "#include \"lib/sketch.h\"\n\
+            int use(struct wl_top_entry *set, __u8 *registers, __u64 *key)\n\
+            { __u64 hash = wl_key_hash(key, 7); wl_hll_add(registers, 10, hash); wl_top_add(set, key, hash);\n\
+            return wl_class(hash); }\n";
+        let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+        let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+        let mut child = std::process::Command::new(clang)
+            .args([
+                "-target",
+                "bpf",
+                "-mcpu=v3",
+                "-O2",
+                "-Wall",
+                "-Werror",
+                "-Wno-unused-function",
+                "-x",
+                "c",
+            ])
+            .arg(format!("-I{kernel}"))
+            .arg(format!("-idirafter/usr/include/{triple}"))
+            .args(["-c", "-o", "/dev/null", "-"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("clang starts");
+        use std::io::Write as _;
+        child.stdin.take().expect("a pipe").write_all(source.as_bytes()).expect("clang reads");
+        assert!(child.wait().expect("clang ends").success());
+    }
+}

@@ -1,0 +1,260 @@
+//! What rules decide, written down plainly: a walk over all rules, one after the other.
+
+use std::collections::BTreeMap;
+
+use wirelane_bpf::judge::{Inserted, PreciseTable};
+use wirelane_bpf::layout::{Parsed, flags, ip_flags, l3};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{
+    Counts, Facts, Judged, MAX_HITS, Precise, PreciseKey, Rule, judged_flags, rule_flags, shape, verdict,
+};
+
+use super::model::{self, ModelRule};
+
+/// A table of precise rules with room for so many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries {
+    pub of: BTreeMap<PreciseKey, Precise>,
+    pub room: usize,
+}
+
+impl PreciseTable for Entries {
+    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+        self.of.get_mut(key)
+    }
+
+    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+        if self.of.len() == self.room && !self.of.contains_key(key) {
+            return Inserted::Full;
+        }
+        self.of.insert(*key, *value);
+        Inserted::Yes
+    }
+}
+
+/// A group's rules and what they have done.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    pub rules: Vec<ModelRule>,
+    pub default_verdict: u8,
+    pub shapes: Vec<u32>,
+    pub counts: BTreeMap<u32, Counts>,
+    pub entries: Entries,
+}
+
+/// The packet at hand.
+struct Packet<'a> {
+    parsed: &'a Parsed,
+    inner: bool,
+    facts: &'a Facts,
+}
+
+impl Reference {
+    pub fn judge(&mut self, parsed: &Parsed, inner: bool, facts: &Facts) -> Judged {
+        let packet = Packet { parsed, inner, facts };
+        let mut judged = Judged::default();
+        if self.precise(&packet, &mut judged) {
+            self.wildcard(&packet, &mut judged);
+        }
+        if judged.verdict == u32::from(verdict::NONE) {
+            judged.verdict = self.default_verdict.into();
+        }
+        judged.exits |= judged.to;
+        judged
+    }
+
+    /// Whether wildcard rules come next.
+    fn precise(&mut self, packet: &Packet<'_>, judged: &mut Judged) -> bool {
+        for shape in &self.shapes {
+            let Some(key) = packet.key(*shape) else { continue };
+            let back = || packet.turned(key);
+            let keys = if shape & shape::BOTH != 0 { vec![key, back()] } else { vec![key] };
+            for key in keys {
+                let Some(entry) = self.entries.of.get_mut(&key) else { continue };
+                if expired(entry, packet.facts.now_ns) {
+                    continue;
+                }
+                entry.packets += 1;
+                entry.bytes += u64::from(packet.facts.wire_len);
+                if entry.first_ns == 0 {
+                    entry.first_ns = packet.facts.now_ns;
+                }
+                entry.last_ns = packet.facts.now_ns;
+                let rule = Rule {
+                    id: entry.id,
+                    verdict: entry.verdict,
+                    flags: entry.flags,
+                    truncate: entry.truncate,
+                    sample: entry.sample,
+                    tag: entry.tag,
+                    mirror: entry.mirror,
+                    to: entry.to,
+                    ..Rule::default()
+                };
+                return packet.apply(&rule, judged) && entry.flags & rule_flags::CONTINUE != 0;
+            }
+        }
+        true
+    }
+
+    fn wildcard(&mut self, packet: &Packet<'_>, judged: &mut Judged) {
+        for at in 0..self.rules.len() {
+            let ModelRule { rule, clauses } = &self.rules[at];
+            let hit = clauses.iter().any(|clause| {
+                clause.iter().all(|condition| {
+                    let value = model::value(condition.dim, packet.parsed, packet.inner, packet.facts);
+                    condition.accepts(value)
+                })
+            });
+            if !hit {
+                continue;
+            }
+            if judged.hits == MAX_HITS {
+                judged.flags |= judged_flags::MORE;
+                return;
+            }
+            judged.hits += 1;
+            let rule = *rule;
+            let counts = self.counts.entry(rule.slot).or_default();
+            if counts.packets == 0 {
+                counts.first_ns = packet.facts.now_ns;
+            }
+            counts.last_ns = packet.facts.now_ns;
+            counts.packets += 1;
+            counts.bytes += u64::from(packet.facts.wire_len);
+            if !packet.apply(&rule, judged) {
+                return;
+            }
+            if rule.flags & rule_flags::INSERT != 0 {
+                self.insert(&rule, packet);
+            }
+            if rule.flags & rule_flags::CONTINUE == 0 {
+                return;
+            }
+        }
+    }
+
+    fn insert(&mut self, rule: &Rule, packet: &Packet<'_>) {
+        let Some(key) = packet.key(rule.insert_shape) else { return };
+        let now = packet.facts.now_ns;
+        let there = |key: &PreciseKey| self.entries.of.get(key).is_some_and(|entry| !expired(entry, now));
+        if there(&key) || rule.insert_shape & shape::BOTH != 0 && there(&packet.turned(key)) {
+            return;
+        }
+        let made = Precise {
+            made_ns: now,
+            id: rule.id,
+            verdict: rule.insert_verdict,
+            flags: rule.insert_flags & (rule_flags::CONTINUE | rule_flags::TAG) | rule_flags::MADE,
+            tag: rule.tag,
+            idle_s: rule.insert_idle_s,
+            hard_s: rule.insert_hard_s,
+            ..Precise::default()
+        };
+        let counts = self.counts.entry(rule.slot).or_default();
+        match self.entries.insert(&key, &made) {
+            Inserted::Yes => counts.inserted += 1,
+            Inserted::Full => counts.refused += 1,
+            Inserted::Late => unreachable!("there is nobody else"),
+        }
+    }
+}
+
+fn expired(entry: &Precise, now: u64) -> bool {
+    let over = |since: u64, seconds: u32| {
+        seconds != 0 && now > since && now - since >= u64::from(seconds) * 1_000_000_000
+    };
+    over(entry.made_ns.max(entry.last_ns), entry.idle_s) || over(entry.made_ns, entry.hard_s)
+}
+
+impl Packet<'_> {
+    /// The key of the packet as it would be in the other direction, in the shape of this one.
+    fn turned(&self, key: PreciseKey) -> PreciseKey {
+        let ip = model::chosen(self.parsed, self.inner);
+        let asks = |bits: u32| key.shape & bits != 0;
+        PreciseKey {
+            src: if asks(shape::SRC) { ip.dst } else { [0; 16] },
+            dst: if asks(shape::DST) { ip.src } else { [0; 16] },
+            src_port: if asks(shape::SRC_PORT) { ip.dst_port } else { 0 },
+            dst_port: if asks(shape::DST_PORT) { ip.src_port } else { 0 },
+            ..key
+        }
+    }
+
+    fn key(&self, shape: u32) -> Option<PreciseKey> {
+        let ip = model::chosen(self.parsed, self.inner);
+        let asks = |bits: u32| shape & bits != 0;
+        let ports = shape::SRC_PORT | shape::DST_PORT;
+        let addresses = shape::SRC | shape::DST;
+        let is_ip = ip.l3 == l3::IPV4 || ip.l3 == l3::IPV6;
+        if asks(addresses | ports | shape::PROTO) && !is_ip
+            || asks(ports) && ip.flags & ip_flags::LATER != 0
+            || asks(shape::MPLS) && self.parsed.flags & flags::MPLS == 0
+            || asks(shape::TUNNEL) && self.parsed.flags & flags::TUNNEL == 0
+        {
+            return None;
+        }
+        Some(PreciseKey {
+            src: if asks(shape::SRC) { ip.src } else { [0; 16] },
+            dst: if asks(shape::DST) { ip.dst } else { [0; 16] },
+            src_port: if asks(shape::SRC_PORT) { ip.src_port } else { 0 },
+            dst_port: if asks(shape::DST_PORT) { ip.dst_port } else { 0 },
+            vlan: if asks(shape::VLAN) { model::vlan(self.parsed) } else { 0 },
+            proto: if asks(shape::PROTO) { ip.proto } else { 0 },
+            l3: if asks(addresses) { ip.l3 } else { 0 },
+            mpls: if asks(shape::MPLS) { self.parsed.mpls_label } else { 0 },
+            tunnel: if asks(shape::TUNNEL) { self.parsed.tunnel_id } else { 0 },
+            shape,
+        })
+    }
+
+    /// Whether sampling lets the rule act; then it has.
+    fn apply(&self, rule: &Rule, judged: &mut Judged) -> bool {
+        if !self.is_chosen(rule) {
+            judged.verdict = verdict::DROP.into();
+            judged.to = 0;
+            judged.rule_id = rule.id;
+            return false;
+        }
+        if rule.truncate != 0 {
+            judged.truncate =
+                if judged.truncate == 0 { rule.truncate } else { judged.truncate.min(rule.truncate) };
+        }
+        if rule.flags & rule_flags::TAG != 0 {
+            judged.tag = rule.tag;
+            judged.flags |= judged_flags::TAGGED;
+        }
+        judged.exits |= u32::from(rule.mirror);
+        if rule.verdict != verdict::NONE {
+            judged.verdict = rule.verdict.into();
+            judged.to = rule.to.into();
+            judged.rule_id = rule.id;
+        } else if judged.rule_id == 0 {
+            judged.rule_id = rule.id;
+        }
+        true
+    }
+
+    fn is_chosen(&self, rule: &Rule) -> bool {
+        let ip = model::chosen(self.parsed, self.inner);
+        let mix = |value: u64| {
+            let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            value ^ value >> 32
+        };
+        if rule.sample <= 1 {
+            return true;
+        }
+        let hash = native::packet_hash(self.parsed, self.inner, self.facts.seed);
+        let mut value = mix(0x94d0_49bb_1331_11eb ^ u64::from(hash));
+        if rule.flags & rule_flags::SAMPLE_PACKET != 0 {
+            let tcp = u64::from(ip.tcp_seq) << 32 | u64::from(ip.tcp_ack);
+            let rest = u64::from(ip.frag_id) << 32 | u64::from(ip.frag_off) << 16 | u64::from(ip.ident);
+            for part in [tcp, rest, self.facts.wire_len.into()] {
+                value = mix(value.wrapping_add(part));
+            }
+        }
+        value = (value ^ value >> 32).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value = (value ^ value >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((value >> 32) * u64::from(rule.sample)) >> 32 == 0
+    }
+}

@@ -1,0 +1,499 @@
+//! A worker's part: packets into tables, which are handed over at the end of each interval.
+//!
+//! Packets come in their order, or near it: what is of an interval that is over is counted in the one that is not. Parts of
+//! flows, to which the kernel has added packets up, come seconds later and from several intervals at a time; no part is of
+//! two intervals. Intervals stay open until it is known that all of their parts have come. What measurements of packets
+//! could be made of in the kernel, the worker adds up as well (`parts`), and counts at the end of the interval.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
+use wirelane_bpf::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
+use wirelane_bpf::judge::{self, NoPrecise};
+use wirelane_bpf::layout::{NO_OFFSET, Parsed, RecordHeader};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::{Facts, LiveCounts};
+
+use crate::caught::{Catching, Head, Orders};
+use crate::cell::Counted;
+use crate::key::Seen;
+use crate::plan::{Plan, Switches};
+use crate::table::Table;
+
+mod parts;
+mod segments;
+mod speaking;
+
+use parts::{Common, Part, Parts};
+use segments::Followed;
+use speaking::Speaking;
+
+/// What one worker has counted in one interval.
+#[derive(Debug)]
+pub struct Closed {
+    /// The worker.
+    pub(crate) worker: usize,
+    /// The plan by which it was counted, and that plan's number and the interval's.
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) at: (u64, u64),
+    /// Everything before this has been handed over; what is still to come is of this plan and interval, or later ones.
+    pub(crate) reached: (u64, u64),
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Packets of an earlier interval, which are counted in this one.
+    pub(crate) late: u64,
+    /// By measurement; none of those that were not active.
+    pub(crate) tables: Vec<Option<Table>>,
+    /// The worker counts the rest of this interval, and of those behind it, by another plan.
+    pub(crate) goes_on: bool,
+    /// What plug-ins had counted by then, where there are any.
+    pub(crate) counted: Vec<PluginLine>,
+}
+
+/// What takes tables that are handed over; false: nobody does any more.
+pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
+
+/// An interval that is being counted.
+struct Open {
+    interval: u64,
+    /// Rules that no packet of it fits, a bit each.
+    idle: u32,
+    tables: Vec<Option<Table>>,
+    packets: u64,
+    bytes: u64,
+    late: u64,
+}
+
+impl Open {
+    /// Empty tables, by what is active now.
+    fn new(plan: &Plan, interval: u64) -> Open {
+        let active = plan.active();
+        let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
+        let tables = of.map(|(place, (measurement, shape))| {
+            // What plug-ins count is read, and not made of packets.
+            (active & 1 << place != 0 && measurement.plugin.is_none())
+                .then(|| Table::new(shape, measurement.keys))
+        });
+        Open { interval, idle: plan.idle_rules(), tables: tables.collect(), packets: 0, bytes: 0, late: 0 }
+    }
+}
+
+/// One worker's measurements. Nobody else reads or writes them.
+pub struct Worker {
+    index: usize,
+    switches: Arc<Switches>,
+    outlet: Outlet,
+    inner: bool,
+    generation: u64,
+    plan: Arc<Plan>,
+    /// The intervals that are being counted, in their order; none before the first packet, and one where packets come.
+    open: VecDeque<Open>,
+    /// Intervals before this one are over.
+    floor: u64,
+    /// The bits of rules are found by counting: one counter, of no use otherwise.
+    hits: [LiveCounts; 1],
+    parsed: Parsed,
+    followed: Followed,
+    /// Packets of the last open interval that its tables do not have yet.
+    parts: Parts,
+    speaking: Speaking,
+    plugins: Option<PluginCounts>,
+    catching: Option<Catching>,
+}
+
+impl Worker {
+    /// A worker that has counted nothing. With `inner` it looks at the headers inside tunnels.
+    pub fn new(index: usize, switches: Arc<Switches>, inner: bool, outlet: Outlet) -> Worker {
+        let (generation, plan) = switches.now();
+        Worker {
+            index,
+            switches,
+            outlet,
+            inner,
+            generation,
+            plan,
+            open: VecDeque::new(),
+            floor: 0,
+            hits: [LiveCounts::default()],
+            parsed: Parsed::default(),
+            followed: Followed::default(),
+            parts: Parts::new(),
+            speaking: Speaking::default(),
+            plugins: None,
+            catching: None,
+        }
+    }
+
+    /// Keeps the last packets for these orders, and catches what they ask for.
+    pub fn catch(&mut self, orders: Arc<Orders>) {
+        let most = self.plan.kept.map_or(0, |kept| kept.buffer);
+        self.catching = Some(Catching::new(orders, self.index, self.plan.origin(), most));
+    }
+
+    /// Says at the end of each interval what these have counted, too.
+    pub fn plugins(&mut self, plugins: Option<PluginCounts>) {
+        self.plugins = plugins;
+    }
+
+    fn interval_of(&self, utc_ns: u64) -> u64 {
+        utc_ns / self.plan.config.interval_ns
+    }
+
+    /// Begins an interval behind all others.
+    fn begin(&mut self, interval: u64) {
+        self.open.push_back(Open::new(&self.plan, interval));
+    }
+
+    /// Hands over what was counted of all intervals before this one of this plan, which nothing more comes of. False:
+    /// nobody takes it.
+    fn close(&mut self, reached: (u64, u64)) -> bool {
+        let mut is_taken = true;
+        let goes_on = self.generation < reached.0 && reached.0 < u64::MAX;
+        if self.open.back().is_some_and(|last| (self.generation, last.interval) < reached) {
+            self.settle();
+        }
+        while let Some(first) = self.open.front()
+            && (self.generation, first.interval) < reached
+        {
+            let next = self.open.get(1).map_or(reached, |next| (self.generation, next.interval).min(reached));
+            let Some(Open { interval, tables, packets, bytes, late, .. }) = self.open.pop_front() else {
+                break;
+            };
+            is_taken &= (self.outlet)(Closed {
+                worker: self.index,
+                plan: Arc::clone(&self.plan),
+                at: (self.generation, interval),
+                reached: next,
+                packets,
+                bytes,
+                late,
+                tables,
+                goes_on,
+                counted: self.plugins.as_ref().map(PluginCounts::read).unwrap_or_default(),
+            });
+        }
+        if reached.0 == self.generation {
+            self.floor = self.floor.max(reached.1);
+        }
+        is_taken
+    }
+
+    /// It is this late, UTC in nanoseconds: intervals that are over end, also where no packets come. False: nobody
+    /// takes results any more.
+    pub fn tick(&mut self, utc_ns: u64) -> bool {
+        let now = self.interval_of(utc_ns);
+        let goes_on = self.close((self.generation, now));
+        if self.open.is_empty() {
+            self.begin(now);
+        }
+        if let Some(catching) = &mut self.catching {
+            catching.look();
+            catching.tick(utc_ns);
+        }
+        goes_on
+    }
+
+    /// Takes another plan up where there is one, between two packets. False: nobody takes results any more.
+    pub fn pause(&mut self) -> bool {
+        if !self.switches.is_behind(self.generation) {
+            return true;
+        }
+        let (generation, plan) = self.switches.now();
+        // Intervals of the new plan may be of another length.
+        let start_ns =
+            self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
+        let length_ns = plan.config.interval_ns;
+        let goes_on = start_ns.is_none_or(|start_ns| self.close((generation, start_ns / length_ns)));
+        if let Some(catching) = self.catching.as_mut().filter(|_| plan.origin() != self.plan.origin()) {
+            catching.replace(plan.origin(), plan.kept.map_or(0, |kept| kept.buffer));
+        }
+        (self.generation, self.plan) = (generation, plan);
+        self.floor = start_ns.map_or(0, |start_ns| start_ns / length_ns);
+        if start_ns.is_some() {
+            self.begin(self.floor);
+        }
+        goes_on
+    }
+
+    /// There will be no more packets. False: nobody takes results any more.
+    pub fn finish(&mut self) -> bool {
+        if self.open.is_empty() {
+            self.begin(0);
+        }
+        let goes_on = self.close((u64::MAX, u64::MAX));
+        if let Some(catching) = &mut self.catching {
+            catching.finish();
+        }
+        goes_on
+    }
+
+    /// Counts a packet, whose time is this, UTC in nanoseconds. False: nobody takes results any more.
+    #[inline]
+    pub fn record(&mut self, record: &Record<'_>, utc_ns: u64) -> bool {
+        let mut goes_on = true;
+        let at = self.interval_of(utc_ns);
+        match self.open.back_mut() {
+            Some(open) if at == open.interval => {}
+            Some(open) if at < open.interval => open.late += 1,
+            Some(_) => {
+                goes_on = self.close((self.generation, at));
+                self.begin(at);
+            }
+            None => self.begin(at),
+        }
+        self.count(record, utc_ns, self.open.len() - 1);
+        goes_on
+    }
+
+    /// Counts a packet that has come up beside parts of flows, in the interval of this time, UTC in nanoseconds.
+    pub fn whole(&mut self, record: &Record<'_>, utc_ns: u64) {
+        let place = self.open_at(utc_ns, 1);
+        self.count(record, utc_ns, place);
+    }
+
+    /// Counts the packets of a part of a flow, which are of the interval of this time, UTC in nanoseconds: made with
+    /// [`wirelane::KernelFlows::intervals`], and of this device.
+    pub fn part(&mut self, key: &FlowKey, flow: &Flow, device: u16, utc_ns: u64) {
+        let place = self.open_at(utc_ns, flow.packets);
+        let plan = &*self.plan;
+        let open = &mut self.open[place];
+        open.packets += flow.packets;
+        open.bytes += flow.wire_bytes;
+        let vlan = (key.vlan != NO_VLAN).then_some(key.vlan);
+        let is_egress = key.flags & KEY_EGRESS != 0;
+        let common = Common::new(&headers(key), vlan, is_egress, (flow.queue, device));
+        let part = Part { common, packets: flow.packets, bytes: flow.wire_bytes };
+        // Of what else is measured packets come up, and are in no part.
+        add_part(plan, open, &self.hits, &part, plan.of_parts);
+    }
+
+    /// The open interval of this time, UTC in nanoseconds, by its place; so many packets are late for one that is over.
+    fn open_at(&mut self, utc_ns: u64, packets: u64) -> usize {
+        let at = self.interval_of(utc_ns);
+        let late = at < self.floor;
+        let at = at.max(self.floor);
+        let place = match self.open.binary_search_by_key(&at, |open| open.interval) {
+            Ok(place) => place,
+            Err(place) => {
+                if place == self.open.len() {
+                    // What is added up is of the last interval.
+                    self.settle();
+                }
+                self.open.insert(place, Open::new(&self.plan, at));
+                place
+            }
+        };
+        self.open[place].late += if late { packets } else { 0 };
+        place
+    }
+
+    /// Counts what has been added up of the last open interval.
+    fn settle(&mut self) {
+        let Some(open) = self.open.back_mut() else { return };
+        let (plan, hits) = (&*self.plan, &self.hits);
+        self.parts.drain(|part| add_part(plan, open, hits, part, plan.of_parts));
+    }
+
+    /// Counts a packet in the open interval at this place.
+    fn count(&mut self, record: &Record<'_>, utc_ns: u64, place: usize) {
+        let header = record.header();
+        let last = place + 1 == self.open.len();
+        let Some(open) = self.open.get_mut(place) else { return };
+        let (packets, bytes) = (u64::from(record.segments()), record.wire_bytes());
+        open.packets += packets;
+        open.bytes += bytes;
+        let plan = &*self.plan;
+        let is_kept = self.catching.is_some() && plan.kept.is_some();
+        let is_added_up = plan.of_parts == plan.all && !is_kept;
+        let mut add_up = |common: Common, header: &RecordHeader| {
+            if last {
+                self.parts.add(&common, header.hash, (packets, bytes))
+            } else {
+                Some(Part { common, packets, bytes })
+            }
+        };
+        if is_added_up
+            && !self.inner
+            && let Some(common) = Common::of_record(record)
+        {
+            if let Some(part) = add_up(common, header) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            return;
+        }
+        match record.digest() {
+            Some(digest) => {
+                self.parsed =
+                    Parsed { outer: *digest, flags: header.flags & KNOWN_OF_DIGESTS, ..Parsed::default() };
+                self.parsed.vlan_tci[0] = header.vlan_tci;
+            }
+            None => self.parsed = native::parse(record.link_type(), record.data(), self.inner),
+        }
+        let inside = self.inner && self.parsed.flags & flags::TUNNEL != 0;
+        let ip = if inside { &self.parsed.inner } else { &self.parsed.outer };
+        let vlan = (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff);
+        let device = record.device() as u16;
+        if plan.of_parts != 0 {
+            let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
+            if let Some(part) = add_up(common, header) {
+                add_part(plan, open, &self.hits, &part, plan.of_parts);
+            }
+            if is_added_up {
+                return;
+            }
+        }
+        let packet = Counted {
+            seen: Seen {
+                ip,
+                vlan,
+                queue: header.queue,
+                device,
+                application: if plan.speaking {
+                    self.speaking.of(record.data(), header.wire_len, ip)
+                } else {
+                    None
+                },
+            },
+            packets,
+            bytes,
+            ts_ns: utc_ns,
+            start_ns: open.interval.saturating_mul(plan.config.interval_ns),
+            mac: if plan.macs { arp_sender(record.data(), ip) } else { None },
+            segment: if plan.tcp { self.followed.segment(ip, header.wire_len) } else { None },
+            seed: plan.seed,
+        };
+        let facts = Facts {
+            now_ns: utc_ns,
+            wire_len: header.wire_len,
+            queue: header.queue.into(),
+            egress: u32::from(record.is_egress()),
+            more_packets: record.segments() - 1,
+            more_bytes: (bytes - u64::from(header.wire_len)) as u32,
+            seed: 0,
+        };
+        let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
+        let recorded = plan.kept.map_or(0, |kept| kept.rules);
+        let fits = add(plan, open, &self.hits, (seen, &facts), &packet, (!plan.of_parts, recorded));
+        if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
+            let head = Head {
+                ts_ns: utc_ns,
+                captured: record.data().len() as u32,
+                wire_len: header.wire_len,
+                device,
+                queue: header.queue,
+                egress: record.is_egress(),
+            };
+            let is_kept = kept.all || fits & kept.rules != 0;
+            catching.packet(head, is_kept.then_some(fits), record.data());
+        }
+    }
+}
+
+/// Adds a part of this interval to the tables of these measurements.
+fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, of: u64) {
+    let parsed = part.common.parsed();
+    let start_ns = open.interval.saturating_mul(plan.config.interval_ns);
+    let packet = Counted {
+        seen: Seen {
+            ip: &parsed.outer,
+            vlan: part.common.vlan(),
+            queue: part.common.queue,
+            device: part.common.device,
+            // A configuration that asks for it is not measured of parts.
+            application: None,
+        },
+        packets: part.packets,
+        bytes: part.bytes,
+        ts_ns: start_ns,
+        start_ns,
+        mac: None,
+        segment: None,
+        seed: plan.seed,
+    };
+    let egress = u32::from(part.common.is_egress);
+    let facts =
+        Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, ..Facts::default() };
+    let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
+    add(plan, open, hits, (seen, &facts), &packet, (of, 0));
+}
+
+/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit. Of the rules of
+/// these, and of those that are recorded, a bit each says whether they do.
+#[inline]
+fn add(
+    plan: &Plan,
+    open: &mut Open,
+    hits: &[LiveCounts; 1],
+    (seen, facts): (judge::Packet<'_>, &Facts),
+    packet: &Counted<'_>,
+    (wanted, mut recorded): (u64, u32),
+) -> u32 {
+    // Of each rule, whether it has been asked, and what it said; no packet fits those that are idle.
+    let (mut asked, mut fits) = (open.idle, 0u32);
+    let mut ask = |rule: usize, fits: &mut u32| {
+        let bit = 1 << rule;
+        if asked & bit == 0 {
+            asked |= bit;
+            let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
+            *fits |= if judged.hits > 0 { bit } else { 0 };
+        }
+        *fits & bit != 0
+    };
+    let of = plan.config.measurements.iter().zip(&plan.shapes).zip(&mut open.tables);
+    for (place, ((measurement, shape), table)) in of.enumerate() {
+        let Some(table) = table.as_mut().filter(|_| wanted & 1 << place != 0) else { continue };
+        if measurement.rule.is_none_or(|rule| ask(rule, &mut fits)) {
+            table.add(measurement, shape, packet);
+        }
+    }
+    while recorded != 0 {
+        ask(recorded.trailing_zeros() as usize, &mut fits);
+        recorded &= recorded - 1;
+    }
+    fits
+}
+
+/// What is known of the headers of the packets of a part.
+fn headers(key: &FlowKey) -> Ip {
+    let ports = (key.flags & KEY_PORTS != 0).then_some((key.src_port, key.dst_port));
+    headers_of((key.src, key.dst), ports, (key.l3, key.proto))
+}
+
+fn headers_of((src, dst): ([u8; 16], [u8; 16]), ports: Option<(u16, u16)>, (l3, proto): (u8, u8)) -> Ip {
+    let (src_port, dst_port) = ports.unwrap_or_default();
+    Ip {
+        src,
+        dst,
+        src_port,
+        dst_port,
+        l3,
+        proto,
+        flags: if ports.is_some() { ip_flags::PORTS } else { 0 },
+        l3_off: NO_OFFSET,
+        l4_off: NO_OFFSET,
+        payload_off: NO_OFFSET,
+        ..Ip::default()
+    }
+}
+
+/// Flags of a record that are about the headers of its digest.
+const KNOWN_OF_DIGESTS: u16 = flags::VLAN;
+
+/// The Ethernet address that an ARP packet gives for its sender (RFC 826), of Ethernet and IPv4. A probe for an address that
+/// is not taken yet (RFC 5227) gives none.
+fn arp_sender(data: &[u8], ip: &Ip) -> Option<[u8; 6]> {
+    if ip.l3 != l3::ARP || ip.src[..4] == [0; 4] || ip.l3_off == NO_OFFSET {
+        return None;
+    }
+    let arp = data.get(usize::from(ip.l3_off)..)?;
+    if arp.get(..6)? != [0, 1, 8, 0, 6, 4] {
+        return None;
+    }
+    arp.get(8..14)?.try_into().ok()
+}
+
+/// Whether TCP's fields are there.
+fn is_tcp(ip: &Ip) -> bool {
+    ip.flags & ip_flags::TCP != 0 && ip.flags & ip_flags::FRAGMENT == 0
+}

@@ -1,0 +1,128 @@
+//! TCP segments that bring nothing new: what was sent again, or was overtaken on its way.
+
+use hashbrown::HashMap;
+use wirelane::Ip;
+use wirelane_bpf::layout::NO_OFFSET;
+
+use super::is_tcp;
+
+/// Directions of connections that are followed in each of two halves.
+const HALF: usize = 65_536;
+const FIN_OR_RST: u8 = 0x05;
+const SYN: u8 = 0x02;
+
+/// A direction of a connection: addresses, ports.
+type Way = ([u8; 16], [u8; 16], u16, u16);
+
+/// How far each direction of a connection has come. Memory is bounded: where one half is full the other, in which nothing
+/// has been looked up for longer, is forgotten; a segment of a direction that is not known is taken for new.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Followed {
+    young: HashMap<Way, u32, ahash::RandomState>,
+    old: HashMap<Way, u32, ahash::RandomState>,
+}
+
+impl Followed {
+    /// Whether all payload of a segment has been seen before; `None`: it is no segment with payload.
+    pub fn segment(&mut self, ip: &Ip, wire_len: u32) -> Option<bool> {
+        if !is_tcp(ip) || ip.payload_off == NO_OFFSET {
+            return None;
+        }
+        let way = (ip.src, ip.dst, ip.src_port, ip.dst_port);
+        let end = if ip.l3_len == 0 { wire_len } else { u32::from(ip.l3_off).saturating_add(ip.l3_len) };
+        let length = end.saturating_sub(u32::from(ip.payload_off));
+        if ip.tcp_flags & SYN != 0 {
+            // What the first byte will be; a SYN that comes again says the same.
+            self.put(way, ip.tcp_seq.wrapping_add(1));
+        }
+        let over = ip.tcp_flags & FIN_OR_RST == 0x04;
+        let new = ip.tcp_seq.wrapping_add(length);
+        let known = if length > 0 { self.known(&way) } else { None };
+        if over {
+            self.young.remove(&way);
+            self.old.remove(&way);
+        }
+        if length == 0 {
+            return None;
+        }
+        let Some(next) = known else {
+            if !over {
+                self.put(way, new);
+            }
+            return Some(false);
+        };
+        let ahead = new.wrapping_sub(next).cast_signed();
+        if ahead > 0 && !over {
+            self.put(way, new);
+        }
+        // A byte that was acknowledged asks whether the other end is still there (RFC 9293, 3.8.4).
+        let keep_alive = length == 1 && ahead == 0;
+        Some(ahead <= 0 && !keep_alive)
+    }
+
+    fn known(&mut self, way: &Way) -> Option<u32> {
+        if let Some(next) = self.young.get(way) {
+            return Some(*next);
+        }
+        let next = self.old.remove(way)?;
+        self.put(*way, next);
+        Some(next)
+    }
+
+    fn put(&mut self, way: Way, next: u32) {
+        if self.young.len() >= HALF && !self.young.contains_key(&way) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(way, next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wirelane::{ip_flags, l3};
+
+    use super::*;
+
+    fn packet(port: u16, flags: u8, seq: u32, length: u32) -> Ip {
+        Ip {
+            src_port: port,
+            l3: l3::IPV4,
+            proto: 6,
+            flags: ip_flags::TCP | ip_flags::PORTS,
+            tcp_flags: flags,
+            tcp_seq: seq,
+            l3_off: 14,
+            l4_off: 34,
+            payload_off: 54,
+            l3_len: 40 + length,
+            ..Ip::default()
+        }
+    }
+
+    #[test]
+    fn what_comes_again_is_told_from_what_is_new() {
+        let mut followed = Followed::default();
+        let mut told = |flags, seq: u32, length| followed.segment(&packet(1, flags, seq, length), 0);
+        let start = u32::MAX - 50;
+        assert_eq!(told(SYN, start - 1, 0), None, "no payload");
+        assert_eq!(told(0x10, start, 100), Some(false));
+        assert_eq!(told(0x10, start, 100), Some(true), "numbers have begun anew behind 32 bits");
+        assert_eq!(told(0x10, start.wrapping_add(100), 50), Some(false));
+        assert_eq!(told(0x10, start.wrapping_add(50), 20), Some(true));
+        assert_eq!(told(0x10, start.wrapping_add(120), 50), Some(false), "some of it is new");
+        assert_eq!(told(0x10, start.wrapping_add(169), 1), Some(false), "is anybody there?");
+        assert_eq!(told(0x04, start.wrapping_add(170), 0), None);
+        assert_eq!(told(0x10, start, 100), Some(false), "another connection");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut followed = Followed::default();
+        for number in 0..300_000u32 {
+            let mut ip = packet(number as u16, 0x10, 1, 10);
+            ip.src = u128::from(number).to_be_bytes();
+            assert_eq!(followed.segment(&ip, 0), Some(false));
+            assert!(followed.young.len() <= HALF && followed.old.len() <= HALF);
+        }
+    }
+}
