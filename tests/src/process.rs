@@ -63,7 +63,7 @@ pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
     Ok(links)
 }
 
-/// The guardians of the captures on a lab's receiver (`crates/wirelane/src/guardian/`): they are in its network namespace.
+/// The guardians of the captures on a lab's receiver (`crates/wirelane-privsep/src/cleanup/`): they are in its network namespace.
 ///
 /// # Panics
 /// Where `/proc` or the namespace cannot be looked at.
@@ -76,7 +76,7 @@ pub fn guardians(lab: &Lab) -> Vec<u32> {
         // Processes may end meanwhile.
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
-        comm.trim() == "wl-guardian" && namespace.to_str() == Some(theirs.trim())
+        comm.trim() == "wl-cleanup" && namespace.to_str() == Some(theirs.trim())
     })
     .collect()
 }

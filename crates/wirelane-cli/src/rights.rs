@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use wirelane::confine::{Confinement, Identity, Work};
+use wirelane::sandbox::{Identity, Sandbox, Work};
 
 /// Heading of the help.
 const RIGHTS: &str = "Rights, once everything is set up";
@@ -64,11 +64,11 @@ impl RightsArgs {
     ///
     /// # Errors
     /// Where there is no such user.
-    pub fn confinement(&self, work: Work, output: Option<Output<'_>>) -> Result<Option<Confinement>> {
+    pub fn confinement(&self, work: Work, output: Option<Output<'_>>) -> Result<Option<Sandbox>> {
         if self.keep_rights {
             return Ok(None);
         }
-        let mut confinement = Confinement::new(work).identity(self.identity()?).connects(&self.tcp_ports);
+        let mut confinement = Sandbox::new(work).identity(self.identity()?).connects(&self.tcp_ports);
         confinement = confinement.terminal(self.terminal).serves(self.serves);
         for tree in &self.trees {
             confinement = confinement.tree(tree);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use wirelane::confine::Work;
 use wirelane::escape::to_json;
+use wirelane::sandbox::Work;
 use wirelane::send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
     Traffic, Transport, allowed_cpus, generate, generate_confined, replay, replay_confined,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::confine::Work;
 use wirelane::filter::FileFilter;
+use wirelane::sandbox::Work;
 use wirelane::tune::Polling;
 use wirelane::{
     Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows,

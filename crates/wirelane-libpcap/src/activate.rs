@@ -5,6 +5,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use wirelane::{Builder, Capture, Error, LinkType, Selector};
+use wirelane_privsep::Error as Privsep;
 
 use crate::abi;
 use crate::handle::{Handle, Options};
@@ -59,7 +60,7 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
                 // libpcap says no more where that says it all.
                 _ if status == abi::ERROR_IFACE_NOT_UP => plainly(handle, status),
                 // The library's message is about the command.
-                Error::MissingCapability { missing, action, .. } => {
+                Error::Privsep(Privsep::MissingCapability { missing, action, .. }) => {
                     handle.fail(status, &format!("missing {missing}: {action} needs that; run it with sudo"))
                 }
                 _ => handle.fail(status, &error.to_string()),
@@ -78,17 +79,17 @@ fn plainly(handle: &Handle, status: c_int) -> c_int {
 /// libpcap's number for what went wrong.
 fn status(error: &Error) -> c_int {
     match error {
-        Error::MissingCapability { .. } | Error::UserNamespace { .. } => abi::ERROR_PERM_DENIED,
+        Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => {
+            abi::ERROR_PERM_DENIED
+        }
         Error::UnknownDevice { .. } | Error::UnknownQueue { .. } | Error::DeviceGone { .. } => {
             abi::ERROR_NO_SUCH_DEVICE
         }
-        Error::Kernel { source, .. } if source.raw_os_error() == Some(libc::ENETDOWN) => {
-            abi::ERROR_IFACE_NOT_UP
-        }
-        Error::Kernel { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            abi::ERROR_PERM_DENIED
-        }
-        _ => abi::ERROR,
+        other => match other.kernel_error() {
+            Some(source) if source.raw_os_error() == Some(libc::ENETDOWN) => abi::ERROR_IFACE_NOT_UP,
+            Some(source) if source.kind() == std::io::ErrorKind::PermissionDenied => abi::ERROR_PERM_DENIED,
+            _ => abi::ERROR,
+        },
     }
 }
 

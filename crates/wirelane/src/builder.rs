@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use wirelane_bpf::instance::MAX_SNAP;
 
-use crate::confine::Confinement;
 use crate::device::Selector;
 use crate::flow_cache::KernelFlows;
 use crate::http_heads::KernelHttp;
@@ -17,6 +16,7 @@ use crate::settings::{
 };
 use crate::tune::Polling;
 use crate::{Capture, Result};
+use wirelane_privsep::Sandbox;
 
 /// How to capture. Every setting has a default that suits most captures.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Builder {
     }
 
     /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, also if the
-    /// process is killed, by a process that is forked here (`wl-guardian`); if that is killed too, by whoever captures
+    /// process is killed, by a process that is forked here (`wl-cleanup`); if that is killed too, by whoever captures
     /// there next or by [`crate::tune::restore`]. Start the capture before threads, whose locks a forked process
     /// inherits: it logs nothing and takes none but the allocator's. Each queue's thread or
     /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
@@ -346,7 +346,7 @@ impl Builder {
     /// [`TooManyGroups`], [`BadOption`], [`Filter`], [`Rules`], or what the kernel said ([`Kernel`], [`Bpf`]).
     ///
     /// [`Unsupported`]: crate::Error::Unsupported
-    /// [`MissingCapability`]: crate::Error::MissingCapability
+    /// [`MissingCapability`]: wirelane_privsep::Error::MissingCapability
     /// [`UnknownDevice`]: crate::Error::UnknownDevice
     /// [`UnknownQueue`]: crate::Error::UnknownQueue
     /// [`ForeignProgram`]: crate::Error::ForeignProgram
@@ -365,12 +365,12 @@ impl Builder {
     /// capture's own thread starts. Have no threads at this moment.
     ///
     /// # Errors
-    /// As [`Builder::open`] and [`Confinement::apply`].
-    pub fn open_confined(self, confinement: &Confinement) -> Result<Capture> {
+    /// As [`Builder::open`] and [`Sandbox::apply`].
+    pub fn open_confined(self, confinement: &Sandbox) -> Result<Capture> {
         self.start(Some(confinement))
     }
 
-    fn start(self, confinement: Option<&Confinement>) -> Result<Capture> {
+    fn start(self, confinement: Option<&Sandbox>) -> Result<Capture> {
         self.0.check()?;
         // Before the rights: a mistyped name is worth telling to everybody.
         let selected = Selector::resolve_all(&self.0.selectors)?;

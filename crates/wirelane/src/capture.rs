@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::confine::Confinement;
 use crate::control::Service;
 use crate::device::Selected;
 use crate::engine::choose::{self, Started};
@@ -21,6 +20,7 @@ use crate::sockets::SocketCapture;
 use crate::watch::Ending;
 use crate::worker::Worker;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
 ///
@@ -53,7 +53,7 @@ impl Capture {
     pub(crate) fn live(
         settings: &Settings,
         selected: Vec<Selected>,
-        confinement: Option<&Confinement>,
+        confinement: Option<&Sandbox>,
     ) -> Result<Capture> {
         let (started, service) = choose::start(settings, selected, confinement)?;
         let kind = match started {

@@ -33,27 +33,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// The process lacks capabilities.
-    #[error(
-        "missing {missing}: {action} needs that; run it with sudo, or grant it once: sudo setcap {grant}+ep $(which wirelane)"
-    )]
-    MissingCapability {
-        /// The capabilities that are missing, as in `CAP_BPF, CAP_NET_ADMIN`.
-        missing: String,
-        /// The same in setcap's form.
-        grant: String,
-        /// What needs them.
-        action: String,
-    },
-    /// The process is in a user namespace of its own, where capabilities do not count for BPF.
-    #[error(
-        "{action} needs CAP_BPF on the host itself, and this process is in a user namespace of its own (a rootless \
-         container, unshare --user), whose capabilities the kernel does not take for BPF: run it outside of that"
-    )]
-    UserNamespace {
-        /// What needs them.
-        action: String,
-    },
+    /// Rights that are missing, or that could not be given up.
+    #[error(transparent)]
+    Privsep(#[from] wirelane_privsep::Error),
     /// Somebody else's XDP program is on the device.
     #[error(
         "{device} already runs the {mode} XDP program '{program}' (id {id}), which is not Wirelane's; \
@@ -180,6 +162,16 @@ impl Error {
     /// The kernel refused `action` with the current `errno`.
     pub(crate) fn last_os(action: impl Into<String>) -> Error {
         Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
+    }
+
+    /// What the kernel said, where it refused something, in whichever crate.
+    pub fn kernel_error(&self) -> Option<&io::Error> {
+        match self {
+            Error::Kernel { source, .. } | Error::Privsep(wirelane_privsep::Error::Kernel { source, .. }) => {
+                Some(source)
+            }
+            _ => None,
+        }
     }
 
     /// The kernel refused `action`.

@@ -14,11 +14,11 @@ use crate::engine::ring::filters;
 use crate::engine::ring::instance::{Instance, running};
 use crate::engine::ring::masks::is_active;
 use crate::engine::ring::tallies::read_tally;
-use crate::guardian::Guardian;
 use crate::interfaces::HookPoint;
 use crate::ledger::Counters;
-use crate::privilege::{self, Capability};
 use crate::{Error, Result};
+use wirelane_privsep::Capability;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Most groups of a device and direction.
 pub const MOST: u32 = MAX_GROUPS as u32;
@@ -66,15 +66,15 @@ pub struct Group {
 /// All groups, by device and hook. Nothing is changed.
 ///
 /// # Errors
-/// [`Error::MissingCapability`]: looking into BPF objects needs those of a capture.
+/// [`wirelane_privsep::Error::MissingCapability`]: looking into BPF objects needs those of a capture.
 pub fn list() -> Result<Vec<Group>> {
-    privilege::require(&Capability::CAPTURE, "looking at groups")?;
+    wirelane_privsep::require(&Capability::CAPTURE, "looking at groups")?;
     let mut groups = Vec::new();
     // Looking at a filter's instance keeps the filter there meanwhile.
-    let guardian = Guardian::for_filters();
+    let cleanup = crate::cleanup::for_filters();
     for device in Device::list()? {
         for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
-            match running(&device, hook, &guardian) {
+            match running(&device, hook, &cleanup) {
                 Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
                 // Others' programs have no groups; a kernel without this hook has none either.
                 Ok(None) | Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => {}

@@ -10,7 +10,6 @@ use self::part::Part;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
-use crate::confine::Confinement;
 use crate::control::Server;
 use crate::device::{self, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
@@ -29,7 +28,6 @@ use crate::engine::ring::streams::Streams;
 use crate::exits::{self, Exit, ExitLine};
 use crate::filter::{self, Filter};
 use crate::flow_cache::FlowCacheLine;
-use crate::guardian::Guardian;
 use crate::http_heads::HttpBelow;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
@@ -42,6 +40,8 @@ use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl LiveCapture {
     pub(crate) fn open(
         settings: &Settings,
         selected: Vec<Selected>,
-        confinement: Option<&Confinement>,
-        guardian: &Arc<Guardian>,
+        confinement: Option<&Sandbox>,
+        cleanup: &Arc<CleanupProcess>,
     ) -> Result<LiveCapture> {
         device::kernel::require_bpf()?;
         let program = settings
@@ -104,10 +104,10 @@ impl LiveCapture {
             let device = &selected.device;
             // tc cannot take the place of XDP where RX queues are told apart, nor XDP that of tc for sending.
             let ours = settings.hook == HookChoice::Auto && settings.exits.is_empty() && !selected.by_queue;
-            let hook = if ours { beside_others(device, hook, guardian)? } else { hook };
+            let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc(), guardian),
-                None => Instance::open_xdp(device, guardian),
+                Some(hook) => Instance::open(device, hook, settings.tc(), cleanup),
+                None => Instance::open_xdp(device, cleanup),
             };
             let instance = match opened {
                 // Nobody asked for these in so many words.
@@ -171,7 +171,7 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
-        let (cores, polling) = polling::for_capture(settings, &selected, guardian)?;
+        let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
         let kept: Arc<[Kept]> = parts
             .iter()
             .map(|part| Kept {
@@ -199,8 +199,8 @@ impl LiveCapture {
         let watcher = Watcher::open()?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = ruled::start(settings, "ring", targets, Times::Monotonic, guardian)?;
-        guardian.seal(confinement.is_some());
+        let ruled = ruled::start(settings, "ring", targets, Times::Monotonic, cleanup)?;
+        cleanup.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
         let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());

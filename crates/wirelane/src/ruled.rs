@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::confine::Confinement;
 use crate::control::{self, About, Listener, Purpose, Server};
-use crate::guardian::Guardian;
 use crate::in_force::{InForce, RulesRoom, Target, Times};
 use crate::settings::Settings;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Rules that are in force before the first packet is judged, and what is needed to change them.
 pub(crate) struct Ready {
@@ -35,7 +35,7 @@ pub(crate) fn start(
     engine: &'static str,
     targets: Vec<Arc<dyn Target>>,
     times: Times,
-    guardian: &Arc<Guardian>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<Option<Ready>> {
     let Some(rules) = &settings.rules else { return Ok(None) };
     let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
@@ -44,7 +44,7 @@ pub(crate) fn start(
     let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
     let (command, namespace) = control::whereabouts()?;
     let in_force = Arc::new(InForce::new(targets, times, rules)?);
-    let listener = match settings.is_managed().then(|| Listener::open(guardian, Purpose::Rules)) {
+    let listener = match settings.is_managed().then(|| Listener::open(cleanup, Purpose::Rules)) {
         Some(Err(e @ Error::Unsupported { .. })) => {
             tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
             None
@@ -61,8 +61,8 @@ pub(crate) fn start(
 /// Gives the capture's rights up, but for what changing rules takes where there are any.
 ///
 /// # Errors
-/// As [`Confinement::apply`].
-pub(crate) fn confine(confinement: Option<&Confinement>, ruled: bool) -> Result<()> {
+/// As [`Sandbox::apply`].
+pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: bool) -> Result<()> {
     match confinement {
         Some(confinement) if ruled => confinement.clone().changing_rules().apply(),
         Some(confinement) => confinement.apply(),

@@ -9,14 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Controller, Moved};
 use crate::clock::Clock;
-use crate::confine::Confinement;
 use crate::control::Server;
 use crate::device::{Monitor, Promiscuous, Selected, State, Watcher};
 use crate::engine::Source;
 use crate::engine::fence::Fence;
 use crate::engine::ring::source::Shared;
 use crate::filter::{self, Filter};
-use crate::guardian::Guardian;
 use crate::in_force::{InForce, NativeRules, Target, Times};
 use crate::interfaces::{CaptureDevice, HookPoint};
 use crate::keeper::{self, Hold, Keeper, Kept};
@@ -28,6 +26,8 @@ use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// One device of such a capture, in one direction.
 pub(crate) trait Part: Send + Sync + fmt::Debug {
@@ -124,8 +124,8 @@ impl SocketCapture {
         parts: Vec<Opened>,
         sources: Vec<(Box<dyn Source>, Arc<Shared>)>,
         stamps_utc: bool,
-        confinement: Option<&Confinement>,
-        guardian: &Arc<Guardian>,
+        confinement: Option<&Sandbox>,
+        cleanup: &Arc<CleanupProcess>,
     ) -> Result<SocketCapture> {
         let mut monitor = Monitor::open()?;
         let fence = Fence::new()?;
@@ -137,7 +137,7 @@ impl SocketCapture {
             devices.push(Device { opened, missed_before: missed, missed, _promiscuous: promiscuous });
         }
         let selected: Vec<Selected> = devices.iter().map(|device| device.opened.selected.clone()).collect();
-        let (cores, polling) = polling::for_capture(settings, &selected, guardian)?;
+        let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
         let kept: Arc<[Kept]> = devices.iter().map(|device| device.opened.kept()).collect();
         let clock = Arc::new(Clock::new(Vec::new()));
         let shared: Vec<Arc<Shared>> = sources.iter().map(|(_, shared)| Arc::clone(shared)).collect();
@@ -153,8 +153,8 @@ impl SocketCapture {
         let watcher = Watcher::open()?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = ruled::start(settings, engine, targets, Times::Monotonic, guardian)?;
-        guardian.seal(confinement.is_some());
+        let ruled = ruled::start(settings, engine, targets, Times::Monotonic, cleanup)?;
+        cleanup.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
         ruled::confine(confinement, ruled.is_some())?;
         let keeper = Keeper::start(

@@ -10,17 +10,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapHandle, MapType};
-use wirelane::confine::{Confinement, Identity, Work};
 use wirelane::privilege::Capability;
+use wirelane::sandbox::{Identity, Sandbox, Work};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let attempt = arguments.next().context("usage: try-confined ATTEMPT FOLDER")?;
     let folder = arguments.next().context("usage: try-confined ATTEMPT FOLDER")?;
     let folder = Path::new(&folder);
-    let confinement = Confinement::new(Work::Capture)
-        .identity(Identity::unprivileged()?)
-        .output(&folder.join("out.pcapng"));
+    let confinement =
+        Sandbox::new(Work::Capture).identity(Identity::unprivileged()?).output(&folder.join("out.pcapng"));
     if attempt == "threads" {
         let (tell, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || wait.recv());

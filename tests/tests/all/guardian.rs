@@ -1,4 +1,4 @@
-//! The guardian (`crates/wirelane/src/guardian/`): whatever a capture changes on a device is undone, however the capture
+//! The guardian (`crates/wirelane-privsep/src/cleanup/`): whatever a capture changes on a device is undone, however the capture
 //! ends, by a process that has hardly any rights and is gone when there is nothing left to do. What concerns clsact
 //! filters alone is in `clsact.rs`, and what both killed leave to the next, in `tune.rs`.
 //!
@@ -282,11 +282,9 @@ fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
     send(&lab, 500, &[]).unwrap();
     let finished = child.terminate(LIMIT).unwrap();
     assert_eq!(column(&last_of(&finished).unwrap(), "analysed"), 500);
-    for part in [
-        "giving back how it is polled: wl-guardian",
-        "wirelane tune restore -i rx0",
-        "removing the tc filter",
-    ] {
+    for part in
+        ["giving back how it is polled: wl-cleanup", "wirelane tune restore -i rx0", "removing the tc filter"]
+    {
         assert!(finished.stderr.contains(part), "no {part}: {}", finished.stderr);
     }
     assert_eq!(threaded(&lab, "rx0"), "1");

@@ -319,7 +319,7 @@ fn virtio_net_polling_is_put_back() {
     }
     // Where that is killed too, the next to come.
     let capture = polling();
-    for guardian in processes("wl-guardian") {
+    for guardian in processes("wl-cleanup") {
         kill_process(guardian);
     }
     kill(capture);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
 use serde::Serialize;
-use wirelane::confine::Identity;
+use wirelane::sandbox::Identity;
 use wirelane_probe::config::LONGEST;
 
 /// The name of the hidden subcommand.

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::OFlags;
-use wirelane::confine::Identity;
+use wirelane::sandbox::Identity;
 
 /// The name of the hidden subcommand.
 const SUBCOMMAND: &str = "post-rotate-helper";

@@ -8,7 +8,7 @@
 //! A capture that is started with [`crate::Builder::control`] has a socket in `/run/wirelane` (of a user who is not
 //! root: below `$XDG_RUNTIME_DIR`), which only its user can connect to: by the file's mode, and by who the kernel says
 //! is at the other end. The process has given its other rights up by the time that it serves: it can change its rules,
-//! and nothing else. The guardian removes the file, however the process ends (`place.rs`).
+//! and nothing else. The cleanup process removes the file, however the process ends (`place.rs`).
 //!
 //! A program that is started with [`crate::Builder::service`] has a socket of the same kind beside that, at which it
 //! answers by itself ([`Service`]): a probe is changed there.
@@ -31,7 +31,7 @@ mod service;
 
 pub use self::client::{Client, Instance, instances};
 pub use self::place::Purpose;
-pub(crate) use self::place::{Listener, SocketFile, folder};
+pub(crate) use self::place::{CLEANUP, Listener, folder};
 pub use self::protocol::{Position, Status};
 pub(crate) use self::server::{About, Server};
 pub(crate) use self::service::whereabouts;

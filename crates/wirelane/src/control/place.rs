@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
+use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
 
-use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
-use crate::tune::{self, Owner};
 use crate::{Error, Result};
 
 /// What is asked at a control socket.
@@ -57,20 +57,20 @@ impl SocketFile {
     /// the ending of another purpose.
     fn new(folder: &Path, purpose: Purpose) -> SocketFile {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let this = Owner::this("");
+        let this = ProcessId::this();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ending = purpose.ending();
         SocketFile { path: folder.join(format!("{}.{}.{number}{ending}", this.pid, this.start)) }
     }
 
     /// The process whose name this is, and the purpose; `None` where it is not the name of such a file.
-    fn owner(path: &Path) -> Option<(Owner, Purpose)> {
+    fn owner(path: &Path) -> Option<(ProcessId, Purpose)> {
         let name = path.file_name()?.to_str()?;
         let of = |purpose: &Purpose| Some((name.strip_suffix(purpose.ending())?, *purpose));
         let (name, purpose) = Purpose::ALL.iter().find_map(of)?;
         let mut numbers = name.split('.').map(str::parse::<u64>);
         let (pid, start) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        Some((Owner { pid: pid.try_into().ok()?, start, polling: String::new() }, purpose))
+        Some((ProcessId { pid: pid.try_into().ok()?, start }, purpose))
     }
 
     /// Removes it. That it is not there any more is as good, and what is not a socket is left alone.
@@ -87,8 +87,25 @@ impl SocketFile {
     }
 
     /// For people: it is still there.
-    pub(crate) fn not_removed(&self, why: &io::Error) -> Said {
-        Said::Warning(format!("removing the control socket {}: {why}", self.path.display()))
+    pub(crate) fn not_removed(&self, why: &io::Error) -> LogLine {
+        LogLine::Warning(format!("removing the control socket {}: {why}", self.path.display()))
+    }
+}
+
+/// Removing a [`SocketFile`], as an action of a cleanup process.
+pub(crate) const CLEANUP: ActionKind = ActionKind {
+    name: "control socket",
+    prepare: ActionKind::nothing,
+    read: |action, descriptors| {
+        let file: SocketFile = serde_json::from_slice(action).ok()?;
+        descriptors.is_empty().then(|| Box::new(file) as Box<dyn CleanupAction>)
+    },
+};
+
+impl CleanupAction for SocketFile {
+    /// What cannot be removed now cannot be a moment later; the next start tries again.
+    fn attempt(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+        (true, self.remove().err().map(|e| self.not_removed(&e)).into_iter().collect())
     }
 }
 
@@ -99,7 +116,7 @@ impl SocketFile {
 /// [`Error::Unsupported`] where this user has none; [`Error::Io`] where it cannot be made.
 pub(crate) fn folder() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
-        return tune::polling::journals();
+        return Ok(run_folder()?);
     }
     let path = folder_of_user().ok_or_else(|| Error::Unsupported {
         what: "a control socket ('wirelane rules' and 'wirelane probe set' talk to one)".into(),
@@ -119,7 +136,7 @@ fn folder_of_user() -> Option<PathBuf> {
 
 /// The folders in which the captures are that this user may manage.
 pub(super) fn folders() -> Vec<PathBuf> {
-    let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(tune::polling::JOURNALS));
+    let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(RUN_FOLDER));
     root.into_iter().chain(folder_of_user()).collect()
 }
 
@@ -138,7 +155,7 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
         let path = entry?.path();
         match SocketFile::owner(&path) {
             Some((owner, its)) if owner.lives() => files.extend((its == purpose).then_some(path)),
-            // Its guardian was killed too.
+            // Its cleanup process was killed too.
             Some(_) => SocketFile { path }.remove()?,
             None => {}
         }
@@ -147,12 +164,12 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
     Ok(files)
 }
 
-/// A socket that this process listens at, and its file, which the guardian removes however the process ends.
+/// A socket that this process listens at, and its file, which the cleanup process removes however the process ends.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(super) socket: UnixListener,
     file: SocketFile,
-    charge: Charge,
+    registration: Registration,
     /// Who may talk to it, beside root: who started the capture, whoever the process becomes.
     pub(super) user: u32,
 }
@@ -162,19 +179,19 @@ impl Listener {
     ///
     /// # Errors
     /// As [`folder`]; [`Error::Kernel`] where the socket cannot be had.
-    pub(crate) fn open(guardian: &Arc<Guardian>, purpose: Purpose) -> Result<Listener> {
+    pub(crate) fn open(cleanup: &Arc<CleanupProcess>, purpose: Purpose) -> Result<Listener> {
         let folder = folder()?;
         if let Err(e) = files(&folder, purpose) {
             tracing::warn!("{}: looking for sockets that killed captures have left: {e}", folder.display());
         }
         let file = SocketFile::new(&folder, purpose);
-        let charge = guardian.charge(&Duty::Socket(file.clone()), &[])?;
+        let registration = cleanup.register(&CLEANUP, &file, &[])?;
         let socket = listen(&file.path).map_err(|source| {
             Error::kernel(format!("making the control socket {}", file.path.display()), source)
         })?;
         let user = rustix::process::geteuid().as_raw();
         tracing::info!("'{}' reaches this capture at {}", purpose.command(), file.path.display());
-        Ok(Listener { socket, file, charge, user })
+        Ok(Listener { socket, file, registration, user })
     }
 }
 
@@ -192,14 +209,14 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let removed = match self.charge.fulfil() {
-            Fulfilled::Done(said) => {
-                said.iter().for_each(Said::log);
+        let removed = match self.registration.run() {
+            Outcome::Done(said) => {
+                said.iter().for_each(LogLine::log);
                 return;
             }
-            Fulfilled::Yours => self.file.remove(),
+            Outcome::Unserved => self.file.remove(),
             // Nobody's any more: who comes next removes it.
-            Fulfilled::Nobodys => return,
+            Outcome::Impossible => return,
         };
         if let Err(e) = removed {
             self.file.not_removed(&e).log();

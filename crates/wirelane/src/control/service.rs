@@ -11,7 +11,6 @@ use super::protocol::{Answer, Ask};
 use super::server::About;
 use crate::Result;
 use crate::device::sys;
-use crate::guardian::Guardian;
 use crate::{Error, interfaces::CaptureDevice};
 
 /// Most bytes of a question.
@@ -51,8 +50,8 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Kernel`] where the socket cannot be had.
-    pub(crate) fn open(guardian: &Arc<Guardian>) -> Result<Option<Service>> {
-        let listener = match Listener::open(guardian, Purpose::Probe) {
+    pub(crate) fn open(cleanup: &Arc<CleanupProcess>) -> Result<Option<Service>> {
+        let listener = match Listener::open(cleanup, Purpose::Probe) {
             Err(e @ Error::Unsupported { .. }) => {
                 tracing::warn!("{e}; without, '{}' cannot reach this capture", Purpose::Probe.command());
                 return Ok(None);

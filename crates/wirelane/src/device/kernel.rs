@@ -9,8 +9,8 @@ use libbpf_rs::{MapType, ProgramType};
 use serde::Serialize;
 
 use super::sys;
-use crate::privilege::{Capability, Privileges};
 use crate::{Error, Result};
+use wirelane_privsep::{Capability, Privileges};
 
 /// The oldest kernel that is served.
 const OLDEST: (u32, u32) = (6, 1);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::confine::Confinement;
+use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
+
 use crate::control::Service;
 use crate::device::{Selected, kernel};
 use crate::engine::{packet, xsk};
 use crate::exits;
 use crate::filter;
-use crate::guardian::Guardian;
 use crate::live::LiveCapture;
-use crate::privilege::{self, Capability};
 use crate::settings::{Engine, Settings, ZeroCopy};
 use crate::sockets::SocketCapture;
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ pub(crate) enum Started {
 pub(crate) fn start(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
+    confinement: Option<&Sandbox>,
 ) -> Result<(Started, Option<Service>)> {
     if settings.engine != Engine::Xsk {
         let only_xsk = |option| Err(Error::BadOption { option, reason: "only --engine xsk has this".into() });
@@ -87,18 +87,18 @@ pub(crate) fn start(
     for one in &selected {
         filter::for_device(&settings.filter, &one.device)?;
     }
-    let guardian = &Guardian::for_capture(settings, &selected);
+    let cleanup = &crate::cleanup::for_capture(settings, &selected);
     // Before rights are given up, which the engine does.
-    let service = if settings.service { Service::open(guardian)? } else { None };
+    let service = if settings.service { Service::open(cleanup)? } else { None };
     let started = match settings.engine {
-        Engine::Ring => ring(settings, selected, confinement, guardian).map(Started::Ring),
+        Engine::Ring => ring(settings, selected, confinement, cleanup).map(Started::Ring),
         Engine::Xsk => {
-            xsk(settings, selected, confinement, guardian).map(|capture| Started::Sockets(capture, None))
+            xsk(settings, selected, confinement, cleanup).map(|capture| Started::Sockets(capture, None))
         }
         Engine::Packet => {
-            packet(settings, selected, confinement, guardian).map(|capture| Started::Sockets(capture, None))
+            packet(settings, selected, confinement, cleanup).map(|capture| Started::Sockets(capture, None))
         }
-        Engine::Auto => match ring(settings, selected.clone(), confinement, guardian) {
+        Engine::Auto => match ring(settings, selected.clone(), confinement, cleanup) {
             Ok(live) => Ok(Started::Ring(live)),
             Err(why)
                 if !is_refusal(&why)
@@ -113,7 +113,7 @@ pub(crate) fn start(
             }
             Err(why) => {
                 // Where the other cannot do it either, what the first one says is what helps.
-                let Ok(capture) = packet(settings, selected, confinement, guardian) else { return Err(why) };
+                let Ok(capture) = packet(settings, selected, confinement, cleanup) else { return Err(why) };
                 let reason = format!("engine ring does not work here: {why}");
                 tracing::warn!("capturing by engine packet, because {reason}");
                 Ok(Started::Sockets(capture, Some(reason)))
@@ -126,49 +126,48 @@ pub(crate) fn start(
 fn ring(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
-    guardian: &Arc<Guardian>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<LiveCapture> {
-    privilege::require(&Capability::CAPTURE, "capturing from a device")?;
-    guardian.prepare()?;
-    LiveCapture::open(settings, selected, confinement, guardian)
+    wirelane_privsep::require(&Capability::CAPTURE, "capturing from a device")?;
+    cleanup.prepare()?;
+    LiveCapture::open(settings, selected, confinement, cleanup)
 }
 
 fn packet(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
-    guardian: &Arc<Guardian>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<SocketCapture> {
     packet::check(settings)?;
-    privilege::require(&[Capability::NetRaw], "capturing through packet sockets")?;
-    guardian.prepare()?;
-    packet::open(settings, selected, confinement, guardian)
+    wirelane_privsep::require(&[Capability::NetRaw], "capturing through packet sockets")?;
+    cleanup.prepare()?;
+    packet::open(settings, selected, confinement, cleanup)
 }
 
 fn xsk(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
-    guardian: &Arc<Guardian>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<SocketCapture> {
     xsk::check(settings, &selected)?;
-    privilege::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
-    guardian.prepare()?;
-    xsk::open(settings, selected, confinement, guardian)
+    wirelane_privsep::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
+    cleanup.prepare()?;
+    xsk::open(settings, selected, confinement, cleanup)
 }
 
 /// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
 /// right by another option or another device is not.
 fn is_refusal(error: &Error) -> bool {
     match error {
-        Error::MissingCapability { .. } | Error::UserNamespace { .. } => true,
+        Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => true,
         Error::Bpf { source, .. } => {
             source.kind() == libbpf_rs::ErrorKind::PermissionDenied || kernel::without_types().is_some()
         }
-        Error::Kernel { source, .. } => {
+        other => other.kernel_error().is_some_and(|source| {
             matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
-        }
-        _ => false,
+        }),
     }
 }

@@ -15,8 +15,8 @@ use super::pattern::Template;
 use super::plan::{Plan, check, shares};
 use super::xsk_socket::{AnySender, XskSender};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
-use crate::confine::Confinement;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
 
 /// Below this rate `auto` takes the socket: its threads sleep between bursts, while the program in the kernel
 /// keeps its CPU busy at any rate. A socket reaches several times this rate.
@@ -101,7 +101,7 @@ pub fn generate(plan: &Plan, stop: &AtomicBool, on_interval: impl FnMut(&Interva
 /// starts or a packet is sent. Have no threads at this moment.
 pub fn generate_confined(
     plan: &Plan,
-    confinement: &Confinement,
+    confinement: &Sandbox,
     stop: &AtomicBool,
     on_interval: impl FnMut(&Interval),
 ) -> Result<Report> {
@@ -110,7 +110,7 @@ pub fn generate_confined(
 
 fn run(
     plan: &Plan,
-    confinement: Option<&Confinement>,
+    confinement: Option<&Sandbox>,
     stop: &AtomicBool,
     mut on_interval: impl FnMut(&Interval),
 ) -> Result<Report> {
@@ -165,7 +165,7 @@ fn run(
         threads,
     };
     let meter = Meter::start(&interface)?;
-    confinement.map_or(Ok(()), Confinement::apply)?;
+    confinement.map_or(Ok(()), Sandbox::apply)?;
     thread::scope(|scope| {
         let handles: Vec<_> = running
             .threads

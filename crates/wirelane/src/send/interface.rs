@@ -189,7 +189,8 @@ pub(crate) fn require(wanted: &[(u32, &'static str)], action: &str) -> Result<()
         return Ok(());
     }
     let grant = missing.iter().map(|name| name.to_lowercase()).collect::<Vec<_>>().join(",");
-    Err(Error::MissingCapability { missing: missing.join(", "), grant, action: action.to_owned() })
+    let missing = missing.join(", ");
+    Err(wirelane_privsep::Error::MissingCapability { missing, grant, action: action.to_owned() }.into())
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::account::{Meter, per_second};
 use super::interface::Interface;
 use super::pace::{Clock, SystemClock};
 use super::packet_socket::{BATCH, Frames, PacketSocket};
-use crate::confine::Confinement;
 use crate::engine::file::FileSource;
+use wirelane_privsep::Sandbox;
 
 use crate::{Error, LinkType, Result};
 
@@ -158,10 +158,10 @@ pub fn replay<R: FrameReader>(
 }
 
 /// As [`replay`], and gives up the process's rights before the first reader is asked for, which then has what
-/// [`crate::confine::Work::Send`] leaves. Have no threads at this moment.
+/// [`wirelane_privsep::Work::Send`] leaves. Have no threads at this moment.
 pub fn replay_confined<R: FrameReader>(
     plan: &ReplayPlan,
-    confinement: &Confinement,
+    confinement: &Sandbox,
     open: impl FnMut() -> Result<R>,
     stop: &AtomicBool,
 ) -> Result<ReplayReport> {
@@ -170,7 +170,7 @@ pub fn replay_confined<R: FrameReader>(
 
 fn run<R: FrameReader>(
     plan: &ReplayPlan,
-    confinement: Option<&Confinement>,
+    confinement: Option<&Sandbox>,
     mut open: impl FnMut() -> Result<R>,
     stop: &AtomicBool,
 ) -> Result<ReplayReport> {
@@ -185,7 +185,7 @@ fn run<R: FrameReader>(
     // One TX queue, so that frames keep their order.
     let socket = PacketSocket::open(&interface, false)?;
     let meter = Meter::start(&interface)?;
-    confinement.map_or(Ok(()), Confinement::apply)?;
+    confinement.map_or(Ok(()), Sandbox::apply)?;
     // Room for a VLAN tag: the kernel allows 4 bytes more where the frame has one.
     let mut outlet = Outlet {
         socket,

@@ -14,19 +14,18 @@
 //! A line that was cut short was never followed by its step; it is dropped. Whoever reads or writes holds a lock
 //! on the file, which is removed with its last change and its last owner.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
 
 use super::setting::Setting;
 use crate::device::{Device, sys};
 use crate::{Error, Result};
 
-/// The folder of journals. It is empty after a restart, as all the settings are.
-pub(super) const FOLDER: &str = "/run/wirelane";
 /// How every journal begins, a header that was cut short included.
 const BEGINNING: &[u8] = br#"{"line":"header""#;
 /// The only format so far.
@@ -71,7 +70,7 @@ impl Identity {
 
     /// Where the journal is if nothing else is asked for.
     pub(crate) fn path(&self) -> PathBuf {
-        Path::new(FOLDER).join(format!("tune-{}-{}.journal", self.namespace, self.ifindex))
+        Path::new(RUN_FOLDER).join(format!("tune-{}-{}.journal", self.namespace, self.ifindex))
     }
 
     /// The same device: also where it was renamed.
@@ -106,7 +105,7 @@ impl Owner {
     }
 
     fn of(pid: u32, polling: &str) -> Owner {
-        let start = stat_of(pid).ok().and_then(|stat| started(&stat)).unwrap_or(0);
+        let ProcessId { pid, start } = ProcessId::of(pid);
         Owner { pid, start, polling: polling.to_owned() }
     }
 
@@ -117,29 +116,8 @@ impl Owner {
 
     /// Whether it still runs.
     pub fn lives(&self) -> bool {
-        match stat_of(self.pid) {
-            Ok(stat) => started(&stat) == Some(self.start),
-            // With the mount options hidepid=2,gid=N, /proc hides other users' processes from who may not trace them, as a
-            // guardian may not, and is not in that group. What cannot be looked at is taken for living.
-            Err(_) => i32::try_from(self.pid)
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-                .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)),
-        }
+        ProcessId { pid: self.pid, start: self.start }.lives()
     }
-}
-
-fn stat_of(pid: u32) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-}
-
-/// When a process started (proc_pid_stat(5), field 22); `None` where it has ended.
-fn started(stat: &str) -> Option<u64> {
-    // The name in field 2 may hold spaces and brackets. Field 3 is the state: a zombie has ended.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(start)
 }
 
 /// A change that has not been undone.
@@ -171,16 +149,6 @@ enum Line {
     Adopt { change: u32 },
 }
 
-/// The folder of journals, made where it is not there.
-pub(super) fn folder() -> Result<PathBuf> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(FOLDER);
-    made.map_err(|source| {
-        let action = format!("making {FOLDER} for the journal (only root can, unless it is there already)");
-        Error::kernel(action, source)
-    })?;
-    Ok(PathBuf::from(FOLDER))
-}
-
 /// An open, locked journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -194,8 +162,8 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal at `path`, and makes it where there is none.
     pub(crate) fn create(path: &Path, of: &Identity) -> Result<Journal> {
-        if path.parent() == Some(Path::new(FOLDER)) {
-            folder()?;
+        if path.parent() == Some(Path::new(RUN_FOLDER)) {
+            run_folder()?;
         }
         match Journal::locked(path, of, true)? {
             Some(journal) => Ok(journal),

@@ -22,6 +22,7 @@ mod plan;
 #[cfg(test)]
 mod plan_tests;
 pub(crate) mod polling;
+pub(crate) mod rights;
 mod setting;
 mod system;
 pub(crate) mod table;

@@ -1,28 +1,31 @@
 //! Polling threads for as long as a capture runs.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use wirelane_privsep::cleanup::{
+    ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome as CleanupOutcome, Registration,
+};
 
 use super::apply::{self, Outcome, Undoing};
-use super::journal::{self, By, Identity, Journal, Owner};
+use super::journal::{By, Identity, Journal, Owner};
 use super::plan::{Plan, Polling, Wishes};
 use super::setting::Setting;
 use super::system::{LiveSystem, System, Vanished};
 use crate::device::{Device, Selected};
-use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::settings::Settings;
 use crate::topology::Card;
 use crate::{Error, Result, tune};
 
 /// Keeps a device's polling as a capture wants it. When the last one of a device is dropped, whichever process it
-/// is of, everything is put back, by the guardian of that process; so it is when the process is killed. Where the
-/// guardian was killed too, the next to come does it.
+/// is of, everything is put back, by the cleanup process of that process; so it is when the process is killed. Where that
+/// was killed too, the next to come does it.
 #[derive(Debug)]
 pub(crate) struct PollingHold {
     hold: Hold,
-    charge: Charge,
+    registration: Registration,
 }
 
 /// A capture's hold on a device, as the journal knows it.
@@ -33,12 +36,37 @@ pub(crate) struct Hold {
     owner: Owner,
 }
 
+/// Giving a [`Hold`] back, as an action of a cleanup process.
+pub(crate) const CLEANUP: ActionKind = ActionKind {
+    name: "polling",
+    prepare: ActionKind::nothing,
+    read: |action, descriptors| {
+        let hold = serde_json::from_slice(action).ok()?;
+        descriptors.is_empty().then(|| Box::new(Giving { hold, released: false }) as Box<dyn CleanupAction>)
+    },
+};
+
+struct Giving {
+    hold: Hold,
+    /// Its owner is out of the journal; once only, since a process can be in it twice.
+    released: bool,
+}
+
+impl CleanupAction for Giving {
+    fn attempt(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+        match self.hold.give_back(&mut self.released) {
+            Ok(given) => (given.complete, given.said),
+            Err(e) => (false, vec![self.hold.not_given_back(&e)]),
+        }
+    }
+}
+
 /// What came of giving a hold back.
 pub(crate) struct GivenBack {
     /// Nothing was refused.
     pub(crate) complete: bool,
     /// What is worth telling.
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<LogLine>,
 }
 
 impl PollingHold {
@@ -51,7 +79,7 @@ impl PollingHold {
         device: &Device,
         plan: &Plan,
         polling: Polling,
-        guardian: &Arc<Guardian>,
+        cleanup: &Arc<CleanupProcess>,
     ) -> Result<PollingHold> {
         let identity = Identity::of(device)?;
         let path = identity.path();
@@ -69,9 +97,9 @@ impl PollingHold {
             });
         }
         let hold = Hold { identity, path, owner };
-        let charge = guardian.charge(&Duty::Polling(hold.clone()), &[])?;
+        let registration = cleanup.register(&CLEANUP, &hold, &[])?;
         journal.hold(&hold.owner)?;
-        let hold = PollingHold { hold, charge };
+        let hold = PollingHold { hold, registration };
         let made = hold.make(&system, &mut journal, plan, polling);
         // Before the hold, for which the journal is opened again if it is dropped for an error.
         journal.finish()?;
@@ -107,27 +135,27 @@ impl PollingHold {
 
 impl Drop for PollingHold {
     fn drop(&mut self) {
-        let said =
-            match self.charge.fulfil() {
-                Fulfilled::Done(said) => said,
-                // Somebody has killed the guardian: this process does its work, where it still may.
-                Fulfilled::Yours => match self.hold.give_back(&mut false) {
-                    Ok(given) => given.said,
-                    Err(e) => vec![self.hold.not_given_back(&e)],
-                },
-                Fulfilled::Nobodys => {
-                    vec![self.hold.not_given_back(
-                        &"wl-guardian, which has the right to it, is gone or does not answer",
-                    )]
-                }
-            };
-        said.iter().for_each(Said::log);
+        let said = match self.registration.run() {
+            CleanupOutcome::Done(said) => said,
+            // Somebody has killed the cleanup process: this process does its work, where it still may.
+            CleanupOutcome::Unserved => match self.hold.give_back(&mut false) {
+                Ok(given) => given.said,
+                Err(e) => vec![self.hold.not_given_back(&e)],
+            },
+            CleanupOutcome::Impossible => {
+                vec![
+                    self.hold
+                        .not_given_back(&"wl-cleanup, which has the right to it, is gone or does not answer"),
+                ]
+            }
+        };
+        said.iter().for_each(LogLine::log);
     }
 }
 
 impl Hold {
     /// Takes the owner out of the journal, unless that is `released` already, and puts back what nobody else holds.
-    /// Logs nothing: it runs in the guardian. The device may have another name by now, or be gone.
+    /// Logs nothing: it runs in the cleanup process. The device may have another name by now, or be gone.
     ///
     /// # Errors
     /// What the journal or the kernel said.
@@ -151,21 +179,13 @@ impl Hold {
     }
 
     /// For people: it was not given back.
-    pub(crate) fn not_given_back(&self, why: &dyn std::fmt::Display) -> Said {
+    pub(crate) fn not_given_back(&self, why: &dyn std::fmt::Display) -> LogLine {
         let device = &self.identity.device;
-        Said::Warning(format!(
+        LogLine::Warning(format!(
             "{device}: giving back how it is polled: {why}; the next wirelane on the device tries again, and so does \
              'wirelane tune restore -i {device}'"
         ))
     }
-}
-
-/// The folder of the journals. Control sockets of root's captures are there too.
-pub(crate) const JOURNALS: &str = journal::FOLDER;
-
-/// The same, made where it is not there.
-pub(crate) fn journals() -> Result<PathBuf> {
-    journal::folder()
 }
 
 /// The core of each worker of a capture, and its hold on how its devices are polled. What a capture that was killed
@@ -176,7 +196,7 @@ pub(crate) fn journals() -> Result<PathBuf> {
 pub(crate) fn for_capture(
     settings: &Settings,
     selected: &[Selected],
-    guardian: &Arc<Guardian>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<(Vec<Option<usize>>, Vec<PollingHold>)> {
     for one in selected {
         heal(&one.device)?;
@@ -231,7 +251,7 @@ pub(crate) fn for_capture(
                     instead: "run it with 'ip netns exec', which mounts a fitting one".into(),
                 });
             }
-            holds.push(PollingHold::take(device, &plan, polling, guardian)?);
+            holds.push(PollingHold::take(device, &plan, polling, cleanup)?);
         }
     }
     Ok((plan.workers.iter().map(|place| Some(place.core)).collect(), holds))
@@ -259,16 +279,16 @@ fn log(device: &str, steps: &[apply::Step<Undoing>]) {
 }
 
 /// What is worth telling of a step.
-fn said(device: &str, step: &apply::Step<Undoing>) -> Option<Said> {
+fn said(device: &str, step: &apply::Step<Undoing>) -> Option<LogLine> {
     let (what, wanted) = (&step.what, &step.wanted);
     match &step.outcome {
         Undoing::Foreign { now } => {
-            Some(Said::Warning(format!("{device}: {what} is {now} by now, not by us: it is left alone")))
+            Some(LogLine::Warning(format!("{device}: {what} is {now} by now, not by us: it is left alone")))
         }
         Undoing::Refused { reason } => {
-            Some(Said::Warning(format!("{device}: {what} cannot be put back to {wanted}: {reason}")))
+            Some(LogLine::Warning(format!("{device}: {what} cannot be put back to {wanted}: {reason}")))
         }
-        Undoing::Restored => Some(Said::Info(format!("{device}: {what} is {wanted} again"))),
+        Undoing::Restored => Some(LogLine::Info(format!("{device}: {what} is {wanted} again"))),
         Undoing::AsItWas | Undoing::Gone | Undoing::Held { .. } => None,
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Input {
 }
 
 /// A capture file that has been opened and not yet been looked at. Between the two a process can give up the rights
-/// that the opening took ([`crate::confine`]).
+/// that the opening took ([`wirelane_privsep::sandbox`]).
 #[derive(Debug)]
 pub struct FileInput {
     file: File,

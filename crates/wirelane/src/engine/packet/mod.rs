@@ -26,12 +26,10 @@ use self::block::Blocks;
 use self::classic::{Demux, Filter};
 use self::socket::{MOST_SOCKETS, RingShape, Socket};
 use self::source::{End, PacketSource, Recipe};
-use crate::confine::Confinement;
 use crate::device::Selected;
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::filter::{InUse, View};
-use crate::guardian::Guardian;
 use crate::in_force::{Judge, NativeRules};
 use crate::interfaces::HookPoint;
 use crate::ruled;
@@ -39,6 +37,8 @@ use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
 use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Bytes that are captured for the parser even where the snap length is less: headers of ordinary packets.
 const FOR_THE_PARSER: usize = 256;
@@ -122,8 +122,8 @@ struct Sockets {
 pub(crate) fn open(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
-    guardian: &Arc<Guardian>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<SocketCapture> {
     check(settings)?;
     let count = settings.workers;
@@ -169,7 +169,7 @@ pub(crate) fn open(
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();
-    SocketCapture::start("packet", settings, parts, sources, true, confinement, guardian)
+    SocketCapture::start("packet", settings, parts, sources, true, confinement, cleanup)
 }
 
 impl Sockets {

@@ -26,8 +26,8 @@ use super::{clsact, program, room};
 use crate::device::{Device, XdpMode, kernel};
 use crate::engine::seed::{machine_seed, random_number};
 use crate::engine::uninterrupted::uninterrupted;
-use crate::guardian::Guardian;
 use crate::{Error, Result};
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// The maps of an instance that user space handles, and their shared parts.
 #[derive(Debug)]
@@ -85,13 +85,18 @@ impl Instance {
     ///
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
-    pub(crate) fn open(device: &Device, hook: Hook, tc: Tc, guardian: &Arc<Guardian>) -> Result<Instance> {
+    pub(crate) fn open(
+        device: &Device,
+        hook: Hook,
+        tc: Tc,
+        cleanup: &Arc<CleanupProcess>,
+    ) -> Result<Instance> {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
         // Between looking and acting another process may start or end an instance: look again then.
         for _ in 0..16 {
-            if let Some(instance) = find_or_load(device, hook, tc, guardian)? {
+            if let Some(instance) = find_or_load(device, hook, tc, cleanup)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -107,14 +112,14 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::open`].
-    pub(crate) fn open_xdp(device: &Device, guardian: &Arc<Guardian>) -> Result<Instance> {
+    pub(crate) fn open_xdp(device: &Device, cleanup: &Arc<CleanupProcess>) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook, Tc::Best, guardian);
+            return Instance::open(device, hook, Tc::Best, cleanup);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, guardian) {
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, cleanup) {
             Err(Error::Unsupported { what, needs, .. }) => {
                 tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
-                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, guardian)
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, cleanup)
             }
             result => result,
         }
@@ -197,7 +202,7 @@ impl Instance {
 pub(crate) fn beside_others(
     device: &Device,
     wanted: Option<Hook>,
-    guardian: &Arc<Guardian>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<Option<Hook>> {
     Ok(match wanted {
         Some(Hook::Ingress) => match attach::look(device, Hook::Xdp(XdpMode::Native)) {
@@ -206,20 +211,24 @@ pub(crate) fn beside_others(
             Ok(Found::Nothing | Found::NoLinks) | Err(Error::ForeignProgram { .. }) => wanted,
             Err(error) => return Err(error),
         },
-        None => running(device, Hook::Ingress, guardian)?.map(|_| Hook::Ingress),
+        None => running(device, Hook::Ingress, cleanup)?.map(|_| Hook::Ingress),
         _ => wanted,
     })
 }
 
 /// The instance that runs on this hook of the device now, to look at; `None` where there is none.
-pub(crate) fn running(device: &Device, hook: Hook, guardian: &Arc<Guardian>) -> Result<Option<Instance>> {
+pub(crate) fn running(
+    device: &Device,
+    hook: Hook,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     match attach::look(device, hook)? {
         Found::Ours { program, hook } => {
             let Some(link) = attach::link_of(program)? else { return Ok(None) };
             join(device, program, hook, Hold::Link(link))
         }
-        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook, guardian)? {
+        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook, cleanup)? {
             Some((filter, program)) => join(device, program, hook, Hold::Filter(filter)),
             None => Ok(None),
         },
@@ -228,7 +237,12 @@ pub(crate) fn running(device: &Device, hook: Hook, guardian: &Arc<Guardian>) -> 
 }
 
 /// `None` where what was found has changed meanwhile.
-fn find_or_load(device: &Device, hook: Hook, tc: Tc, guardian: &Arc<Guardian>) -> Result<Option<Instance>> {
+fn find_or_load(
+    device: &Device,
+    hook: Hook,
+    tc: Tc,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     let found = if tc_hook && tc == Tc::Clsact { Found::NoLinks } else { attach::look(device, hook)? };
     match found {
@@ -242,11 +256,11 @@ fn find_or_load(device: &Device, hook: Hook, tc: Tc, guardian: &Arc<Guardian>) -
         }),
         Found::Nothing | Found::NoLinks => {
             // On a kernel that has both, one that asked for clsact may be there.
-            if tc_hook && let Some((filter, program)) = clsact::join(device, hook, guardian)? {
+            if tc_hook && let Some((filter, program)) = clsact::join(device, hook, cleanup)? {
                 return join(device, program, hook, Hold::Filter(filter));
             }
             attach::refuse_headerless(device, hook)?;
-            load(device, hook, matches!(found, Found::NoLinks).then_some(guardian))
+            load(device, hook, matches!(found, Found::NoLinks).then_some(cleanup))
         }
     }
 }
@@ -308,7 +322,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
 
 /// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
 /// faster.
-fn load(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>) -> Result<Option<Instance>> {
+fn load(device: &Device, hook: Hook, as_filter: Option<&Arc<CleanupProcess>>) -> Result<Option<Instance>> {
     // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
     let metadata = hook == Hook::Xdp(XdpMode::Native)
         && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
@@ -337,7 +351,12 @@ enum Loaded {
 }
 
 /// [`load`], with a program that asks the card for `metadata` or without.
-fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metadata: bool) -> Result<Loaded> {
+fn load_as(
+    device: &Device,
+    hook: Hook,
+    as_filter: Option<&Arc<CleanupProcess>>,
+    metadata: bool,
+) -> Result<Loaded> {
     // On the way out there are no RX queues: all packets count as of queue 0.
     let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
     let queues = if one_queue { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
@@ -454,8 +473,8 @@ fn load_as(device: &Device, hook: Hook, as_filter: Option<&Arc<Guardian>>, metad
         pad: [0; 7],
     };
     maps.describe(&state)?;
-    if let Some(guardian) = as_filter {
-        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, guardian)? else {
+    if let Some(cleanup) = as_filter {
+        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, cleanup)? else {
             return Ok(Loaded::Instance(None));
         };
         return maps

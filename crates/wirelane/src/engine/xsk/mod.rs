@@ -26,13 +26,11 @@ use self::program::{Config, MOST_QUEUES, Program};
 pub(crate) use self::socket::{Mode, Purpose, XskSocket, is_no};
 use self::source::{End, Lane, Recipe, XskSource};
 pub(crate) use self::umem::{FRAME, Umem};
-use crate::confine::Confinement;
 use crate::device::{Device, Selected};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::engine::seed::machine_seed;
 use crate::filter::{self, Filter};
-use crate::guardian::Guardian;
 use crate::in_force::{Judge, NativeRules};
 use crate::interfaces::HookPoint;
 use crate::ruled;
@@ -40,6 +38,8 @@ use crate::settings::{Clock, Direction, HookChoice, Settings, Steering, ZeroCopy
 use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
 use crate::{Error, Result};
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Refuses what the engine cannot do.
 ///
@@ -130,8 +130,8 @@ struct Sockets {
 pub(crate) fn open(
     settings: &Settings,
     selected: Vec<Selected>,
-    confinement: Option<&Confinement>,
-    guardian: &Arc<Guardian>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<SocketCapture> {
     check(settings, &selected)?;
     let count = settings.workers;
@@ -170,7 +170,7 @@ pub(crate) fn open(
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();
-    SocketCapture::start("xsk", settings, parts, sources, false, confinement, guardian)
+    SocketCapture::start("xsk", settings, parts, sources, false, confinement, cleanup)
 }
 
 impl Sockets {

@@ -19,16 +19,17 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use wirelane_privsep::Capability;
+use wirelane_privsep::forked::{self, Rights};
+
 use self::helper::Task;
 pub(crate) use self::message::{Answer, EntryMove};
-use super::apply;
 use super::journal::{By, Identity, Journal, Owner};
 use super::setting::{Setting, table_of};
 use super::system::{LiveSystem, System as _};
+use super::{apply, rights};
 use crate::device::Device;
 use crate::device::ethtool_set::EthtoolSet;
-use crate::forked::{self, Rights};
-use crate::privilege::{self, Capability};
 use crate::{Error, Result};
 
 /// How long the helper's answers are waited for where there is nothing else to do: at the start and at the end.
@@ -73,7 +74,7 @@ impl TableHold {
     /// # Errors
     /// [`Error::Unsupported`] where another capture moves entries of this table; what the journal or the kernel said.
     pub(crate) fn take(device: &Device, table: &[u32], queues: &[u32]) -> Result<TableHold> {
-        privilege::require(&[Capability::NetAdmin], "moving entries of an RSS table")?;
+        wirelane_privsep::require(&[Capability::NetAdmin], "moving entries of an RSS table")?;
         let identity = Identity::of(device)?;
         let mut journal = Journal::create(&identity.path(), &identity)?;
         let held = hold(device, &identity, &mut journal, table, queues);
@@ -155,7 +156,8 @@ fn hold(
         table: table.to_vec(),
         original,
     };
-    let rights = Rights::for_table_of(&device.name)?;
+    let (capabilities, folders) = rights::for_table_of(&device.name)?;
+    let rights = Rights::new(&capabilities, &folders)?;
     let (mut socket, its) = UnixStream::pair().map_err(failed)?;
     let keep = [its.as_raw_fd()];
     forked::start(c"wl-rss", rights, &keep, move || helper::serve(&task, its)).map_err(failed)?;

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
@@ -14,65 +14,52 @@ use crate::{Error, Result};
 /// How long the lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(5);
+const PATH: &str = "/proc/thread-self/ns/net";
 
-/// The file to lock. Its lock is independent of other descriptors'.
-#[derive(Debug)]
-pub(crate) struct NamespaceLock(OwnedFd);
+/// The file to lock, of the calling thread's network namespace. Its lock is independent of other descriptors'.
+pub(super) fn open() -> io::Result<OwnedFd> {
+    Ok(File::open(PATH)?.into())
+}
 
-impl NamespaceLock {
-    /// Of the calling thread's network namespace; not taken yet.
-    pub(crate) fn open() -> Result<NamespaceLock> {
-        let path = "/proc/thread-self/ns/net";
-        let file = File::open(path).map_err(|source| Error::Io { path: path.into(), source })?;
-        Ok(NamespaceLock(file.into()))
-    }
+/// Does something under the lock of this file, or without it where somebody else has it all the time.
+pub(super) fn with<T>(file: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
+    wait(file);
+    let result = work();
+    release(file);
+    result
+}
 
-    /// Does something under the lock, or without it where somebody else has it all the time.
-    pub(crate) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.wait();
-        let result = work();
-        self.release();
-        result
-    }
-
-    /// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time.
-    fn wait(&self) -> bool {
-        let start = Instant::now();
-        loop {
-            // SAFETY: flock(2) takes integers only.
-            if unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-                return true;
-            }
-            let waits =
-                matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EWOULDBLOCK | libc::EINTR));
-            if !waits || start.elapsed() >= PATIENCE {
-                return false;
-            }
-            std::thread::sleep(STEP);
-        }
-    }
-
-    /// Gives the lock up, also where a forked process still has a copy of the descriptor.
-    fn release(&self) {
+/// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time.
+fn wait(file: BorrowedFd<'_>) -> bool {
+    let start = Instant::now();
+    loop {
         // SAFETY: flock(2) takes integers only.
-        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return true;
+        }
+        let waits =
+            matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EWOULDBLOCK | libc::EINTR));
+        if !waits || start.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::thread::sleep(STEP);
     }
 }
 
-impl AsRawFd for NamespaceLock {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
+/// Gives the lock up, also where a forked process still has a copy of the descriptor.
+fn release(file: BorrowedFd<'_>) {
+    // SAFETY: flock(2) takes integers only.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
 }
 
 /// The lock, held until drop.
-pub(super) struct Lock(NamespaceLock);
+pub(super) struct Lock(OwnedFd);
 
 impl Lock {
     /// Takes the lock of the calling thread's network namespace.
     pub(super) fn take() -> Result<Lock> {
-        let lock = NamespaceLock::open()?;
-        if !lock.wait() {
+        let lock = open().map_err(|source| Error::Io { path: PATH.into(), source })?;
+        if !wait(lock.as_fd()) {
             tracing::warn!(
                 "another program has held this network namespace's lock (flock on /proc/self/ns/net) for {} s: \
                  going on without it",
@@ -85,6 +72,6 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.0.release();
+        release(self.0.as_fd());
     }
 }

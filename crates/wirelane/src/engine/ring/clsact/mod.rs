@@ -7,7 +7,7 @@
 //!
 //! The kernel keeps a filter when its maker is killed. Ours does nothing then: `wl_entry` has been emptied by
 //! the kernel, so packets are neither copied nor taken. What is left, the empty step, is removed by
-//! the guardian of the killed process (`src/guardian/`), or, where that was killed too, by the next Wirelane that
+//! the cleanup process of the killed one, or, where that was killed too, by the next Wirelane that
 //! opens the device ([`heal`]).
 //!
 //! A process finds a running instance by the filters on the device: ours has a handle and a program of ours, its
@@ -29,20 +29,19 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
 use wirelane_bpf::instance::PROGRAM_CLSACT;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
+use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
 
 use super::attach::{self, Hook};
 use crate::device::Device;
 use crate::device::netlink::Client;
 use crate::engine::uninterrupted::uninterrupted;
-use crate::guardian::{Charge, Duty, Fulfilled, Guardian, Said};
 use crate::{Error, Result};
 use lock::Lock;
 use messages::{Place, Request, read_filter, read_qdisc};
 use presence::Presence;
+use removal::Removal;
 
-pub(crate) use lock::NamespaceLock;
 pub(crate) use presence::OWNERS;
-pub(crate) use removal::{Recipe, Removal};
 
 /// Handles of our filters: on a qdisc that was there, and on one that was made for us.
 const HANDLE: u32 = 0x574c_0010;
@@ -50,10 +49,28 @@ const HANDLE_MADE: u32 = HANDLE | 1;
 /// Priority of our filter where there is no other: in front of most that may come.
 const PRIORITY: u16 = 7;
 
+/// Removing a filter, as an action of a cleanup process: under the namespace's lock, whose file is opened before the fork.
+pub(crate) const CLEANUP: ActionKind = ActionKind {
+    name: "clsact filter",
+    prepare: || lock::open().map(Some),
+    read: |action, descriptors| {
+        let recipe = serde_json::from_slice(action).ok()?;
+        Some(Box::new(Removal::of(recipe, descriptors.try_into().ok()?)))
+    },
+};
+
+impl CleanupAction for Removal {
+    fn attempt(&mut self, prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+        // An error of the kernel's is the last word: the next Wirelane on the device tries again.
+        let done = prepared.map(|file| lock::with(file, || self.run_if_unused()).unwrap_or(true));
+        (done.unwrap_or(true), Vec::new())
+    }
+}
+
 /// A process's hold on a filter: it goes off the device with the last of them.
 pub(crate) struct Filter {
     presence: Option<Presence>,
-    charge: Charge,
+    registration: Registration,
     removal: Removal,
     device: String,
 }
@@ -67,17 +84,17 @@ impl std::fmt::Debug for Filter {
 impl Drop for Filter {
     fn drop(&mut self) {
         self.presence = None;
-        let removed = match self.charge.fulfil() {
-            Fulfilled::Done(said) => return said.iter().for_each(Said::log),
-            // Somebody has killed the guardian: this process does its work, where it still may.
-            Fulfilled::Yours => Lock::take().and_then(|_lock| {
+        let removed = match self.registration.run() {
+            Outcome::Done(said) => return said.iter().for_each(LogLine::log),
+            // Somebody has killed the cleanup process: this process does its work, where it still may.
+            Outcome::Unserved => Lock::take().and_then(|_lock| {
                 self.removal.run_if_unused().map_err(|e| Error::kernel("removing the tc filter", e))
             }),
-            Fulfilled::Nobodys => Err(Error::kernel(
+            Outcome::Impossible => Err(Error::kernel(
                 "removing the tc filter",
                 io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    "the guardian that has the right to it is gone",
+                    "the cleanup process that has the right to it is gone",
                 ),
             )),
         };
@@ -121,9 +138,9 @@ struct Ours {
 }
 
 impl Removal {
-    /// Has the guardian see to it.
-    fn charge(&self, guardian: &Arc<Guardian>) -> Result<Charge> {
-        guardian.charge(&Duty::Filter(self.recipe().clone()), &self.descriptors())
+    /// Has the cleanup process see to it.
+    fn register(&self, cleanup: &Arc<CleanupProcess>) -> Result<Registration> {
+        Ok(cleanup.register(&CLEANUP, self.recipe(), &self.descriptors())?)
     }
 }
 
@@ -353,14 +370,18 @@ pub(crate) fn heal(device: &Device) -> Result<()> {
 }
 
 /// Joins the instance that runs on this hook of the device: its hold, and the id of its capture program.
-pub(crate) fn join(device: &Device, hook: Hook, guardian: &Arc<Guardian>) -> Result<Option<(Filter, u32)>> {
+pub(crate) fn join(
+    device: &Device,
+    hook: Hook,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<Option<(Filter, u32)>> {
     let mut tc = Tc::open(device)?;
     let _lock = Lock::take()?;
     let Some((filter, running)) = tc.heal(hook == Hook::Egress)?.into_iter().next() else { return Ok(None) };
     let removal = filter.removal(&running.owners)?;
-    let charge = removal.charge(guardian)?;
+    let registration = removal.register(cleanup)?;
     let presence = Some(Presence::begin(&running.owners, running.entry.as_fd(), &device.name)?);
-    Ok(Some((Filter { presence, charge, removal, device: device.name.clone() }, running.program)))
+    Ok(Some((Filter { presence, registration, removal, device: device.name.clone() }, running.program)))
 }
 
 /// Puts a capture program on the device; `None` if another process was faster.
@@ -369,7 +390,7 @@ pub(crate) fn attach(
     owners: &MapHandle,
     device: &Device,
     hook: Hook,
-    guardian: &Arc<Guardian>,
+    cleanup: &Arc<CleanupProcess>,
 ) -> Result<Option<Filter>> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = std::mem::MaybeUninit::uninit();
@@ -389,9 +410,11 @@ pub(crate) fn attach(
     }
     let presence = Some(Presence::begin(owners, skel.maps.wl_entry.as_fd(), &device.name)?);
     let made = tc.prepare_qdisc(hook)?;
-    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners, guardian);
+    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners, cleanup);
     match attached {
-        Ok((removal, charge)) => Ok(Some(Filter { presence, charge, removal, device: device.name.clone() })),
+        Ok((removal, registration)) => {
+            Ok(Some(Filter { presence, registration, removal, device: device.name.clone() }))
+        }
         Err(e) => {
             if made {
                 tc.remove_qdisc_if_empty()?;
@@ -401,15 +424,15 @@ pub(crate) fn attach(
     }
 }
 
-/// Charges the guardian, and then puts the filter there.
+/// Registers the removal, and then puts the filter there.
 fn put(
     tc: &mut Tc<'_>,
     hook: Hook,
     made: bool,
     step: BorrowedFd<'_>,
     owners: &MapHandle,
-    guardian: &Arc<Guardian>,
-) -> Result<(Removal, Charge)> {
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<(Removal, Registration)> {
     let device = tc.device;
     let place = Place::new(device.ifindex, hook);
     let (priority, in_front) = tc.choose_priority(place)?;
@@ -423,10 +446,10 @@ fn put(
     let handle = if made { HANDLE_MADE } else { HANDLE };
     let filter = Ours { place, handle, priority, program: attach::program_id(step)? };
     let removal = filter.removal(owners)?;
-    let charge = removal.charge(guardian)?;
+    let registration = removal.register(cleanup)?;
     let request = Request::add_filter(place, handle, priority, step.as_raw_fd() as u32, PROGRAM_CLSACT);
     match tc.ask(&request, "adding the tc filter", |_| {}) {
-        Ok(()) => Ok((removal, charge)),
+        Ok(()) => Ok((removal, registration)),
         Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => {
             Err(tc.lacks("cls_bpf"))
         }

@@ -1,6 +1,6 @@
 //! Taking a filter of ours off its device, and the qdisc with it where we had put it there.
 //!
-//! Everything that this says to the kernel is written down beforehand: it runs in the guardian (`src/guardian/`), which
+//! Everything that this says to the kernel is written down beforehand: it runs in the cleanup process, which
 //! is given the recipe and the two descriptors that it takes, and knows nothing else of the device.
 
 use std::io;

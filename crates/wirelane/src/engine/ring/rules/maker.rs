@@ -27,8 +27,9 @@ use rustix::net::{
 };
 use wirelane_bpf::members::Member;
 use wirelane_bpf::search::{Outputs, Page};
+use wirelane_privsep::Capability;
+use wirelane_privsep::forked::{self, Rights};
 
-use crate::forked::{self, Rights};
 use crate::rules::{BloomSize, exact_bytes};
 use crate::{Error, Result};
 
@@ -71,7 +72,7 @@ impl Maker {
     /// [`Error::Kernel`] where it cannot be started.
     pub(super) fn start(most: u64) -> Result<Maker> {
         let failed = |source| Error::kernel("starting the process that makes named sets (wl-sets)", source);
-        let rights = Rights::for_maps()?;
+        let rights = Rights::new(&[Capability::Bpf], &[])?;
         let start = || {
             let (ours, its) = rustix::net::socketpair(
                 AddressFamily::UNIX,

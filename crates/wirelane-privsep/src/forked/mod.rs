@@ -1,9 +1,8 @@
-//! Processes beside the capture, which keep a right that the capture gives up: the guardian (`guardian/`), the one that
-//! sets an RSS table (`tune/table/`), and the one that makes maps of named sets (`engine/ring/rules/maker.rs`).
+//! Helper processes that keep a right which their owner gives up.
 //!
 //! They are forked and not re-executed, since a library cannot know what its program's file would do. Each is a session
 //! of its own, so that Ctrl-C and hang-ups do not reach it, and nobody's child, so that nobody has to wait for it. Of the
-//! capturing process it has the memory, the descriptors that it is told to keep, and few rights (`rights.rs`).
+//! owner it has the memory, the descriptors that it is told to keep, and few rights (`rights.rs`).
 //!
 //! It allocates, which a process may not that was forked from one with threads, but for C libraries that see to it:
 //! glibc and musl keep their allocator usable over fork(2), and allocators with handlers for it (jemalloc, mimalloc)
@@ -17,7 +16,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) use self::rights::Rights;
+pub use self::rights::{Access, Rights};
 
 /// Forks a process of this name, which keeps these rights and descriptors, does `work`, and ends.
 ///
@@ -26,12 +25,7 @@ pub(crate) use self::rights::Rights;
 ///
 /// # Errors
 /// Where it cannot be forked. A process that cannot give up its other rights ends before it does any work.
-pub(crate) fn start(
-    name: &'static CStr,
-    rights: Rights,
-    keep: &[RawFd],
-    work: impl FnOnce(),
-) -> io::Result<()> {
+pub fn start(name: &'static CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> io::Result<()> {
     // SAFETY: the child never returns: it catches panics, and ends by _exit. It uses nothing that is locked by threads
     // that it does not have, as the head of this file says.
     match unsafe { libc::fork() } {
@@ -73,7 +67,7 @@ fn detach(name: &CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> !
     }
     // A panic must not unwind into the program that was forked. What it leaves, the next Wirelane heals.
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        // With more rights than it should have it does not serve: the capturing process finds its socket closed.
+        // With more rights than it should have it does not serve: the owner finds its socket closed.
         if rights.assume().is_ok() {
             leave_behind(name, keep);
             work();
@@ -157,7 +151,7 @@ mod tests {
         let held = fs::File::open("/proc/self/status").unwrap();
         let (mut socket, its) = UnixStream::pair().unwrap();
         let descriptor = its.as_raw_fd();
-        let rights = Rights::for_table_of("lo").unwrap();
+        let rights = Rights::new(&[crate::Capability::NetAdmin], &[]).unwrap();
         start(c"wl-test", rights, &[descriptor], move || {
             let mut its = its;
             let mut question = [0; 4];

@@ -1,4 +1,4 @@
-//! The guardian's process: what it holds, and what it does (`forked/` has how it comes to be).
+//! The cleanup process itself: what it holds, and what it does (`forked/` has how it is started).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,73 +7,75 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::PidfdFlags;
 
-use super::duty::Task;
+use super::action::{ActionKind, CleanupAction, LogLine};
 use super::wire::{self, Message};
-use crate::engine::ring::clsact::NamespaceLock;
 use crate::forked::{self, Rights};
 
 /// How long it is tried again to undo what a killed process has left: others who end at the same time, or not all of
 /// its descriptors are closed yet.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Seconds after which a guardian ends whose capture has ended, whatever it waits for.
+/// Seconds after which a cleanup process ends whose owner has ended, whatever it waits for.
 const LONGEST: u32 = 30;
 
-/// What the guardian holds from the start.
+/// What the cleanup process holds from the start.
 struct Inside {
     control: OwnedFd,
-    /// Opened before the fork: /proc may be gone at the end. Its lock is the guardian's own.
-    lock: NamespaceLock,
-    /// The capturing process; `None` where it cannot be had (a filter of system calls). Others that it has forked may
+    kinds: &'static [ActionKind],
+    /// What each kind has opened before the fork.
+    prepared: Vec<Option<OwnedFd>>,
+    /// The owner: the process that registers actions; `None` where it cannot be had (a filter of system calls). Others that it has forked may
     /// have its end of the control socket.
     parent: Option<OwnedFd>,
 }
 
-/// Forks a guardian; gives the capturing process's end of its control socket.
-pub(super) fn start(rights: Rights) -> io::Result<OwnedFd> {
+/// Forks a cleanup process; gives the owner's end of its control socket.
+pub(super) fn start(kinds: &'static [ActionKind], rights: Rights) -> io::Result<OwnedFd> {
     let (ours, control) = wire::pair()?;
-    let lock = NamespaceLock::open().map_err(io::Error::other)?;
+    let prepared = kinds.iter().map(|kind| (kind.prepare)()).collect::<io::Result<Vec<_>>>()?;
     let parent = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
-    let mut keep = vec![control.as_raw_fd(), lock.as_raw_fd()];
+    let mut keep = vec![control.as_raw_fd()];
+    keep.extend(prepared.iter().flatten().map(AsRawFd::as_raw_fd));
     keep.extend(parent.as_ref().map(AsRawFd::as_raw_fd));
-    let inside = Inside { control, lock, parent };
-    forked::start(c"wl-guardian", rights, &keep, move || inside.serve())?;
+    let inside = Inside { control, kinds, prepared, parent };
+    forked::start(c"wl-cleanup", rights, &keep, move || inside.serve())?;
     Ok(ours)
 }
 
 impl Inside {
-    /// Listens to the capturing process, to its end; undoes what is left then.
+    /// Listens to the owner, to its end; undoes what is left then.
     fn serve(&self) {
         // By number; none where it has been done.
-        let mut tasks: Vec<Option<Task>> = Vec::new();
+        let mut tasks: Vec<Option<(usize, Box<dyn CleanupAction>)>> = Vec::new();
         let mut sealed = false;
         let killed = loop {
             match self.next() {
-                Some(Message::Charge(duty, descriptors)) if !sealed => {
-                    let Some(task) = Task::new(duty, descriptors) else { break true };
-                    tasks.push(Some(task));
+                Some(Message::Register { kind, action, descriptors }) if !sealed => {
+                    let read = self.kinds.get(kind).and_then(|kind| (kind.read)(&action, descriptors));
+                    let Some(action) = read else { break true };
+                    tasks.push(Some((kind, action)));
                     self.answer(&[]);
                 }
                 Some(Message::Seal) => {
                     sealed = true;
                     self.answer(&[]);
                 }
-                Some(Message::Fulfil(number)) => {
+                Some(Message::Run(number)) => {
                     let Some(task) = tasks.get_mut(number) else { break true };
                     // Where it is not to be done, others go on to use it, or it stays in the journal.
-                    let said = task.take().map(|mut task| task.attempt(&self.lock).1);
+                    let said = task.take().map(|mut task| self.attempt(&mut task).1);
                     self.answer(&said.unwrap_or_default());
                 }
                 Some(Message::Part) => break false,
-                Some(Message::Charge(..)) | None => break true,
+                Some(Message::Register { .. }) | None => break true,
             }
         };
         // SAFETY: an integer; the signal ends this process.
         unsafe { libc::alarm(LONGEST) };
-        let mut tasks: Vec<Task> = tasks.into_iter().flatten().collect();
+        let mut tasks: Vec<_> = tasks.into_iter().flatten().collect();
         let start = Instant::now();
         loop {
-            tasks.retain_mut(|task| !task.attempt(&self.lock).0);
-            // Who is there for longer has a guardian of its own.
+            tasks.retain_mut(|task| !self.attempt(task).0);
+            // Who is there for longer has a cleanup process of its own.
             if tasks.is_empty() || !killed || start.elapsed() >= PATIENCE {
                 return;
             }
@@ -81,7 +83,11 @@ impl Inside {
         }
     }
 
-    /// The next message; `None` when the capturing process has ended.
+    fn attempt(&self, (kind, action): &mut (usize, Box<dyn CleanupAction>)) -> (bool, Vec<LogLine>) {
+        action.attempt(self.prepared[*kind].as_ref().map(AsFd::as_fd))
+    }
+
+    /// The next message; `None` when the owner has ended.
     fn next(&self) -> Option<Message> {
         if let Some(parent) = &self.parent {
             loop {
@@ -106,7 +112,7 @@ impl Inside {
         wire::next(&self.control)
     }
 
-    fn answer(&self, said: &[super::Said]) {
+    fn answer(&self, said: &[LogLine]) {
         // Where nobody listens any more, the next message says so.
         let _ = wire::reply(&self.control, said);
     }

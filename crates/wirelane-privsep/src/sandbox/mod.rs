@@ -1,4 +1,4 @@
-//! Giving up rights: what a process no longer needs once its capture is set up, it should not have any more.
+//! The sandbox: a process gives up the rights that it no longer needs once it is set up.
 //!
 //! Setting a capture up takes root's rights; running it takes file descriptors that are open by then. Between the two
 //! stands one call that gives the rights up for good, so that a fault in what looks at other people's packets finds
@@ -7,15 +7,13 @@
 //! | what | how | left |
 //! | --- | --- | --- |
 //! | user and groups | setresuid(2), setgroups(2) | an unprivileged user: see [`Identity`] |
-//! | capabilities | capset(2), the bounding set too | none but those of [`Confinement::keep`], and CAP_DAC_OVERRIDE for some outputs: see [`Confinement::output`] |
+//! | capabilities | capset(2), the bounding set too | none but those of [`Sandbox::keep`], and CAP_DAC_OVERRIDE for some outputs: see [`Sandbox::output`] |
 //! | new privileges | `PR_SET_NO_NEW_PRIVS` | none, whatever is executed |
-//! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP but [`Confinement::connects`], no abstract sockets, no signals |
+//! | files and network | Landlock (Linux 5.13) | the outputs that were named; no TCP but [`Sandbox::connects`], no abstract sockets, no signals |
 //! | system calls | seccomp, an allow-list | those of the work; any other kills the process (SIGSYS) |
 //! | memory | `PR_SET_DUMPABLE` | no core dump, no debugger but root's |
 //!
-//! The library never does this unasked. A program that wants it asks [`crate::Builder::open_confined`],
-//! [`crate::send::generate_confined`] or [`crate::send::replay_confined`], which do it at the right moment, or calls
-//! [`Confinement::apply`] itself, before it starts threads.
+//! Nothing does this unasked: the program calls [`Sandbox::apply`] at the right moment, before it starts threads.
 
 mod calls;
 mod files;
@@ -29,7 +27,7 @@ use nix::sys::prctl;
 
 pub use identity::Identity;
 
-use crate::privilege::Capability;
+use crate::capability::Capability;
 use crate::{Error, Result};
 
 /// What the process goes on to do, which says what system calls it needs.
@@ -45,7 +43,7 @@ pub enum Work {
 
 /// What is given up, and what is kept: see the [module](self).
 #[derive(Clone, Debug)]
-pub struct Confinement {
+pub struct Sandbox {
     work: Work,
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
@@ -59,10 +57,10 @@ pub struct Confinement {
     terminal: bool,
 }
 
-impl Confinement {
+impl Sandbox {
     /// For this work; nothing can be opened afterwards, and the user stays the same.
-    pub fn new(work: Work) -> Confinement {
-        Confinement {
+    pub fn new(work: Work) -> Sandbox {
+        Sandbox {
             work,
             identity: None,
             outputs: Vec::new(),
@@ -79,7 +77,7 @@ impl Confinement {
 
     /// Becomes this user. Only root can.
     #[must_use]
-    pub fn identity(mut self, identity: Option<Identity>) -> Confinement {
+    pub fn identity(mut self, identity: Option<Identity>) -> Sandbox {
         self.identity = identity;
         self
     }
@@ -90,15 +88,15 @@ impl Confinement {
     /// Where the new user may not write there, CAP_DAC_OVERRIDE is kept, which Landlock restricts to this folder;
     /// without Landlock that is an error.
     #[must_use]
-    pub fn output(mut self, path: &Path) -> Confinement {
+    pub fn output(mut self, path: &Path) -> Sandbox {
         self.outputs.push(files::place_of(path));
         self
     }
 
     /// Leaves a folder, which exists, to be written in, and folders below it to be made and removed: as for
-    /// [`Confinement::output`] otherwise.
+    /// [`Sandbox::output`] otherwise.
     #[must_use]
-    pub fn tree(mut self, folder: &Path) -> Confinement {
+    pub fn tree(mut self, folder: &Path) -> Sandbox {
         self.trees.push(folder.to_owned());
         self
     }
@@ -107,21 +105,21 @@ impl Confinement {
     /// in its folder, and none removed. The new user may do so where the permissions of the folder, or of a file that
     /// logrotate creates, let that user: no capability is kept for it.
     #[must_use]
-    pub fn log(mut self, path: &Path) -> Confinement {
+    pub fn log(mut self, path: &Path) -> Sandbox {
         self.logs.push(files::place_of(path));
         self
     }
 
     /// Leaves the outputs to be read too: O_DIRECT reads back the block that it goes on in.
     #[must_use]
-    pub fn read_back(mut self, read_back: bool) -> Confinement {
+    pub fn read_back(mut self, read_back: bool) -> Sandbox {
         self.read_back = read_back;
         self
     }
 
     /// Keeps a capability, for work that goes on to need it: taking something back at the end, for example.
     #[must_use]
-    pub fn keep(mut self, capability: Capability) -> Confinement {
+    pub fn keep(mut self, capability: Capability) -> Sandbox {
         self.kept.push(capability);
         self
     }
@@ -129,21 +127,21 @@ impl Confinement {
     /// Leaves connections by TCP to these ports, whatever the host: a collector that comes back is connected to again. Before
     /// Linux 6.7, whose Landlock knows ports, that is connections to any port.
     #[must_use]
-    pub fn connects(mut self, ports: &[u16]) -> Confinement {
+    pub fn connects(mut self, ports: &[u16]) -> Sandbox {
         self.ports.extend_from_slice(ports);
         self
     }
 
     /// Leaves the settings of a terminal that is open to be changed: for a screen, which changes them back at the end.
     #[must_use]
-    pub fn terminal(mut self, terminal: bool) -> Confinement {
+    pub fn terminal(mut self, terminal: bool) -> Sandbox {
         self.terminal = terminal;
         self
     }
 
     /// Leaves connections to be accepted at sockets that listen already.
     #[must_use]
-    pub fn serves(mut self, serves: bool) -> Confinement {
+    pub fn serves(mut self, serves: bool) -> Sandbox {
         self.serves = serves;
         self
     }
@@ -151,7 +149,7 @@ impl Confinement {
     /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
     /// and removing entries of maps by the page.
     #[must_use]
-    pub(crate) fn changing_rules(mut self) -> Confinement {
+    pub fn changing_rules(mut self) -> Sandbox {
         self.rules = true;
         self
     }

@@ -1,4 +1,4 @@
-//! What a capturing process and its guardian say to each other: datagrams over a pair of sockets.
+//! The protocol between a process and its cleanup process: datagrams over a pair of sockets.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,29 +9,35 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
 };
+use serde::Serialize;
 
-use super::duty::{Duty, Said};
+use super::action::LogLine;
 
-const CHARGE: u8 = b'c';
+const REGISTER: u8 = b'r';
 const SEAL: u8 = b's';
-const FULFIL: u8 = b'f';
+const RUN: u8 = b'u';
 const PART: u8 = b'p';
 
-/// Most descriptors that go with one duty.
+/// Most descriptors that go with one action.
 const MOST: usize = 4;
-/// Most bytes of a message; a duty has some hundred, and an answer some lines.
+/// Most bytes of a message; an action has some hundred, and an answer some lines.
 const LONGEST: usize = 64 * 1024;
 
-/// What the guardian is told.
+/// What the cleanup process is told.
 pub(super) enum Message {
-    Charge(Duty, Vec<OwnedFd>),
+    /// An action of this kind, by its number, as JSON.
+    Register {
+        kind: usize,
+        action: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    },
     Seal,
-    Fulfil(usize),
-    /// The capture has ended well.
+    Run(usize),
+    /// The owner has ended well.
     Part,
 }
 
-/// A pair of connected sockets: ours, and the guardian's.
+/// A pair of connected sockets: the owner's, and the cleanup process's.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
@@ -42,13 +48,18 @@ pub(super) fn limit(control: &OwnedFd, limit: Duration) -> io::Result<()> {
     Ok(sockopt::set_socket_timeout(control, sockopt::Timeout::Recv, Some(limit))?)
 }
 
-/// The capturing process: gives a duty, with the descriptors that it takes.
-pub(super) fn charge(control: &OwnedFd, duty: &Duty, with: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut message = vec![CHARGE];
-    serde_json::to_writer(&mut message, duty)?;
+/// The owner: registers an action, with the descriptors that it takes.
+pub(super) fn register(
+    control: &OwnedFd,
+    kind: u8,
+    action: &impl Serialize,
+    with: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut message = vec![REGISTER, kind];
+    serde_json::to_writer(&mut message, action)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut along = SendAncillaryBuffer::new(&mut space);
-    // The space may have room for more, which the guardian's has not.
+    // The space may have room for more, which the receiver's has not.
     if with.len() > MOST || !along.push(SendAncillaryMessage::ScmRights(with)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -56,18 +67,18 @@ pub(super) fn charge(control: &OwnedFd, duty: &Duty, with: &[BorrowedFd<'_>]) ->
     Ok(())
 }
 
-/// The capturing process: there are no more duties.
+/// The owner: there are no more actions.
 pub(super) fn seal(control: &OwnedFd) -> io::Result<()> {
     say(control, &[SEAL])
 }
 
-/// The capturing process: this duty is to be done now.
-pub(super) fn fulfil(control: &OwnedFd, number: u32) -> io::Result<()> {
+/// The owner: this action is to be run now.
+pub(super) fn run(control: &OwnedFd, number: u32) -> io::Result<()> {
     let [a, b, c, d] = number.to_ne_bytes();
-    say(control, &[FULFIL, a, b, c, d])
+    say(control, &[RUN, a, b, c, d])
 }
 
-/// The capturing process: this was the last word. Waits until the guardian has ended.
+/// The owner: this was the last message. Waits until the cleanup process has ended.
 pub(super) fn part(control: &OwnedFd) {
     if say(control, &[PART]).is_ok() && rustix::net::shutdown(control, Shutdown::Write).is_ok() {
         // Nothing to be done where it does not end in time: it goes on by itself.
@@ -75,18 +86,18 @@ pub(super) fn part(control: &OwnedFd) {
     }
 }
 
-/// The capturing process: what the guardian says. An error where that does not come, in time or at all.
-pub(super) fn answer(control: &OwnedFd) -> io::Result<Vec<Said>> {
+/// The owner: what the cleanup process says. An error where that does not come, in time or at all.
+pub(super) fn answer(control: &OwnedFd) -> io::Result<Vec<LogLine>> {
     let answer = hear(control)?;
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// The guardian: what has been said.
-pub(super) fn reply(control: &OwnedFd, said: &[Said]) -> io::Result<()> {
+/// The cleanup process: what has been said.
+pub(super) fn reply(control: &OwnedFd, said: &[LogLine]) -> io::Result<()> {
     say(control, &serde_json::to_vec(said)?)
 }
 
-/// The guardian: the next message; `None` at the end, or where what is said is nothing that is ever said.
+/// The cleanup process: the next message; `None` at the end, or where what is said is nothing that is ever said.
 pub(super) fn next(control: &OwnedFd) -> Option<Message> {
     let mut bytes = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -106,11 +117,11 @@ pub(super) fn next(control: &OwnedFd) -> Option<Message> {
         }
     }
     match (bytes.first()?, bytes.get(1..length)?) {
-        (&CHARGE, duty) => Some(Message::Charge(serde_json::from_slice(duty).ok()?, descriptors)),
-        (&SEAL, []) => Some(Message::Seal),
-        (&FULFIL, number) => {
-            Some(Message::Fulfil(u32::from_ne_bytes(number.try_into().ok()?).try_into().ok()?))
+        (&REGISTER, [kind, action @ ..]) => {
+            Some(Message::Register { kind: usize::from(*kind), action: action.to_vec(), descriptors })
         }
+        (&SEAL, []) => Some(Message::Seal),
+        (&RUN, number) => Some(Message::Run(u32::from_ne_bytes(number.try_into().ok()?).try_into().ok()?)),
         (&PART, []) => Some(Message::Part),
         _ => None,
     }
@@ -144,15 +155,9 @@ mod tests {
 
     use super::*;
 
-    fn duty() -> Duty {
-        let owner = serde_json::json!({"pid": 7, "start": 9, "polling": "busy"});
-        let identity =
-            serde_json::json!({"device": "a \" device", "ifindex": 3, "namespace": 5, "boot": "b"});
-        let hold = serde_json::json!({"identity": identity, "path": "/a/journal", "owner": owner});
-        Duty::Polling(serde_json::from_value(hold).unwrap())
-    }
+    const ACTION: (&str, u32) = ("a \" name", 7);
 
-    /// What the guardian takes this for.
+    /// What the cleanup process takes this for.
     fn heard(bytes: &[u8]) -> Option<Message> {
         let (ours, control) = pair().unwrap();
         say(&ours, bytes).unwrap();
@@ -163,13 +168,15 @@ mod tests {
     fn what_is_said_is_heard_in_order() {
         let (ours, control) = pair().unwrap();
         let files = [File::open("/dev/null").unwrap(), File::open("/dev/zero").unwrap()];
-        charge(&ours, &duty(), &files.each_ref().map(|file| file.as_fd())).unwrap();
-        charge(&ours, &duty(), &[]).unwrap();
+        register(&ours, 3, &ACTION, &files.each_ref().map(|file| file.as_fd())).unwrap();
+        register(&ours, 3, &ACTION, &[]).unwrap();
         seal(&ours).unwrap();
-        fulfil(&ours, 0x0102_0304).unwrap();
+        run(&ours, 0x0102_0304).unwrap();
         for expected in [2, 0] {
-            let Some(Message::Charge(heard, descriptors)) = next(&control) else { panic!("no duty") };
-            assert_eq!(serde_json::to_value(heard).unwrap(), serde_json::to_value(duty()).unwrap());
+            let Some(Message::Register { kind, action, descriptors }) = next(&control) else {
+                panic!("no action")
+            };
+            assert_eq!((kind, action), (3, serde_json::to_vec(&ACTION).unwrap()));
             assert_eq!(descriptors.len(), expected);
             for (descriptor, file) in descriptors.into_iter().zip(&files) {
                 let (theirs, own) = (File::from(descriptor).metadata().unwrap(), file.metadata().unwrap());
@@ -177,12 +184,12 @@ mod tests {
             }
         }
         assert!(matches!(next(&control), Some(Message::Seal)));
-        assert!(matches!(next(&control), Some(Message::Fulfil(0x0102_0304))));
+        assert!(matches!(next(&control), Some(Message::Run(0x0102_0304))));
         // The last word, and the end of what can be heard.
         let parting = std::thread::spawn(move || part(&ours));
         assert!(matches!(next(&control), Some(Message::Part)));
         assert!(next(&control).is_none());
-        assert!(!parting.is_finished(), "it waits for the guardian's end");
+        assert!(!parting.is_finished(), "it waits for the end of the cleanup process");
         drop(control);
         parting.join().unwrap();
     }
@@ -190,7 +197,7 @@ mod tests {
     #[test]
     fn an_answer_comes_back_or_is_an_error() {
         let (ours, control) = pair().unwrap();
-        let said = [Said::Warning("a \n line".into()), Said::Info(String::new())];
+        let said = [LogLine::Warning("a \n line".into()), LogLine::Info(String::new())];
         reply(&control, &said).unwrap();
         reply(&control, &[]).unwrap();
         assert_eq!(answer(&ours).unwrap(), said);
@@ -202,36 +209,24 @@ mod tests {
         assert!(answer(&ours).is_err());
         drop(control);
         assert_eq!(answer(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // A guardian that is gone is an error, and no signal that ends the capture.
+        // A cleanup process that is gone is an error, and no signal that ends the capture.
         assert!(seal(&ours).is_err());
     }
 
     #[test]
     fn what_is_never_said_is_nothing() {
-        for bytes in [
-            &b"x"[..],
-            b"c",
-            b"c{}",
-            b"c{\"Polling\":{}}",
-            b"s ",
-            b"f",
-            b"f123",
-            b"f12345",
-            b"pp",
-            b"\0",
-            &[b'c'; 10_000],
-        ] {
+        for bytes in [&b"x"[..], b"r", b"s ", b"u", b"u123", b"u12345", b"pp", b"\0", &[b'r'; 10_000]] {
             assert!(heard(bytes).is_none(), "{bytes:?}");
         }
         assert!(matches!(heard(b"s"), Some(Message::Seal)));
     }
 
     #[test]
-    fn more_descriptors_than_any_duty_has_are_refused() {
+    fn more_descriptors_than_any_action_has_are_refused() {
         let (ours, _control) = pair().unwrap();
         let file = File::open("/dev/null").unwrap();
-        let refused = charge(&ours, &duty(), &[file.as_fd(); MOST + 1]).unwrap_err();
+        let refused = register(&ours, 3, &ACTION, &[file.as_fd(); MOST + 1]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        charge(&ours, &duty(), &[file.as_fd(); MOST]).unwrap();
+        register(&ours, 3, &ACTION, &[file.as_fd(); MOST]).unwrap();
     }
 }

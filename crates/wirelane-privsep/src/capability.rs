@@ -67,7 +67,7 @@ impl Capability {
         }
     }
 
-    fn bit(self) -> u64 {
+    pub(crate) fn bit(self) -> u64 {
         1 << (self as u8)
     }
 }

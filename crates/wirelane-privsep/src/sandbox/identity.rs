@@ -8,7 +8,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{self, AccessFlags, Gid, Uid, User};
 
 use super::refused;
-use crate::privilege::Privileges;
+use crate::capability::Privileges;
 use crate::{Error, Result};
 
 /// The accounts that are looked for where sudo names nobody.

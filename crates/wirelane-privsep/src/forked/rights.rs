@@ -1,0 +1,132 @@
+//! The rights of helper processes: as few as what they may have to do takes.
+//!
+//! A helper keeps a few capabilities and the user, and Landlock leaves it the folders that it needs. Files are opened when
+//! they are written, and not held open from the start: what is to be undone is known at the end only, devices are
+//! renamed, files are made anew, and a file of sysfs asks for CAP_NET_ADMIN at every write, however it was opened. So
+//! the user stays, and Landlock takes away what being root without capabilities would still allow.
+
+use std::io;
+use std::path::PathBuf;
+
+use caps::CapSet;
+use landlock::{
+    ABI, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+
+use crate::{Capability, Error, Result};
+
+/// The newest rules that were thought through here, as in `sandbox/files.rs`.
+const RULES: ABI = ABI::V6;
+
+/// What may be done below a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading files and listing folders.
+    Read,
+    /// Writing and truncating files that exist.
+    Write,
+    /// [`Access::Read`], [`Access::Write`], and removing files.
+    ReadWriteRemove,
+    /// Removing files.
+    Remove,
+}
+
+impl Access {
+    fn flags(self) -> BitFlags<AccessFs> {
+        let (read, write) =
+            (AccessFs::ReadFile | AccessFs::ReadDir, AccessFs::WriteFile | AccessFs::Truncate);
+        match self {
+            Access::Read => read,
+            Access::Write => write,
+            Access::ReadWriteRemove => read | write | AccessFs::RemoveFile,
+            Access::Remove => AccessFs::RemoveFile.into(),
+        }
+    }
+}
+
+/// What a helper process may do. Made before the fork, in force after it.
+#[derive(Debug)]
+pub struct Rights {
+    capabilities: u64,
+    files: RulesetCreated,
+}
+
+impl Rights {
+    /// These capabilities, as far as the process has them, and these folders; folders that do not exist are left out.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] where capabilities cannot be read, or Landlock refuses.
+    pub fn new(capabilities: &[Capability], folders: &[(PathBuf, Access)]) -> Result<Rights> {
+        let permitted = caps::read(None, CapSet::Permitted)
+            .map_err(|e| Error::kernel("reading this process's capabilities", io::Error::other(e)))?;
+        let permitted = permitted.iter().fold(0, |sum, one| sum | 1u64 << one.index());
+        // In a container, some may be missing: what needs them is refused to the owner too.
+        let wanted = capabilities.iter().fold(0, |sum, one| sum | one.bit());
+        let failed = |e| Error::kernel("restricting a process's files by Landlock", io::Error::other(e));
+        Ok(Rights { capabilities: wanted & permitted, files: rules(folders).map_err(failed)? })
+    }
+
+    /// Gives up all others, in a process that has just been forked, or in a thread.
+    ///
+    /// # Errors
+    /// What the kernel says; the process may have lost part of its rights.
+    pub fn assume(self) -> io::Result<()> {
+        // A kernel without Landlock keeps files by their permissions only, as for captures.
+        self.files.restrict_self().map_err(io::Error::other)?;
+        let kept = caps::all().into_iter().filter(|one| self.capabilities & (1 << one.index()) != 0);
+        let kept = kept.collect();
+        caps::clear(None, CapSet::Ambient).map_err(io::Error::other)?;
+        caps::clear(None, CapSet::Inheritable).map_err(io::Error::other)?;
+        for set in [CapSet::Effective, CapSet::Permitted] {
+            caps::set(None, set, &kept).map_err(io::Error::other)?;
+        }
+        nix::sys::prctl::set_dumpable(false)?;
+        nix::sys::prctl::set_no_new_privs()?;
+        Ok(())
+    }
+}
+
+fn rules(folders: &[(PathBuf, Access)]) -> std::result::Result<RulesetCreated, RulesetError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RULES))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(RULES)))
+        .and_then(|rules| rules.scope(Scope::from_all(RULES)))
+        .and_then(Ruleset::create)?;
+    for (folder, access) in folders {
+        // What is not there is not written.
+        if let Ok(file) = PathFd::new(folder) {
+            rules = rules.add_rule(PathBeneath::new(file, access.flags()))?;
+        }
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_can_be_removed_from_a_folder_and_nothing_made_there() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("left out: files_can_be_removed_from_a_folder_and_nothing_made_there (needs root)");
+            return;
+        }
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = [folder.path().join("socket"), other.path().join("socket")];
+        for file in &files {
+            fs::write(file, b"").unwrap();
+        }
+        let rights = Rights::new(&[], &[(folder.path().to_owned(), Access::Remove)]).unwrap();
+        let ask = || {
+            rights.assume().unwrap();
+            let removed = files.each_ref().map(|file| fs::remove_file(file).is_ok());
+            (removed, fs::write(folder.path().join("another"), b"").is_ok(), fs::read(&files[1]).is_ok())
+        };
+        let told = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+        assert_eq!(told, ([true, false], false, false));
+    }
+}
