@@ -226,7 +226,7 @@ impl Options {
         if !self.workers.is_empty() {
             return self.workers.clone();
         }
-        let others = wirelane::send::allowed_cpus().into_iter().filter(|core| !self.cores.contains(core));
+        let others = wirelane::device::allowed_cpus().into_iter().filter(|core| !self.cores.contains(core));
         std::iter::once(self.cores[1]).chain(others).collect()
     }
 

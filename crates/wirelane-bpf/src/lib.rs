@@ -6,7 +6,9 @@
 //! * [`http`]: which packets have heads of HTTP in them.
 //! * [`instance`]: what a capture program and its users share.
 //! * [`judge`]: rules, judged natively.
+//! * [`kernel`]: which kernel runs here.
 //! * [`layout`]: the structs that kernel and user space share.
+//! * [`linktype`]: link types by the numbers of capture files.
 //! * [`members`]: named sets, which rules ask.
 //! * [`native`]: the packet functions, compiled natively.
 //! * [`rules`]: compiled rules.
@@ -21,7 +23,9 @@ pub mod flow_cache;
 pub mod http;
 pub mod instance;
 pub mod judge;
+pub mod kernel;
 pub mod layout;
+pub mod linktype;
 pub mod members;
 pub mod native;
 pub mod rtp;

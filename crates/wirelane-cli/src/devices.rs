@@ -4,8 +4,9 @@ mod detail;
 mod text;
 
 use serde::Serialize;
+use wirelane::KernelFeatures;
 use wirelane::Selector;
-use wirelane::device::{Device, KernelFeatures, Selected};
+use wirelane::device::{Device, Selected};
 use wirelane::escape::to_json;
 
 use crate::out;

@@ -127,11 +127,16 @@ fn status(error: &anyhow::Error) -> u8 {
     if error.is::<tune::Partial>() {
         return 3;
     }
-    use wirelane::Error::{BadOption, BadSelector, Filter};
-    match error.downcast_ref() {
-        Some(BadOption { .. } | BadSelector { .. } | Filter { .. }) => 2,
-        _ => 1,
-    }
+    if is_usage(error) { 2 } else { 1 }
+}
+
+/// Whether the command line is wrong, whichever crate says so.
+fn is_usage(error: &anyhow::Error) -> bool {
+    use wirelane::device;
+    let library: Option<&wirelane::Error> = error.downcast_ref();
+    library.is_some_and(wirelane::Error::is_usage)
+        || matches!(error.downcast_ref(), Some(device::Error::BadSelector { .. }))
+        || matches!(error.downcast_ref(), Some(wirelane::SandboxError::BadOption { .. }))
 }
 
 /// The error and its causes, without those that the text before them has already told.

@@ -14,7 +14,7 @@ use wirelane::escape::to_json;
 use wirelane::sandbox::Work;
 use wirelane::send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
-    Traffic, Transport, allowed_cpus, generate, generate_confined, replay, replay_confined,
+    Traffic, Transport, generate, generate_confined, replay, replay_confined,
 };
 use wirelane::{FileInput, FileOptions, FileSource};
 
@@ -311,7 +311,7 @@ fn cpus(args: &Args) -> Result<Vec<usize>> {
     if !args.cores.is_empty() {
         return Ok(args.cores.clone());
     }
-    let allowed = allowed_cpus();
+    let allowed = wirelane::device::allowed_cpus();
     ensure!(args.threads > 0, "--threads: give 1 or more");
     ensure!(
         args.threads <= allowed.len(),

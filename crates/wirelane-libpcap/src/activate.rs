@@ -5,6 +5,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use wirelane::{Builder, Capture, Error, LinkType, Selector};
+use wirelane_netdev::Error as Netdev;
 use wirelane_privsep::Error as Privsep;
 
 use crate::abi;
@@ -82,9 +83,9 @@ fn status(error: &Error) -> c_int {
         Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => {
             abi::ERROR_PERM_DENIED
         }
-        Error::UnknownDevice { .. } | Error::UnknownQueue { .. } | Error::DeviceGone { .. } => {
-            abi::ERROR_NO_SUCH_DEVICE
-        }
+        Error::Netdev(
+            Netdev::UnknownDevice { .. } | Netdev::UnknownQueue { .. } | Netdev::DeviceGone { .. },
+        ) => abi::ERROR_NO_SUCH_DEVICE,
         other => match other.kernel_error() {
             Some(source) if source.raw_os_error() == Some(libc::ENETDOWN) => abi::ERROR_IFACE_NOT_UP,
             Some(source) if source.kind() == std::io::ErrorKind::PermissionDenied => abi::ERROR_PERM_DENIED,

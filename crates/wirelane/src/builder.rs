@@ -347,8 +347,8 @@ impl Builder {
     ///
     /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: wirelane_privsep::Error::MissingCapability
-    /// [`UnknownDevice`]: crate::Error::UnknownDevice
-    /// [`UnknownQueue`]: crate::Error::UnknownQueue
+    /// [`UnknownDevice`]: wirelane_netdev::Error::UnknownDevice
+    /// [`UnknownQueue`]: wirelane_netdev::Error::UnknownQueue
     /// [`ForeignProgram`]: crate::Error::ForeignProgram
     /// [`OtherVersion`]: crate::Error::OtherVersion
     /// [`TooManyGroups`]: crate::Error::TooManyGroups

@@ -7,32 +7,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device does not exist in this network namespace.
-    #[error("no device '{name}' in this network namespace; there are: {known}")]
-    UnknownDevice {
-        /// The name that was asked for.
-        name: String,
-        /// The names that exist, separated by commas.
-        known: String,
-    },
-    /// The device has no such RX queue.
-    #[error("'{device}' has no RX queue {queue}; it has {known}")]
-    UnknownQueue {
-        /// The device.
-        device: String,
-        /// The queue that was asked for.
-        queue: u32,
-        /// The queues that exist, as virtual devices.
-        known: String,
-    },
-    /// A device selector that cannot be read.
-    #[error("'{input}' is not a device: {reason}; write DEV, DEV@QUEUE or DEV@FIRST-LAST, as in eth1@0-3")]
-    BadSelector {
-        /// What was given.
-        input: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A device or RX queue that does not exist, or what the kernel refused about one.
+    #[error(transparent)]
+    Netdev(#[from] wirelane_netdev::Error),
     /// Rights that are missing, or that could not be given up.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
@@ -72,12 +49,6 @@ pub enum Error {
         needs: String,
         /// What would work.
         instead: String,
-    },
-    /// The device went away during a capture.
-    #[error("device {device} disappeared during the capture")]
-    DeviceGone {
-        /// The device.
-        device: String,
     },
     /// An option has a value that makes no sense.
     #[error("{option}: {reason}")]
@@ -159,6 +130,17 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Whether the user has to write something else: an option, a device's name, a filter.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Error::BadOption { .. }
+                | Error::Filter { .. }
+                | Error::Netdev(wirelane_netdev::Error::BadSelector { .. })
+                | Error::Privsep(wirelane_privsep::Error::BadOption { .. })
+        )
+    }
+
     /// The kernel refused `action` with the current `errno`.
     pub(crate) fn last_os(action: impl Into<String>) -> Error {
         Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
@@ -167,9 +149,9 @@ impl Error {
     /// What the kernel said, where it refused something, in whichever crate.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
-            Error::Kernel { source, .. } | Error::Privsep(wirelane_privsep::Error::Kernel { source, .. }) => {
-                Some(source)
-            }
+            Error::Kernel { source, .. }
+            | Error::Netdev(wirelane_netdev::Error::Kernel { source, .. })
+            | Error::Privsep(wirelane_privsep::Error::Kernel { source, .. }) => Some(source),
             _ => None,
         }
     }

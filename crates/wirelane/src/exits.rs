@@ -30,7 +30,7 @@ pub struct ExitLine {
 /// Looks up exits of a capture on these devices.
 ///
 /// # Errors
-/// [`Error::UnknownDevice`], or [`Error::BadOption`] for a device that cannot be an exit.
+/// [`wirelane_netdev::Error::UnknownDevice`], or [`Error::BadOption`] for a device that cannot be an exit.
 pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exit>> {
     let bad = |reason: String| Err(Error::BadOption { option: "--exits", reason });
     if names.len() > MAX_EXITS {

@@ -18,7 +18,6 @@ use crate::interfaces::HookPoint;
 use crate::ledger::Counters;
 use crate::{Error, Result};
 use wirelane_privsep::Capability;
-use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Most groups of a device and direction.
 pub const MOST: u32 = MAX_GROUPS as u32;

@@ -11,7 +11,7 @@ use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
 use crate::control::Server;
-use crate::device::{self, Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
+use crate::device::{Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
 use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
@@ -75,7 +75,7 @@ impl LiveCapture {
         confinement: Option<&Sandbox>,
         cleanup: &Arc<CleanupProcess>,
     ) -> Result<LiveCapture> {
-        device::kernel::require_bpf()?;
+        crate::kernel::require_bpf()?;
         let program = settings
             .steering_program
             .as_deref()
@@ -83,7 +83,10 @@ impl LiveCapture {
             .transpose()?;
         let plugins: Vec<Plugin> = settings.read_plugins()?;
         let room = ruled::room(settings)?;
-        let room = room.map(|room| Ok((room, KernelSets::new(confinement.is_some(), room.set_bytes())?)));
+        let with_sets = |room: RulesRoom| {
+            Ok::<_, Error>((room, KernelSets::new(confinement.is_some(), room.set_bytes())?))
+        };
+        let room = room.map(with_sets);
         let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
         let streams = settings.streams.map(Streams::new).transpose()?.map(Arc::new);
         let exits = exits::look_up(&settings.exits, &selected)?;
@@ -190,7 +193,7 @@ impl LiveCapture {
                 first: State::of(&part.selected.device),
                 driver: part.selected.device.driver.clone().unwrap_or_default(),
                 may_lose_headers: part.membership.instance().hook == Hook::Ingress
-                    && device::kernel::generic_xdp_hides_headers(),
+                    && crate::kernel::generic_xdp_hides_headers(),
                 whereabouts: Whereabouts::new(part.selected.device.ifindex),
             })
             .collect();
@@ -354,8 +357,8 @@ impl LiveCapture {
             if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
                 match monitor.statistics(ifindex) {
                     Ok(statistics) => part.missed = statistics.missed(),
-                    Err(Error::DeviceGone { .. }) => {}
-                    Err(e) => return Err(e),
+                    Err(wirelane_netdev::Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e.into()),
                 }
             }
             // What the card missed on receiving it has missed once, also where both directions are captured.

@@ -64,8 +64,8 @@ pub(crate) fn start(
 /// As [`Sandbox::apply`].
 pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: bool) -> Result<()> {
     match confinement {
-        Some(confinement) if ruled => confinement.clone().changing_rules().apply(),
-        Some(confinement) => confinement.apply(),
+        Some(confinement) if ruled => Ok(confinement.clone().changing_rules().apply()?),
+        Some(confinement) => Ok(confinement.apply()?),
         None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
 use wirelane_bpf::rules::MAX_PLUGINS;
 
-use crate::device::{Selected, Selector, XdpMode, is_realtime};
+use crate::device::{Selected, Selector, XdpMode};
 use crate::engine::ring::attach::{Hook, Tc};
 use crate::engine::ring::group::Wish;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
@@ -17,6 +17,7 @@ use crate::filter;
 use crate::flow_cache::KernelFlows;
 use crate::http_heads::KernelHttp;
 use crate::in_force::RulesRoom;
+use crate::kernel::is_realtime;
 use crate::meter;
 use crate::rules::{RuleSet, plugins};
 use crate::tune::Polling;
@@ -152,7 +153,7 @@ impl Settings {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return bad("--workers", format!("{} is not between 1 and {MAX_WORKERS}", self.workers));
         }
-        let allowed = crate::send::allowed_cpus();
+        let allowed = crate::device::allowed_cpus();
         if let Some(core) = self.cores.iter().find(|core| !allowed.contains(core)) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             return bad(

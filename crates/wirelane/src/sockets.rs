@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::Result;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Controller, Moved};
 use crate::clock::Clock;
@@ -25,7 +26,6 @@ use crate::tally::DeviceTally;
 use crate::tune::polling::{self, PollingHold};
 use crate::watch::{Ending, Whereabouts};
 use crate::worker::Worker;
-use crate::{Error, Result};
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::cleanup::CleanupProcess;
 
@@ -292,8 +292,8 @@ impl SocketCapture {
             if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
                 match monitor.statistics(ifindex) {
                     Ok(statistics) => device.missed = statistics.missed(),
-                    Err(Error::DeviceGone { .. }) => {}
-                    Err(e) => return Err(e),
+                    Err(wirelane_netdev::Error::DeviceGone { .. }) => {}
+                    Err(e) => return Err(e.into()),
                 }
             }
             device.enter(index, closed, &mut ledger)?;

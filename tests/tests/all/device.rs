@@ -1,7 +1,6 @@
 //! Devices as the library sees them, on veth pairs whose state the test sets.
 
-use wirelane::Error;
-use wirelane::device::{Device, Duplex, Monitor, Promiscuous, Selector, XdpMode};
+use wirelane::device::{Device, Duplex, Error, Monitor, Promiscuous, Selector, XdpMode};
 use wirelane_tests::{ForeignXdp, Lab, in_own_process, open_descriptors, require_root};
 
 #[test]

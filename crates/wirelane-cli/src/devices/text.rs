@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use wirelane::device::{Device, Feature, KernelFeatures};
+use wirelane::device::Device;
+use wirelane::{Feature, KernelFeatures};
 
 use crate::out;
 use crate::table::{printable, wrap};

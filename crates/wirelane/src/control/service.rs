@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use wirelane_privsep::cleanup::CleanupProcess;
 
 use super::connections::{Connections, Thread};
 use super::place::{Listener, Purpose};

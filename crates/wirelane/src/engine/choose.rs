@@ -6,10 +6,11 @@ use wirelane_privsep::cleanup::CleanupProcess;
 use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
 
 use crate::control::Service;
-use crate::device::{Selected, kernel};
+use crate::device::Selected;
 use crate::engine::{packet, xsk};
 use crate::exits;
 use crate::filter;
+use crate::kernel;
 use crate::live::LiveCapture;
 use crate::settings::{Engine, Settings, ZeroCopy};
 use crate::sockets::SocketCapture;

@@ -21,15 +21,3 @@ pub(super) fn pin_to(cpu: usize) -> Result<()> {
         _ => Err(impossible()),
     }
 }
-
-/// The CPUs that this process may run on.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: `cpu_set_t` is an array of integers; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a cpu_set_t and its size is passed; 0 means the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return vec![0];
-    }
-    // SAFETY: every number is below CPU_SETSIZE, as CPU_ISSET asks.
-    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
-}

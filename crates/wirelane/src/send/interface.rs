@@ -101,7 +101,8 @@ impl Gauge {
         file.seek(io::SeekFrom::Start(0))
             .and_then(|_| file.read_to_string(&mut text))
             .map_err(|source| Error::Io { path: self.path.clone(), source })?;
-        parse_counters(&text, &self.device).ok_or_else(|| Error::DeviceGone { device: self.device.clone() })
+        let gone = || wirelane_netdev::Error::DeviceGone { device: self.device.clone() }.into();
+        parse_counters(&text, &self.device).ok_or_else(gone)
     }
 }
 
@@ -117,7 +118,12 @@ fn parse_counters(text: &str, device: &str) -> Option<Counters> {
 }
 
 fn index_of(name: &str) -> Result<u32> {
-    let unknown = || Error::UnknownDevice { name: name.to_owned(), known: all_names().join(", ") };
+    let unknown = || {
+        Error::from(wirelane_netdev::Error::UnknownDevice {
+            name: name.to_owned(),
+            known: all_names().join(", "),
+        })
+    };
     // The kernel would cut a longer name and might find another device.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
         return Err(unknown());
@@ -212,7 +218,9 @@ mod tests {
 
     #[test]
     fn unknown_device_names_the_known_ones() {
-        let Err(Error::UnknownDevice { name, known }) = Interface::find("no-such-device") else {
+        let Err(Error::Netdev(wirelane_netdev::Error::UnknownDevice { name, known })) =
+            Interface::find("no-such-device")
+        else {
             panic!("found a device that is not there");
         };
         assert_eq!(name, "no-such-device");

@@ -47,7 +47,7 @@ pub(super) fn check_device(interface: &Interface) -> Result<()> {
     };
     // SAFETY: `answer` is a bpf_xdp_query_opts that states its own size and is borrowed for the call.
     let done = unsafe { libbpf_sys::bpf_xdp_query(interface.index as c_int, 0, &raw mut answer) };
-    let unknown = done != 0 || !super::kernel::at_least(6, 3);
+    let unknown = done != 0 || !wirelane_bpf::kernel::at_least(6, 3);
     if unknown || answer.feature_flags & NETDEV_XDP_ACT_NDO_XMIT != 0 {
         return Ok(());
     }
@@ -170,7 +170,7 @@ impl Handle<'_> {
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(error) => {
-                    let old = !super::kernel::at_least(5, 18);
+                    let old = !wirelane_bpf::kernel::at_least(5, 18);
                     let reason = if old { " (live frames need Linux 5.18; use --method socket)" } else { "" };
                     return Err(Error::kernel(format!("generating inside the kernel{reason}"), error));
                 }

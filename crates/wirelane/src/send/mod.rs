@@ -22,8 +22,7 @@ mod checksum;
 mod cpu;
 mod generator;
 mod interface;
-pub(crate) mod kernel;
-mod live_frames;
+pub(crate) mod live_frames;
 mod mac;
 mod pace;
 mod packet_socket;
@@ -36,7 +35,6 @@ mod xsk_socket;
 use std::time::Duration;
 
 pub use account::{Interval, Report, ThreadReport};
-pub use cpu::allowed_cpus;
 pub use generator::{generate, generate_confined};
 pub use interface::Interface;
 pub use mac::MacAddr;

@@ -133,7 +133,7 @@ impl PacketSocket {
                     return Err(Error::kernel(action, error));
                 }
                 Some(libc::ENXIO | libc::ENODEV) => {
-                    return Err(Error::DeviceGone { device: self.device.clone() });
+                    return Err(wirelane_netdev::Error::DeviceGone { device: self.device.clone() }.into());
                 }
                 Some(libc::EMSGSIZE) => {
                     let action = format!("sending on {}: the frame is larger than its MTU", self.device);

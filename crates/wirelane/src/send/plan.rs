@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cpu::allowed_cpus;
 use super::pattern::Traffic;
 use super::{Method, Share};
+use crate::device::allowed_cpus;
 use crate::{Error, Result};
 
 /// What to send, how fast, and for how long.

@@ -260,7 +260,7 @@ fn hold(last: &Value, sent: u64) {
 
 /// Keeps the calling thread on one CPU: what it sends over a veth pair arrives there, by tc and generic XDP on one lane.
 fn stay_on_one_cpu() {
-    let cpu = wirelane::send::allowed_cpus()[0].to_string();
+    let cpu = wirelane::device::allowed_cpus()[0].to_string();
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread = thread.file_name().unwrap().to_str().unwrap();
     let output = Command::new("taskset").args(["-pc", &cpu, thread]).output().unwrap();

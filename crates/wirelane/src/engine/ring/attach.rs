@@ -11,8 +11,8 @@ use wirelane_bpf::instance::{
     PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, PROGRAM_XSK,
 };
 
-use crate::device::kernel::generic_xdp_hides_headers;
 use crate::device::{Device, XdpMode};
+use crate::kernel::generic_xdp_hides_headers;
 use crate::{Error, LinkType, Result};
 
 /// A place on a device where packets can be captured.

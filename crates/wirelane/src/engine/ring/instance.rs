@@ -23,9 +23,10 @@ use super::maps::Maps;
 use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
-use crate::device::{Device, XdpMode, kernel};
+use crate::device::{Device, XdpMode};
 use crate::engine::seed::{machine_seed, random_number};
 use crate::engine::uninterrupted::uninterrupted;
+use crate::kernel;
 use crate::{Error, Result};
 use wirelane_privsep::cleanup::CleanupProcess;
 
@@ -279,7 +280,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
             Err(e) => return Err(Error::bpf("opening a running Wirelane's maps", e)),
         }
     }
-    let mut take = |name: &str| {
+    let mut take = |name: &str| -> Result<_> {
         let at = maps.iter().position(|map| map.name() == name).ok_or_else(|| Error::OtherVersion {
             device: device.name.clone(),
             theirs: 0,
@@ -361,7 +362,7 @@ fn load_as(
     let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
     let queues = if one_queue { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
-    if let Some(refusal) = refuse_realtime(crate::device::is_realtime(), per_cpu, device, hook) {
+    if let Some(refusal) = refuse_realtime(crate::kernel::is_realtime(), per_cpu, device, hook) {
         return Err(refusal);
     }
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;

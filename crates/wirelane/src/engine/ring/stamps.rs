@@ -22,7 +22,7 @@ pub(crate) fn card_clock(asked: Clock, device: &Device, hook: Hook) -> Result<Op
     };
     match asked {
         Clock::Packet => Ok(None),
-        Clock::Batch if device::kernel::tells_batches() => Ok(None),
+        Clock::Batch if crate::kernel::tells_batches() => Ok(None),
         Clock::Batch => {
             cannot("Linux 6.11 or newer with BTF", "--clock packet reads the clock for every packet")
         }

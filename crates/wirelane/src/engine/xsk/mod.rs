@@ -86,7 +86,7 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
         );
     }
     // Two packets' programs on one CPU would share the memory that a filter works in.
-    if !settings.filter.is_empty() && crate::device::is_realtime() {
+    if !settings.filter.is_empty() && crate::kernel::is_realtime() {
         return Err(Error::Unsupported {
             what: "a filter under engine xsk".into(),
             needs: "a kernel without PREEMPT_RT (/sys/kernel/realtime says 1 here)".into(),

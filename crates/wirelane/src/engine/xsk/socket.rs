@@ -42,7 +42,7 @@ impl Mode {
             ZeroCopy::Auto => &[true, false],
             ZeroCopy::Require => &[true],
         };
-        let buffers: &[bool] = if crate::send::kernel::at_least(6, 6) { &[true, false] } else { &[false] };
+        let buffers: &[bool] = if wirelane_bpf::kernel::at_least(6, 6) { &[true, false] } else { &[false] };
         let mode = |zero_copy| buffers.iter().map(move |&multi_buffer| Mode { zero_copy, multi_buffer });
         copies.iter().flat_map(|&zero_copy| mode(zero_copy)).collect()
     }

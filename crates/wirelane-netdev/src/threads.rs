@@ -10,7 +10,7 @@ use super::Device;
 /// in 6.12). Else threads are known by their names, `napi/DEVICE-ID`; ids are given in the order in which drivers add
 /// their queues, so they stand for the queues where there are as many, or as many as there can be. A device of the
 /// same name in another network namespace makes them more, and then nothing is known.
-pub(crate) fn of_device(device: &Device) -> Vec<(u32, u32)> {
+pub fn of_device(device: &Device) -> Vec<(u32, u32)> {
     if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) {
         let told = device.rx_queues.iter().filter_map(|queue| Some((queue.queue, queue.napi_thread?)));
         // Ids are those of the first pid namespace: in another one they may be somebody else's.

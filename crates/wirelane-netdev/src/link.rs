@@ -18,10 +18,13 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
 /// One device, with all that a single netlink answer holds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Link {
-    pub(crate) name: String,
-    pub(crate) ifindex: u32,
-    pub(crate) flags: u32,
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Its flags (`IFF_*`).
+    pub flags: u32,
     /// `ARPHRD_*`: what its packets begin with.
     pub(super) hardware: u16,
     pub(super) mtu: u32,
@@ -37,7 +40,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// The device with this name or alternative name in the current network namespace; `None` if there is none.
-    pub(crate) fn find(name: &str) -> Result<Option<Link>> {
+    pub fn find(name: &str) -> Result<Option<Link>> {
         // A longer name can only be an alternative one, for which the kernel has another attribute.
         let kind = if name.len() < super::sys::NAME_SIZE { libc::IFLA_IFNAME } else { libc::IFLA_ALT_IFNAME };
         let mut body = vec![0; IFINFO];
@@ -50,7 +53,7 @@ impl Link {
     }
 
     /// The device with this index; `None` if there is none.
-    pub(crate) fn by_index(client: &mut Client, ifindex: u32) -> io::Result<Option<Link>> {
+    pub fn by_index(client: &mut Client, ifindex: u32) -> io::Result<Option<Link>> {
         let mut body = vec![0; IFINFO];
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         Link::get_one(client, &body)
@@ -63,7 +66,7 @@ impl Link {
     }
 
     /// All devices of the current network namespace, by index.
-    pub(crate) fn list() -> Result<Vec<Link>> {
+    pub fn list() -> Result<Vec<Link>> {
         let mut links = Vec::new();
         open()?
             .request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; IFINFO], |body| links.extend(Link::read(body)))

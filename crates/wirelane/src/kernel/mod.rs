@@ -8,8 +8,10 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapType, ProgramType};
 use serde::Serialize;
 
-use super::sys;
+use crate::device::sys;
 use crate::{Error, Result};
+
+mod bpf;
 use wirelane_privsep::{Capability, Privileges};
 
 /// The oldest kernel that is served.
@@ -87,7 +89,7 @@ impl KernelFeatures {
 /// # Errors
 /// [`Error::Kernel`] that says what is in the way.
 pub(crate) fn require_bpf() -> Result<()> {
-    sys::ask_bpf().map_err(|error| {
+    bpf::ask_bpf().map_err(|error| {
         let what = match error.raw_os_error() {
             Some(libc::ENOSYS) => {
                 "this kernel has no bpf(2), which capturing from a device needs: use one that was built with \
@@ -201,7 +203,7 @@ fn multi_buffer(privileges: &Privileges) -> Feature {
         privileges,
         "xdp_multi_buffer",
         "XDP on packets in several buffers",
-        || taken(sys::load_dropping_xdp(libbpf_sys::BPF_F_XDP_HAS_FRAGS)),
+        || taken(bpf::load_dropping_xdp(libbpf_sys::BPF_F_XDP_HAS_FRAGS)),
         "before 5.18: no XDP with jumbo frames; --hook tc captures them",
     )
 }
@@ -222,8 +224,8 @@ fn metadata() -> Feature {
 
 fn live_frames(privileges: &Privileges) -> Feature {
     let run = || {
-        let program = sys::load_dropping_xdp(0)?;
-        sys::run_xdp(&program, libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES)
+        let program = bpf::load_dropping_xdp(0)?;
+        bpf::run_xdp(&program, libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES)
     };
     asked(
         privileges,
@@ -239,7 +241,7 @@ fn inner_map(privileges: &Privileges) -> Feature {
         privileges,
         "bpf_inner_map",
         "rings of different sizes",
-        || taken(sys::create_array(libbpf_sys::BPF_F_INNER_MAP)),
+        || taken(bpf::create_array(libbpf_sys::BPF_F_INNER_MAP)),
         "before 5.10: the engine 'ring' does not work",
     )
 }
@@ -303,7 +305,7 @@ fn af_xdp() -> Feature {
 
 fn tcx() -> Feature {
     // Any device will do; the loopback device is always there and always index 1.
-    let (present, note) = match sys::query_tcx(1) {
+    let (present, note) = match bpf::query_tcx(1) {
         Ok(()) => (Some(true), ""),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             (None, "not known: asking needs CAP_NET_ADMIN")

@@ -16,8 +16,8 @@
 
 mod card;
 pub mod cpulist;
-#[cfg(test)]
-pub(crate) mod fixtures;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 mod load;
 
 use std::collections::BTreeMap;
@@ -27,11 +27,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use card::{Card, CardQueue, Channels, Offload, RingSize, Rss};
+pub use crate::ethtool_set::{Channels, RingSize, Rss};
+pub use card::{Card, CardQueue, Offload};
 pub use cpulist::CpuSet;
 pub use load::LoadSample;
 
 use crate::{Error, Result};
+
+/// The CPUs that this process may run on.
+pub fn allowed_cpus() -> Vec<usize> {
+    crate::sys::affinity(0).map_or_else(|_| vec![0], |cpus| cpus.into_iter().collect())
+}
 
 /// A CPU that is busier than this with other things is avoided.
 pub const BUSY: f64 = 0.5;

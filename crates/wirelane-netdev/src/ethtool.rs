@@ -39,13 +39,19 @@ pub enum Duplex {
 
 /// What a card's own clock does for received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CardStamps {
+pub enum CardStamps {
     /// There is no such clock.
     None,
     /// There is one, `/dev/ptp<clock>`, but it does not stamp all received packets.
-    Off { clock: u32 },
+    Off {
+        /// Number of its clock.
+        clock: u32,
+    },
     /// It does.
-    On { clock: u32 },
+    On {
+        /// Number of its clock.
+        clock: u32,
+    },
 }
 
 /// What a driver says about itself.

@@ -17,20 +17,24 @@ const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
 
 /// A device as far as it may change during a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) name: String,
-    pub(crate) up: bool,
-    pub(crate) mtu: u32,
-    pub(crate) mac: Option<MacAddress>,
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Largest packet without link-layer header, in bytes.
+    pub mtu: u32,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<MacAddress>,
     /// Whether a generic XDP program is on it.
-    pub(crate) generic_xdp: bool,
+    pub generic_xdp: bool,
     /// Active RX queues; `None` where the driver does not tell.
-    pub(crate) rx_queues: Option<u32>,
+    pub rx_queues: Option<u32>,
 }
 
 impl State {
     /// Of a device as it was found when the capture began.
-    pub(crate) fn of(device: &Device) -> State {
+    pub fn of(device: &Device) -> State {
         State {
             name: device.name.clone(),
             up: device.up,
@@ -42,14 +46,14 @@ impl State {
     }
 
     /// Whether this seems to be the same device, though its index may be another one.
-    pub(crate) fn is_same(&self, other: &State) -> bool {
+    pub fn is_same(&self, other: &State) -> bool {
         (&self.name, self.mac) == (&other.name, other.mac)
     }
 }
 
 /// Looks at devices of the network namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub struct Watcher {
     route: Client,
     /// Generic netlink, and the number of the family `ethtool`.
     ethtool: Option<(Client, u16)>,
@@ -60,7 +64,7 @@ impl Watcher {
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel gives no netlink socket.
-    pub(crate) fn open() -> Result<Watcher> {
+    pub fn open() -> Result<Watcher> {
         let route = Client::open(libc::NETLINK_ROUTE)
             .map_err(|source| Error::kernel("opening a route netlink socket", source))?;
         let ethtool = Client::open(libc::NETLINK_GENERIC).ok().and_then(|mut client| {
@@ -74,7 +78,7 @@ impl Watcher {
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel does not answer.
-    pub(crate) fn look(&mut self, ifindex: u32) -> Result<Option<State>> {
+    pub fn look(&mut self, ifindex: u32) -> Result<Option<State>> {
         let link = Link::by_index(&mut self.route, ifindex)
             .map_err(|source| Error::kernel(format!("looking up device {ifindex}"), source))?;
         Ok(link.map(|link| State {
@@ -114,7 +118,7 @@ fn active<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<u32> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::netlink::attributes;
+    use crate::netlink::attributes;
 
     #[test]
     fn the_loopback_device_is_there_and_another_is_not() {

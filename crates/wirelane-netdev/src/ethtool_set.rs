@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use serde::Serialize;
+
 use super::netlink::{text, u32_at};
 use super::sys;
-use crate::topology::{Channels, RingSize, Rss};
 
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
 const ETHTOOL_SRINGPARAM: u32 = 0x11;
@@ -32,35 +33,77 @@ const RXFH: usize = 24;
 /// The longest tables and keys that are believed, in entries and bytes.
 const LONGEST: usize = 64 * 1024;
 
+/// Numbers of channels (ethtool -l).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Channels {
+    /// Channels that only receive: now, and at most.
+    pub rx: (u32, u32),
+    /// Channels that only send.
+    pub tx: (u32, u32),
+    /// Channels that do both.
+    pub combined: (u32, u32),
+}
+
+/// Descriptors of each RX queue (ethtool -g).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RingSize {
+    /// Now.
+    pub now: u32,
+    /// At most.
+    pub most: u32,
+}
+
+/// How the card chooses the RX queue of a packet (ethtool -x).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rss {
+    /// For each value of the hash's low bits, the queue.
+    pub table: Vec<u32>,
+    /// The key of the Toeplitz hash; empty where the driver does not tell.
+    pub key: Vec<u8>,
+    /// Whether the hash is Toeplitz's.
+    pub toeplitz: bool,
+    /// Whether the card mixes addresses and ports so that both directions hash alike (Linux 6.8).
+    pub symmetric: bool,
+}
+
 /// A feature of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OffloadState {
-    pub(crate) name: String,
-    pub(crate) on: bool,
-    pub(crate) fixed: bool,
+pub struct OffloadState {
+    /// Its name, as the kernel has it: `rx-gro`.
+    pub name: String,
+    /// Whether it is on.
+    pub on: bool,
+    /// Whether it cannot be changed.
+    pub fixed: bool,
 }
 
 /// Asks and sets, for one device of the network namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct EthtoolSet {
+pub struct EthtoolSet {
     socket: OwnedFd,
     device: String,
 }
 
 impl EthtoolSet {
-    pub(crate) fn open(device: &str) -> io::Result<EthtoolSet> {
+    /// Opens a socket for the device with this name, which need not exist.
+    ///
+    /// # Errors
+    /// What the kernel said; so for all functions here.
+    pub fn open(device: &str) -> io::Result<EthtoolSet> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         Ok(EthtoolSet { socket, device: device.to_owned() })
     }
 
-    pub(crate) fn channels(&self) -> io::Result<Channels> {
+    /// The numbers of channels. `Unsupported` where the driver has none.
+    pub fn channels(&self) -> io::Result<Channels> {
         let answer = self.ask(ETHTOOL_GCHANNELS, NUMBERS)?;
         let at = |now, most| (number(&answer, now), number(&answer, most));
         let channels = Channels { rx: at(20, 4), tx: at(24, 8), combined: at(32, 16) };
         if channels.most_rx() == 0 { Err(unsupported()) } else { Ok(channels) }
     }
 
-    pub(crate) fn set_channels(&self, channels: &Channels) -> io::Result<()> {
+    /// Sets the numbers of channels; needs CAP_NET_ADMIN, as all that sets.
+    pub fn set_channels(&self, channels: &Channels) -> io::Result<()> {
         // The rest, as the number of other channels, stays as it is.
         let mut command = self.ask(ETHTOOL_GCHANNELS, NUMBERS)?;
         put(&mut command, 0, ETHTOOL_SCHANNELS);
@@ -70,13 +113,15 @@ impl EthtoolSet {
         self.run(&mut command)
     }
 
-    pub(crate) fn rx_ring(&self) -> io::Result<RingSize> {
+    /// Descriptors of each RX queue.
+    pub fn rx_ring(&self) -> io::Result<RingSize> {
         let answer = self.ask(ETHTOOL_GRINGPARAM, NUMBERS)?;
         let ring = RingSize { most: number(&answer, 4), now: number(&answer, 20) };
         if ring.most == 0 { Err(unsupported()) } else { Ok(ring) }
     }
 
-    pub(crate) fn set_rx_ring(&self, descriptors: u32) -> io::Result<()> {
+    /// Sets the descriptors of each RX queue.
+    pub fn set_rx_ring(&self, descriptors: u32) -> io::Result<()> {
         let mut command = self.ask(ETHTOOL_GRINGPARAM, NUMBERS)?;
         put(&mut command, 0, ETHTOOL_SRINGPARAM);
         put(&mut command, 20, descriptors);
@@ -84,7 +129,7 @@ impl EthtoolSet {
     }
 
     /// All features of the device, in the kernel's order.
-    pub(crate) fn offloads(&self) -> io::Result<Vec<OffloadState>> {
+    pub fn offloads(&self) -> io::Result<Vec<OffloadState>> {
         let names = self.feature_names()?;
         let words = names.len().div_ceil(32);
         let mut command = vec![0; 8 + words * 16];
@@ -104,7 +149,8 @@ impl EthtoolSet {
         Ok(names.into_iter().enumerate().map(state).filter(|state| !state.name.is_empty()).collect())
     }
 
-    pub(crate) fn set_offload(&self, name: &str, on: bool) -> io::Result<()> {
+    /// Switches a feature.
+    pub fn set_offload(&self, name: &str, on: bool) -> io::Result<()> {
         let names = self.feature_names()?;
         let feature = names.iter().position(|one| one == name).ok_or_else(unsupported)?;
         let words = names.len().div_ceil(32);
@@ -118,7 +164,8 @@ impl EthtoolSet {
         self.run(&mut command)
     }
 
-    pub(crate) fn rss(&self) -> io::Result<Rss> {
+    /// The RSS table, key and hash.
+    pub fn rss(&self) -> io::Result<Rss> {
         // The first question says how long table and key are.
         let first = self.ask(ETHTOOL_GRSSH, RXFH)?;
         let (entries, key) = (number(&first, 8) as usize, number(&first, 12) as usize);
@@ -139,14 +186,15 @@ impl EthtoolSet {
     }
 
     /// Sets the table. An empty one makes the driver spread evenly by itself, as before anybody had set it.
-    pub(crate) fn set_rss_table(&self, table: &[u32]) -> io::Result<()> {
+    pub fn set_rss_table(&self, table: &[u32]) -> io::Result<()> {
         let mut command = vec![0; RXFH];
         put(&mut command, 8, table.len() as u32);
         command.extend(table.iter().flat_map(|queue| queue.to_ne_bytes()));
         self.set_rss(command)
     }
 
-    pub(crate) fn set_rss_key(&self, key: &[u8]) -> io::Result<()> {
+    /// Sets the key of the Toeplitz hash.
+    pub fn set_rss_key(&self, key: &[u8]) -> io::Result<()> {
         let mut command = vec![0; RXFH];
         put(&mut command, 8, ETH_RXFH_INDIR_NO_CHANGE);
         put(&mut command, 12, key.len() as u32);

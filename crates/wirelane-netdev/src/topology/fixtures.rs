@@ -15,15 +15,22 @@ use std::path::Path;
 
 use super::cpulist::{self, CpuSet};
 
-/// The recorded machines.
-pub(crate) const XEON_5520: &str = include_str!("fixtures/xeon-5520.txt");
-pub(crate) const EPYC_7763: &str = include_str!("fixtures/epyc-7763.txt");
-pub(crate) const DUAL_ICELAKE: &str = include_str!("fixtures/dual-icelake.txt");
-pub(crate) const ALTRA_Q80: &str = include_str!("fixtures/altra-q80.txt");
-pub(crate) const VM: &str = include_str!("fixtures/vm-2-cores.txt");
+/// Two sockets of four cores with hyper-threads.
+pub const XEON_5520: &str = include_str!("fixtures/xeon-5520.txt");
+/// One socket with eight groups of cores that share a cache.
+pub const EPYC_7763: &str = include_str!("fixtures/epyc-7763.txt");
+/// Two sockets of the Ice Lake generation.
+pub const DUAL_ICELAKE: &str = include_str!("fixtures/dual-icelake.txt");
+/// 80 arm64 cores without hyper-threads.
+pub const ALTRA_Q80: &str = include_str!("fixtures/altra-q80.txt");
+/// A virtual machine with two CPUs.
+pub const VM: &str = include_str!("fixtures/vm-2-cores.txt");
 
 /// Makes the tree that a manifest stands for.
-pub(crate) fn tree(manifest: &str) -> tempfile::TempDir {
+///
+/// # Panics
+/// Where the manifest cannot be read, or the tree not be made.
+pub fn tree(manifest: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let mut cpus = CpuSet::new();
@@ -133,6 +140,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, format!("{text}\n")).unwrap();
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::topology::{Card, Closeness, Topology};

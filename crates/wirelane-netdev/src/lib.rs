@@ -1,4 +1,4 @@
-//! Network devices: what there is, what state it is in, and which RX queues it has.
+//! Network devices of Linux: what there is, what state it is in, which RX queues it has, and what can be set.
 //!
 //! ```text
 //! selector   eth1@0-3  ->  which device, which RX queues
@@ -11,24 +11,26 @@
 //! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
 //! Monitor    counters and existence, asked again and again
 //! Watcher    what may change about a device during a capture
-//! Promiscuous, KernelFeatures
+//! Promiscuous
+//! topology     CPUs, caches, NUMA nodes, and cards as a planner sees them
 //! ```
 //!
 //! Whatever a capture rests on comes from the first two, which speak of the network namespace of the calling
 //! thread. The rest is for people and for tuning, and each part of it may be absent.
 
-pub(crate) mod ethtool;
-pub(crate) mod ethtool_set;
-pub(crate) mod irq;
-pub(crate) mod kernel;
+mod error;
+pub mod ethtool;
+pub mod ethtool_set;
+pub mod irq;
 mod link;
-pub(crate) mod netdev;
-pub(crate) mod netlink;
+pub mod netdev;
+pub mod netlink;
 mod promiscuous;
 mod selector;
 mod statistics;
-pub(crate) mod sys;
-pub(crate) mod threads;
+pub mod sys;
+pub mod threads;
+pub mod topology;
 mod watcher;
 
 use std::fmt;
@@ -36,19 +38,18 @@ use std::fmt;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Serialize, Serializer};
 
-pub(crate) use ethtool::CardStamps;
-pub use ethtool::Duplex;
+pub use error::{Error, Result};
+pub use ethtool::{CardStamps, Duplex};
 pub use irq::Irq;
-pub(crate) use kernel::is_realtime;
-pub use kernel::{Feature, KernelFeatures};
-pub(crate) use link::Link;
+pub use link::Link;
 pub use netdev::XdpFeatures;
 pub use promiscuous::Promiscuous;
 pub use selector::{Selected, Selector};
 pub use statistics::{Monitor, Statistics};
-pub(crate) use watcher::{State, Watcher};
+pub use topology::allowed_cpus;
+pub use watcher::{State, Watcher};
+pub use wirelane_bpf::layout::LinkType;
 
-use crate::{Error, LinkType, Result};
 use ethtool::Ethtool;
 use irq::{Sysfs, queue_of_irq};
 use netdev::Netdev;
@@ -57,13 +58,13 @@ use netdev::Netdev;
 ///
 /// # Errors
 /// [`crate::Error::Kernel`] where no socket can be made.
-pub(crate) fn card_clock(name: &str) -> Result<CardStamps> {
+pub fn card_clock(name: &str) -> Result<CardStamps> {
     let ethtool = Ethtool::open().map_err(|e| Error::kernel("opening a socket", e))?;
     Ok(ethtool.card_stamps(name))
 }
 
 /// A packet socket that is in no packet's way and receives nothing.
-pub(crate) fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
+pub fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
     // Protocol 0: no packets.
     sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
 }
@@ -218,7 +219,7 @@ impl Device {
     }
 
     /// Looks at the device with this index, whatever its name is by now; `None` where there is none.
-    pub(crate) fn with_index(ifindex: u32) -> Result<Option<Device>> {
+    pub fn with_index(ifindex: u32) -> Result<Option<Device>> {
         match Link::with_index(ifindex)? {
             Some(link) => Ok(Some(Sources::open()?.look(link))),
             None => Ok(None),
@@ -235,8 +236,8 @@ impl Device {
     }
 
     /// A device of which nothing but the name is known.
-    #[cfg(test)]
-    pub(crate) fn empty(name: &str) -> Device {
+    #[cfg(any(test, feature = "fixtures"))]
+    pub fn empty(name: &str) -> Device {
         Device::from(Link { name: name.to_owned(), ..Link::default() })
     }
 }

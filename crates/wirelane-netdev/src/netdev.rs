@@ -76,20 +76,23 @@ impl XdpFeatures {
 
 /// The NAPI instance of one RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueNapi {
-    pub(crate) queue: u32,
-    pub(crate) napi_id: u32,
-    pub(crate) irq: Option<u32>,
+pub struct QueueNapi {
+    /// The RX queue.
+    pub queue: u32,
+    /// The NAPI instance that serves it.
+    pub napi_id: u32,
+    /// Its interrupt.
+    pub irq: Option<u32>,
     /// The kernel thread that polls, where NAPI is threaded.
-    pub(crate) thread: Option<u32>,
+    pub thread: Option<u32>,
     /// Whether and how it is threaded (6.17 and newer): see [`NapiThread`].
-    pub(crate) threaded: Option<u32>,
+    pub threaded: Option<u32>,
 }
 
 /// How a NAPI instance is polled (`enum netdev_napi_threaded`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum NapiThread {
+pub enum NapiThread {
     /// By interrupts.
     Off = 0,
     /// By a thread, which interrupts wake.
@@ -99,14 +102,14 @@ pub(crate) enum NapiThread {
 }
 
 /// The family, in the network namespace in which it was opened.
-pub(crate) struct Netdev {
+pub struct Netdev {
     client: Client,
     family: u16,
 }
 
 impl Netdev {
     /// `None` where this kernel has no such family.
-    pub(crate) fn open() -> Option<Netdev> {
+    pub fn open() -> Option<Netdev> {
         let mut client = Client::open(libc::NETLINK_GENERIC).ok()?;
         let family = family(&mut client, "netdev")?;
         Some(Netdev { client, family })
@@ -132,7 +135,7 @@ impl Netdev {
     ///
     /// Drivers that do not say which instance serves which queue (veth) have their instances in the order of their
     /// ids, which is that in which they were made, where there are as many as `count`, the device's queues.
-    pub(crate) fn queues(&mut self, ifindex: u32, count: u32) -> Vec<QueueNapi> {
+    pub fn queues(&mut self, ifindex: u32, count: u32) -> Vec<QueueNapi> {
         let mut queues = Vec::new();
         let asked =
             self.ask(NETDEV_CMD_QUEUE_GET, libc::NLM_F_DUMP, NETDEV_A_QUEUE_IFINDEX, ifindex, |body| {
@@ -184,7 +187,7 @@ impl Netdev {
     }
 
     /// Sets how a NAPI instance is polled (Linux 6.17 and newer).
-    pub(crate) fn set_threaded(&mut self, napi_id: u32, how: NapiThread) -> io::Result<()> {
+    pub fn set_threaded(&mut self, napi_id: u32, how: NapiThread) -> io::Result<()> {
         let mut body = vec![NETDEV_CMD_NAPI_SET, 1, 0, 0];
         push_attribute(&mut body, NETDEV_A_NAPI_ID, &napi_id.to_ne_bytes());
         push_attribute(&mut body, NETDEV_A_NAPI_THREADED, &(how as u32).to_ne_bytes());
@@ -192,7 +195,7 @@ impl Netdev {
     }
 
     /// Whether this kernel has threads that poll all the time. Only who may set them (CAP_NET_ADMIN) is told.
-    pub(crate) fn has_busy_threads(&mut self) -> bool {
+    pub fn has_busy_threads(&mut self) -> bool {
         // The value is looked at before the instance is: one that cannot exist is not found, where older
         // kernels refuse the value or the attribute.
         let told = self.set_threaded(u32::MAX, NapiThread::BusyPoll);

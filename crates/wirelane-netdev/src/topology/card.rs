@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::cpulist::{self, CpuSet};
-use crate::device::ethtool_set::{EthtoolSet, OffloadState};
-use crate::device::irq::{Sysfs, queue_of_irq};
-use crate::device::netdev::Netdev;
-use crate::device::{Device, Irq};
+use crate::ethtool_set::{Channels, EthtoolSet, OffloadState, RingSize, Rss};
+use crate::irq::{Sysfs, queue_of_irq};
+use crate::netdev::Netdev;
+use crate::{Device, Irq};
 use crate::{Error, Result};
 
 /// One RX queue of a card.
@@ -34,39 +34,6 @@ pub struct CardQueue {
     pub rps_cpus: CpuSet,
     /// Entries of its flow table (RFS); 0 is off.
     pub rps_flows: u32,
-}
-
-/// Numbers of channels (ethtool -l).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Channels {
-    /// Channels that only receive: now, and at most.
-    pub rx: (u32, u32),
-    /// Channels that only send.
-    pub tx: (u32, u32),
-    /// Channels that do both.
-    pub combined: (u32, u32),
-}
-
-/// Descriptors of each RX queue (ethtool -g).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RingSize {
-    /// Now.
-    pub now: u32,
-    /// At most.
-    pub most: u32,
-}
-
-/// How the card chooses the RX queue of a packet (ethtool -x).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rss {
-    /// For each value of the hash's low bits, the queue.
-    pub table: Vec<u32>,
-    /// The key of the Toeplitz hash; empty where the driver does not tell.
-    pub key: Vec<u8>,
-    /// Whether the hash is Toeplitz's.
-    pub toeplitz: bool,
-    /// Whether the card mixes addresses and ports so that both directions hash alike (Linux 6.8).
-    pub symmetric: bool,
 }
 
 /// Something the card or the stack does to packets before they are captured (ethtool -k).
@@ -147,7 +114,7 @@ impl Card {
             (own.napi_id, own.thread) = (queue.napi_id, queue.napi_thread);
             card.queues.push(own);
         }
-        card.find_threads(&crate::device::threads::of_device(device));
+        card.find_threads(&crate::threads::of_device(device));
         if let Some(sysfs) = Sysfs::of(&device.name, device.ifindex, device.mac) {
             card.read_files(&sysfs);
         }
@@ -174,7 +141,7 @@ impl Card {
 
     /// Whether its queues have no interrupts (that can be seen), as those of virtual devices. Their NAPI instances, if
     /// they have any, come and go with GRO and with captures.
-    pub(crate) fn is_virtual(&self) -> bool {
+    pub fn is_virtual(&self) -> bool {
         self.queues.iter().all(|queue| queue.irq.is_none())
     }
 
@@ -182,7 +149,7 @@ impl Card {
         for queue in &mut self.queues {
             if let Some((_, pid)) = threads.iter().find(|(of, _)| *of == queue.queue) {
                 queue.thread = Some(*pid);
-                queue.thread_cpus = crate::device::sys::affinity(*pid).unwrap_or_default();
+                queue.thread_cpus = crate::sys::affinity(*pid).unwrap_or_default();
             }
         }
     }

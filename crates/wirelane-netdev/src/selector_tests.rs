@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::RxQueue;
+use crate::RxQueue;
 
 fn device_with(name: &str, queues: u32) -> Device {
     let mut device = Device::empty(name);

@@ -1,7 +1,7 @@
 //! The numbers that capture files give to link types (LINKTYPE_ values, <https://www.tcpdump.org/linktypes.html>)
 //! and the link types that Wirelane parses.
 
-use crate::LinkType;
+use crate::layout::LinkType;
 
 /// LINKTYPE_NULL.
 pub const NULL: u32 = 0;

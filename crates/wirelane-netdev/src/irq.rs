@@ -26,7 +26,7 @@ pub struct Irq {
 
 /// A device's folder in sysfs.
 #[derive(Clone, Debug)]
-pub(crate) struct Sysfs {
+pub struct Sysfs {
     /// What stands for `/`.
     root: PathBuf,
     folder: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Sysfs {
 
 impl Sysfs {
     /// The folder, where it is of this very device.
-    pub(crate) fn of(name: &str, ifindex: u32, mac: Option<MacAddress>) -> Option<Sysfs> {
+    pub fn of(name: &str, ifindex: u32, mac: Option<MacAddress>) -> Option<Sysfs> {
         let sysfs = Sysfs::under(Path::new("/"), name);
         let folder = &sysfs.folder;
         // Another namespace may well use the same name and index; the address tells them apart.
@@ -44,18 +44,18 @@ impl Sysfs {
     }
 
     /// The folder of the device with this name in the tree below `root`, whether or not there is one.
-    pub(crate) fn under(root: &Path, name: &str) -> Sysfs {
+    pub fn under(root: &Path, name: &str) -> Sysfs {
         Sysfs { root: root.to_owned(), folder: root.join("sys/class/net").join(name) }
     }
 
     /// A file of the device, as in `threaded` or `queues/rx-0/rps_cpus`.
-    pub(crate) fn file(&self, path: &str) -> PathBuf {
+    pub fn file(&self, path: &str) -> PathBuf {
         self.folder.join(path)
     }
 
     /// The NUMA node that the device is attached to, of its own bus device or of the one above (a virtio
     /// device sits on a PCI device).
-    pub(crate) fn numa_node(&self) -> Option<u32> {
+    pub fn numa_node(&self) -> Option<u32> {
         let device = fs::canonicalize(self.folder.join("device")).ok()?;
         [Some(device.as_path()), device.parent()]
             .into_iter()
@@ -65,19 +65,19 @@ impl Sysfs {
     }
 
     /// Number of active RX queues.
-    pub(crate) fn rx_queues(&self) -> Option<u32> {
+    pub fn rx_queues(&self) -> Option<u32> {
         let names = fs::read_dir(self.folder.join("queues")).ok()?;
         let rx = names.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"));
         u32::try_from(rx.count()).ok().filter(|count| *count > 0)
     }
 
     /// Whether NAPI polls in kernel threads (Documentation/networking/napi.rst).
-    pub(crate) fn threaded_napi(&self) -> Option<bool> {
+    pub fn threaded_napi(&self) -> Option<bool> {
         read_number(&self.folder.join("threaded")).map(|value| value != 0)
     }
 
     /// The interrupts of the device, by number.
-    pub(crate) fn irqs(&self) -> Vec<Irq> {
+    pub fn irqs(&self) -> Vec<Irq> {
         let Ok(device) = fs::canonicalize(self.folder.join("device")) else {
             return Vec::new();
         };
@@ -134,7 +134,7 @@ fn irq_names(table: &str) -> Vec<(u32, String)> {
 /// The RX queue that an interrupt serves, read from its name; `None` where the name does not say. Names are
 /// the drivers' own, so this is for showing and for suggesting; where the kernel says it itself
 /// (netdev.rs), that is used instead.
-pub(crate) fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
+pub fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
     // mlx5 and ena add the PCI address: mlx5_comp3@pci:0000:5e:00.0
     let name = irq_name.split('@').next().unwrap_or(irq_name);
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();

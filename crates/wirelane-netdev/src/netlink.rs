@@ -11,7 +11,7 @@ use netlink_sys::{Socket, SocketAddr};
 const HEADER: usize = 16;
 
 /// A netlink socket with its running sequence number. It stays in the network namespace that it was opened in.
-pub(crate) struct Client {
+pub struct Client {
     socket: Socket,
     sequence: u32,
     answer: Vec<u8>,
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     /// A socket of this protocol (`NETLINK_ROUTE`, `NETLINK_GENERIC`) in the current network namespace.
-    pub(crate) fn open(protocol: i32) -> io::Result<Client> {
+    pub fn open(protocol: i32) -> io::Result<Client> {
         let mut socket = Socket::new(protocol as isize)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -36,7 +36,7 @@ impl Client {
     ///
     /// A dump that changed while it was read (`NLM_F_DUMP_INTR`) is used as it is: every entry in it was true
     /// when it was written, and the callers look devices up again before they act on them.
-    pub(crate) fn request(
+    pub fn request(
         &mut self,
         kind: u16,
         flags: i32,
@@ -59,7 +59,7 @@ impl Client {
 }
 
 /// A request as it goes over the socket.
-pub(crate) fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
+pub fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + body.len());
     message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     message.extend_from_slice(&kind.to_ne_bytes());
@@ -74,11 +74,7 @@ pub(crate) fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<
 
 /// Reads the messages of one datagram; `true` when the answer ended in it. Allocates nothing: it also serves a
 /// process that has been forked and may not.
-pub(crate) fn read_datagram(
-    datagram: &[u8],
-    sequence: u32,
-    reply: &mut impl FnMut(&[u8]),
-) -> io::Result<bool> {
+pub fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     let mut rest = datagram;
     while rest.len() >= HEADER {
         let length = u32_at(rest, 0).unwrap_or(0) as usize;
@@ -108,7 +104,7 @@ pub(crate) fn read_datagram(
 
 /// The attributes (`struct nlattr`) in `bytes`: their type without the flag bits, and their value. Ends at the
 /// first one that does not fit.
-pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
@@ -120,7 +116,7 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// Appends an attribute, padded to a multiple of 4.
-pub(crate) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend_from_slice(&((value.len() + 4) as u16).to_ne_bytes());
     body.extend_from_slice(&kind.to_ne_bytes());
     body.extend_from_slice(value);
@@ -128,18 +124,18 @@ pub(crate) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The text of a NUL-terminated attribute.
-pub(crate) fn text(value: &[u8]) -> String {
+pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
 /// The 16-bit number at `offset`, in host byte order.
-pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
 /// The 32-bit number at `offset`, in host byte order.
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(super) const NAME_SIZE: usize = libc::IFNAMSIZ;
 
 /// Opens a socket that is closed on exec.
-pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+pub fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes integers only.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     if fd < 0 {
@@ -22,7 +22,7 @@ pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 
 /// Runs one ethtool command (`SIOCETHTOOL`, linux/ethtool.h) on the device with this name. `command` starts
 /// with the command's number and is overwritten with the answer.
-pub(crate) fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::Result<()> {
+pub fn ethtool(socket: &OwnedFd, name: &str, command: &mut [u8]) -> io::Result<()> {
     // SAFETY: ifreq is plain integers, arrays and a raw pointer, for all of which zero is a valid value.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     if name.len() >= NAME_SIZE {
@@ -61,7 +61,7 @@ pub(super) fn hardware_stamps(socket: &OwnedFd, name: &str) -> io::Result<i32> {
 }
 
 /// The CPUs that a thread may run on, by its id; 0 is the calling one.
-pub(crate) fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usize>> {
+pub fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usize>> {
     // SAFETY: cpu_set_t is an array of integers; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     // SAFETY: `set` is exclusively borrowed and its size is passed.
@@ -74,7 +74,7 @@ pub(crate) fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usi
 }
 
 /// Binds a thread to CPUs (sched_setaffinity(2)); of other users' threads that needs CAP_SYS_NICE.
-pub(crate) fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>) -> io::Result<()> {
+pub fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>) -> io::Result<()> {
     // SAFETY: as in affinity().
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
@@ -87,7 +87,7 @@ pub(crate) fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>
 }
 
 /// Takes the lock of a file (flock(2)), waiting for it. It is given back when the file is closed.
-pub(crate) fn lock(file: &std::fs::File) -> io::Result<()> {
+pub fn lock(file: &std::fs::File) -> io::Result<()> {
     loop {
         // SAFETY: flock(2) takes integers only, and the descriptor is open while `file` is borrowed.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
@@ -102,7 +102,7 @@ pub(crate) fn lock(file: &std::fs::File) -> io::Result<()> {
 
 /// The cookie of the network namespace that a socket is in: a number that is never given twice until the next
 /// boot (`SO_NETNS_COOKIE`, Linux 5.14).
-pub(crate) fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
+pub fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
     let mut cookie = 0u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;
@@ -138,99 +138,4 @@ pub(super) fn join_promiscuous(socket: &OwnedFd, ifindex: i32) -> io::Result<()>
         )
     };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Asks for the id of the first BPF program (`BPF_PROG_GET_NEXT_ID`), which every capturer may ask for: shows whether
-/// this process may use bpf(2) at all. The answer is thrown away.
-pub(super) fn ask_bpf() -> io::Result<()> {
-    let mut next = 0;
-    // SAFETY: `next` is exclusively borrowed for the call, which writes one number there.
-    let status = unsafe { libbpf_sys::bpf_prog_get_next_id(0, &raw mut next) };
-    // There is no program yet.
-    if status == 0 || status == -libc::ENOENT { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
-}
-
-/// Asks the kernel which tc programs are attached by TCX to the ingress of a device (`BPF_PROG_QUERY`). The
-/// answer is thrown away: kernels without TCX refuse the question.
-pub(super) fn query_tcx(ifindex: u32) -> io::Result<()> {
-    // SAFETY: bpf_prog_query_opts is plain integers and raw pointers, for all of which zero is a valid value.
-    let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { MaybeUninit::zeroed().assume_init() };
-    options.sz = size_of::<libbpf_sys::bpf_prog_query_opts>() as _;
-    // SAFETY: `options` is exclusively borrowed, states its own size, and asks for no arrays: their counts
-    // and pointers are zero.
-    let status = unsafe {
-        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &raw mut options)
-    };
-    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
-}
-
-/// Loads an XDP program that drops every packet, with these flags (`BPF_F_*` of linux/bpf.h).
-pub(super) fn load_dropping_xdp(flags: u32) -> io::Result<OwnedFd> {
-    let instruction =
-        |code: u32, imm: i32| libbpf_sys::bpf_insn { code: code as u8, imm, ..Default::default() };
-    let program = [
-        instruction(
-            libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K,
-            libbpf_sys::XDP_DROP as i32,
-        ),
-        instruction(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT, 0),
-    ];
-    let options = libbpf_sys::bpf_prog_load_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
-        prog_flags: flags,
-        ..Default::default()
-    };
-    // SAFETY: strings that end with a zero, an array of the length stated, and a live option struct with its size set.
-    let fd = unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_XDP,
-            c"wl_feature".as_ptr(),
-            c"Dual BSD/GPL".as_ptr(),
-            program.as_ptr(),
-            program.len() as _,
-            &raw const options as *mut _,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: just created, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Runs an XDP program once on a frame of zeros, as live frames or on its own (`BPF_PROG_TEST_RUN`,
-/// Documentation/bpf/bpf_prog_run.rst).
-pub(super) fn run_xdp(program: &OwnedFd, flags: u32) -> io::Result<()> {
-    let frame = [0u8; 64];
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
-        repeat: 1,
-        flags,
-        ..Default::default()
-    };
-    // SAFETY: a live program, and a live option struct with its size set that points to a frame of the length stated.
-    let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
-}
-
-/// Creates an array of BPF with these flags (`BPF_F_*` of linux/bpf.h) and lets it go.
-pub(super) fn create_array(flags: u32) -> io::Result<()> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: flags,
-        ..Default::default()
-    };
-    let name = c"wl_feature".as_ptr();
-    // SAFETY: a string that ends with a zero, numbers, and a live option struct with its size set.
-    let fd = unsafe {
-        libbpf_sys::bpf_map_create(libbpf_sys::BPF_MAP_TYPE_ARRAY, name, 4, 8, 1, &raw const options)
-    };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: just created, owned by nobody else; closed here.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(())
 }
