@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 use serde_json::json;
-use wirelane::send::{Interface, Template, Traffic};
+use wirelane_send::{Interface, Template, Traffic};
 
 use crate::generate::{Counters, Division, GAP_SHIFT, LARGEST_INPUT, MOST_CATCH_UP, settle};
 use crate::receive::sys;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use wirelane::{Error, FileOptions, FileSource};
+use wirelane_pcapng::Error as PcapngError;
 
 /// A file that arrives in pieces of at most so many bytes.
 struct Pieces {
@@ -35,7 +36,9 @@ fn read(file: &[u8], most: usize) -> (Vec<Taken>, Option<String>) {
     let pieces = Pieces { bytes: file.to_vec(), at: 0, most };
     let mut records = Vec::new();
     let told = |error: Error| {
-        let Error::CaptureFile { offset, .. } = &error else { panic!("not the file's fault: {error}") };
+        let Error::Pcapng(PcapngError::CaptureFile { offset, .. }) = &error else {
+            panic!("not the file's fault: {error}")
+        };
         assert!(*offset <= file.len() as u64, "{error}: behind the end of the file");
         Some(error.to_string())
     };

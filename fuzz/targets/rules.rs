@@ -5,8 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wirelane::Error;
-use wirelane::rules::{PreciseRule, Reference, Room, Rule, RuleSet};
+use wirelane::rules::{Error, PreciseRule, Reference, Room, Rule, RuleSet};
 use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use wirelane::send::numbered;
 use wirelane::{FileOptions, FileSource, Record, Worker};
+use wirelane_send::numbered;
 
 use crate::{Child, Finished, Lab, wirelane_binary};
 

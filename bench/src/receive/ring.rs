@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use wirelane::filter::Filter;
 use wirelane::rules::RuleSet;
-use wirelane::send::numbered;
 use wirelane::tune::Polling;
 use wirelane::{
     Balance, Builder, Direction, Engine, HookChoice, Ledger, Selector, Steering, Watermarks, Worker,
     linktype, spin,
 };
+use wirelane_send::numbered;
 
 use super::{Analysis, Args, Counts, End};
 use crate::flows::{FLOWS_AT_ONCE, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};

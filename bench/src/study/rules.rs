@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use wirelane::send::Traffic;
+use wirelane_send::Traffic;
 
 use super::{Series, Study};
 

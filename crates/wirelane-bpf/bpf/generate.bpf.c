@@ -18,7 +18,7 @@
  * each (measured on Linux 6.18; bpf_dispatcher_change_prog()). User space ends the call by a signal.
  *
  * Each sending thread loads its own copy of this program. The variables below thus have one writer, and the
- * threads share nothing. crates/wirelane/src/send/pattern.rs is the same function in user space; a test
+ * threads share nothing. crates/wirelane-send/src/pattern.rs is the same function in user space; a test
  * compares the two byte by byte.
  */
 #include <linux/bpf.h>

@@ -70,6 +70,8 @@ struct Counter {
 }
 
 impl Handler for Counter {
+    type Error = anyhow::Error;
+
     fn record(&mut self, _: &Record<'_>) -> Result<()> {
         wirelane::spin(self.load);
         Ok(())

@@ -143,7 +143,7 @@ fn link_type(device: &Device) -> &'static str {
 
 fn check(expression: &str, device: &Device) -> Result<(), wirelane::Error> {
     let link = linktype::number(device.link_type).unwrap_or(linktype::ETHERNET);
-    Filter::compile(expression, link).map(drop)
+    Ok(Filter::compile(expression, link).map(drop)?)
 }
 
 /// Becomes 'wirelane record', which writes pcapng to the pipe.

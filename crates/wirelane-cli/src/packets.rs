@@ -291,6 +291,8 @@ impl Shower {
 }
 
 impl Handler for Shower {
+    type Error = anyhow::Error;
+
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let utc_ns = self.time.utc_ns(record);
         self.learn(record.device());

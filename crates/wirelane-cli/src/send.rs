@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use wirelane::FileInput;
 use wirelane::escape::to_json;
 use wirelane::sandbox::Work;
-use wirelane::send::{
+use wirelane_send::{
     IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
     Traffic, Transport, generate, generate_confined, replay, replay_confined,
 };
-use wirelane::{FileInput, FileOptions, FileSource};
 
 use crate::out;
 use crate::rights::RightsArgs;
@@ -333,7 +333,7 @@ fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
     let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
     // Opened with the rights of who runs the command, and not looked at with them.
     let input = FileInput::open(&path)?;
-    let passes = || FileSource::read(input.again()?, FileOptions::as_written());
+    let passes = || Ok(wirelane_pcapng::Reader::read(input.again()?)?);
     let report = match args.rights.confinement(Work::Send, None)? {
         Some(confinement) => replay_confined(&plan, &confinement, passes, stop)?,
         None => replay(&plan, passes, stop)?,

@@ -6,24 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use wirelane::{Capture, Ledger, Record, RuleStats, Worker};
+use wirelane::{Capture, Ledger, RuleStats, Worker};
+
+pub use wirelane_export::pipeline::Handler;
 
 use crate::advice::{self, Advisor};
 use crate::source::SourceArgs;
-
-/// What a command does with the records of one worker.
-pub trait Handler: Send {
-    /// One record.
-    fn record(&mut self, record: &Record<'_>) -> Result<()>;
-    /// A batch has ended; `idle`: there was nothing in it, the wait was in vain.
-    fn pause(&mut self, _idle: bool) -> Result<()> {
-        Ok(())
-    }
-    /// There will be no more.
-    fn finish(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// What a command shows.
 pub trait Reporter {
@@ -62,7 +50,10 @@ pub fn run<H: Handler>(
     args: &SourceArgs,
     handler: impl FnMut(&Worker) -> Result<H>,
     reporter: &mut dyn Reporter,
-) -> Result<Outcome> {
+) -> Result<Outcome>
+where
+    H::Error: Into<anyhow::Error>,
+{
     let (events, inbox) = mpsc::channel();
     watch_signals(events.clone(), args.on_hangup())?;
     let workers = capture.workers();
@@ -286,7 +277,10 @@ fn work<H: Handler>(
     budget: Option<&AtomicU64>,
     enough: &AtomicBool,
     mut advisor: Option<Advisor>,
-) -> Result<()> {
+) -> Result<()>
+where
+    H::Error: Into<anyhow::Error>,
+{
     worker.pin()?;
     while !enough.load(Ordering::Relaxed) {
         let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
@@ -297,7 +291,7 @@ fn work<H: Handler>(
                     if advisor.as_mut().is_some_and(|advisor| !advisor.record(&record)) {
                         advisor = None;
                     }
-                    handler.record(&record)?;
+                    handler.record(&record).map_err(Into::into)?;
                 }
             }
             Some(left) => {
@@ -305,7 +299,7 @@ fn work<H: Handler>(
                 let mut batch = batch;
                 while !batch.is_empty() && claim(left) {
                     if let Some(record) = batch.next() {
-                        handler.record(&record)?;
+                        handler.record(&record).map_err(Into::into)?;
                     }
                 }
                 if left.load(Ordering::Relaxed) == 0 {
@@ -313,9 +307,9 @@ fn work<H: Handler>(
                 }
             }
         }
-        handler.pause(idle)?;
+        handler.pause(idle).map_err(Into::into)?;
     }
-    handler.finish()
+    handler.finish().map_err(Into::into)
 }
 
 /// Takes one of what is left. False: nothing is.
@@ -325,6 +319,8 @@ fn claim(left: &AtomicU64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use wirelane::Record;
+
     use super::*;
 
     #[test]
@@ -350,6 +346,8 @@ mod tests {
     struct Doomed(u32);
 
     impl Handler for Doomed {
+        type Error = anyhow::Error;
+
         fn record(&mut self, _: &Record<'_>) -> Result<()> {
             self.0 += 1;
             if self.0 == 3 {

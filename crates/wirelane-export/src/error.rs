@@ -118,38 +118,6 @@ pub enum Error {
         /// What it is.
         kind: &'static str,
     },
-    /// A pcap file has one link type, and this packet has another.
-    #[error(
-        "a pcap file holds one link type, this one {first}, and a packet has {second}; write pcapng instead"
-    )]
-    SecondLinkType {
-        /// LINKTYPE number of the file.
-        first: u32,
-        /// LINKTYPE number of the packet.
-        second: u32,
-    },
-    /// The format has too few bits for the link type.
-    #[error("link type {number} does not fit pcapng, whose link types end at 65535")]
-    LinkType {
-        /// LINKTYPE number.
-        number: u32,
-    },
-    /// The format has too few bits for the time.
-    #[error(
-        "the time {ts_ns} ns does not fit pcap, whose seconds since 1970 end in 2106; write pcapng instead"
-    )]
-    Time {
-        /// UTC nanoseconds.
-        ts_ns: u64,
-    },
-    /// A packet or statistics of an interface that was not added.
-    #[error("interface {id} has not been added; there are {interfaces}")]
-    NoInterface {
-        /// What was given.
-        id: u32,
-        /// How many there are.
-        interfaces: u32,
-    },
     /// Somewhere that flows cannot be exported to.
     #[error("--export {target}: {reason}")]
     Target {
@@ -166,12 +134,18 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
-    /// More bytes than a packet can have.
-    #[error("a packet of {len} bytes is longer than a capture file can hold")]
-    PacketTooLong {
-        /// Captured bytes.
-        len: usize,
-    },
+    /// A capture file cannot hold this.
+    #[error(transparent)]
+    Pcapng(wirelane_pcapng::Error),
+}
+
+impl From<wirelane_pcapng::Error> for Error {
+    fn from(error: wirelane_pcapng::Error) -> Error {
+        match error {
+            wirelane_pcapng::Error::Write(error) => Error::Write(error),
+            error => Error::Pcapng(error),
+        }
+    }
 }
 
 /// Results of this crate.

@@ -234,7 +234,7 @@ mod tests {
         let mut files = EventFiles::open(folder.path(), None).unwrap();
         let none: [Interface<'_>; 0] = [];
         let error = files.write(0, "a", "", &none, packets(1), true).unwrap_err();
-        assert!(matches!(error, Error::NoInterface { .. }), "{error}");
+        assert!(matches!(error, Error::Pcapng(wirelane_pcapng::Error::NoInterface { .. })), "{error}");
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 1, "the lock: {left:?}");

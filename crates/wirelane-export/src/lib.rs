@@ -10,6 +10,7 @@
 //! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
 //! * [`alarms`]: alarms of probes to files, collectors and syslog.
 //! * [`metrics`]: numbers for Prometheus.
+//! * [`pipeline`]: records of a capture's workers to flows, transactions and calls, and to these outputs.
 //! * [`AppendFile`]: a file of lines or messages that outlives full disks and logrotate.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
@@ -28,8 +29,7 @@ pub mod http;
 pub mod metrics;
 pub mod output;
 mod parts;
-pub mod pcap;
-pub mod pcapng;
+pub mod pipeline;
 pub mod recorder;
 pub mod voip;
 
@@ -38,6 +38,5 @@ pub use calendar::clock;
 pub use error::{Error, Result};
 pub use events::{EventFile, EventFiles, EventPacket};
 pub use output::{Output, OutputOptions};
-pub use pcap::PcapWriter;
-pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo};
 pub use recorder::{Recording, RecordingOptions};
+pub use wirelane_pcapng::{Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo};

@@ -102,7 +102,7 @@ fn a_full_disk_is_an_error_that_names_the_file() {
             break error;
         }
     };
-    let Error::Write(error) = error else { panic!("{error}") };
+    let wirelane_pcapng::Error::Write(error) = error else { panic!("{error}") };
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     assert!(error.to_string().starts_with("/dev/full: "), "{error}");
 }

@@ -12,9 +12,7 @@ use proptest::prelude::*;
 
 use wirelane::{FileOptions, FileSource, LinkType, linktype};
 use wirelane_bpf::layout::flags;
-use wirelane_export::{
-    Direction, Error, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo,
-};
+use wirelane_export::{Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo};
 
 /// A UDP datagram of 4 bytes from 10.0.0.1:1000 to 10.0.0.2:2000 in an Ethernet frame.
 const FRAME: &[u8] = &[
@@ -203,18 +201,21 @@ fn pcap_is_read_by_others() {
 fn what_a_format_cannot_hold_is_refused_and_nothing_is_written() {
     let mut writer = PcapWriter::new(Vec::new(), linktype::ETHERNET, 0).unwrap();
     let second = writer.write_packet(linktype::RAW, TIME, b"x", 1);
-    assert!(matches!(second, Err(Error::SecondLinkType { first: 1, second: 101 })));
+    assert!(matches!(second, Err(wirelane_pcapng::Error::SecondLinkType { first: 1, second: 101 })));
     let late = writer.write_packet(linktype::ETHERNET, u64::MAX, b"x", 1);
-    assert!(matches!(late, Err(Error::Time { ts_ns: u64::MAX })));
+    assert!(matches!(late, Err(wirelane_pcapng::Error::Time { ts_ns: u64::MAX })));
     assert_eq!(writer.finish().unwrap().len(), 24);
 
     let mut writer = PcapngWriter::new(Vec::new(), &SectionInfo::default()).unwrap();
     let interface = Interface { link_number: 65_536, ..Interface::default() };
-    assert!(matches!(writer.add_interface(&interface), Err(Error::LinkType { number: 65_536 })));
+    assert!(matches!(
+        writer.add_interface(&interface),
+        Err(wirelane_pcapng::Error::LinkType { number: 65_536 })
+    ));
     let packet = writer.write_packet(0, TIME, b"x", 1, None);
-    assert!(matches!(packet, Err(Error::NoInterface { id: 0, interfaces: 0 })));
+    assert!(matches!(packet, Err(wirelane_pcapng::Error::NoInterface { id: 0, interfaces: 0 })));
     let statistics = writer.write_statistics(0, &InterfaceStatistics::default());
-    assert!(matches!(statistics, Err(Error::NoInterface { id: 0, interfaces: 0 })));
+    assert!(matches!(statistics, Err(wirelane_pcapng::Error::NoInterface { id: 0, interfaces: 0 })));
     let file = writer.finish().unwrap();
     assert_eq!(
         u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize,

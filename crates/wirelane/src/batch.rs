@@ -12,7 +12,7 @@ use wirelane_bpf::layout::{
 use wirelane_bpf::rules::{Judged, judged_flags};
 
 use crate::engine::ring::flows::Half;
-use crate::record::Record;
+use crate::record::{FoundBytes, Record};
 use crate::tally::DeviceTally;
 
 /// Records in arrival order, all of one device (and, in the ring engine, of one lane).
@@ -58,9 +58,6 @@ pub(crate) struct Said {
     /// As they are in a [`Found`].
     found: FoundBytes,
 }
-
-/// The bytes of a [`Found`].
-pub(crate) type FoundBytes = [u8; size_of::<Found>()];
 
 impl Said {
     /// What was decided.

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use wirelane_bpf::instance::MAX_SNAP;
 
-use crate::device::Selector;
+use crate::active_rules::RulesRoom;
+use crate::capture::Capture;
+use crate::error::Result;
 use crate::flow_cache::KernelFlows;
 use crate::http_heads::KernelHttp;
-use crate::in_force::RulesRoom;
-use crate::rules::RuleSet;
 use crate::settings::{
     Balance, Clock, Direction, Engine, HookChoice, Settings, Share, Steering, Watermarks, ZeroCopy,
 };
-use crate::tune::Polling;
-use crate::{Capture, Result};
+use wirelane_netdev::Selector;
 use wirelane_privsep::Sandbox;
+use wirelane_rules::RuleSet;
+use wirelane_tune::Polling;
 
 /// How to capture. Every setting has a default that suits most captures.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl Builder {
 
     /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, also if the
     /// process is killed, by a process that is forked here (`wl-cleanup`); if that is killed too, by whoever captures
-    /// there next or by [`crate::tune::restore`]. Start the capture before threads, whose locks a forked process
+    /// there next or by [`wirelane_tune::restore`]. Start the capture before threads, whose locks a forked process
     /// inherits: it logs nothing and takes none but the allocator's. Each queue's thread or
     /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
     /// Default: as it is.

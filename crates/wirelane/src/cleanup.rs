@@ -7,12 +7,11 @@ use wirelane_privsep::Capability;
 use wirelane_privsep::cleanup::{ActionKind, CleanupProcess};
 use wirelane_privsep::forked::{Access, Rights};
 
-use crate::device::Selected;
 use crate::engine::ring::clsact;
 use crate::settings::Settings;
-use crate::{control, tune};
+use wirelane_netdev::Selected;
 
-static KINDS: [ActionKind; 3] = [clsact::CLEANUP, tune::polling::CLEANUP, control::CLEANUP];
+static KINDS: [ActionKind; 3] = [clsact::CLEANUP, wirelane_tune::polling::CLEANUP, wirelane_control::CLEANUP];
 
 /// For a capture with these settings. Starts nothing yet.
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected]) -> Arc<CleanupProcess> {
@@ -30,10 +29,10 @@ fn with(devices: Vec<String>, socket: bool) -> Arc<CleanupProcess> {
     CleanupProcess::new(&KINDS, !devices.is_empty() || socket, move || {
         let (capabilities, mut folders): (_, Vec<(PathBuf, Access)>) = match &devices[..] {
             [] => (vec![Capability::NetAdmin], Vec::new()),
-            devices => tune::rights::for_settings(devices)?,
+            devices => wirelane_tune::rights::for_settings(devices)?,
         };
         // That there is no folder is said by whoever wants to make a socket in it.
-        let sockets = socket.then(control::folder).and_then(Result::ok);
+        let sockets = socket.then(wirelane_control::folder).and_then(Result::ok);
         folders.extend(sockets.map(|folder| (folder, Access::Remove)));
         Rights::new(&capabilities, &folders)
     })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use wirelane_bpf::layout::{RecordHeader, flags};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 fn read(clock: libc::clockid_t) -> std::io::Result<i64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

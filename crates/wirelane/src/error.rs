@@ -10,6 +10,9 @@ pub enum Error {
     /// A device or RX queue that does not exist, or what the kernel refused about one.
     #[error(transparent)]
     Netdev(#[from] wirelane_netdev::Error),
+    /// What an AF_XDP socket was refused.
+    #[error(transparent)]
+    Afxdp(#[from] wirelane_afxdp::Error),
     /// Rights that are missing, or that could not be given up.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
@@ -59,29 +62,17 @@ pub enum Error {
         reason: String,
     },
     /// A filter expression that cannot be used; the message shows the place.
-    #[error("{}", crate::filter::show(expression, *at, reason))]
-    Filter {
-        /// The whole expression.
-        expression: String,
-        /// Where the mistake is, in bytes: at the end where something is missing.
-        at: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error(transparent)]
+    Filter(#[from] wirelane_filter::Error),
     /// Rules that cannot be used; the message has a line for each mistake.
-    #[error("{}", crate::rules::Mistake::listed(mistakes))]
-    Rules {
-        /// What is wrong with them; at least one.
-        mistakes: Vec<crate::rules::Mistake>,
-    },
-    /// A running capture has refused a change of its rules, or cannot be reached.
-    #[error("{reason}")]
-    Control {
-        /// Its control socket.
-        path: PathBuf,
-        /// What it said, or why it cannot be reached.
-        reason: String,
-    },
+    #[error(transparent)]
+    Rules(#[from] wirelane_rules::Error),
+    /// A running capture that has refused something, or a control socket that cannot be had.
+    #[error(transparent)]
+    Control(#[from] wirelane_control::Error),
+    /// A setting of a device that could not be changed or put back.
+    #[error(transparent)]
+    Tune(#[from] wirelane_tune::Error),
     /// All places of a device are taken.
     #[error("{device} already serves {limit} groups, the most it can; stop one of them")]
     TooManyGroups {
@@ -90,16 +81,9 @@ pub enum Error {
         /// The most groups that a device serves.
         limit: u32,
     },
-    /// A capture file is damaged or is none; what came before the offset has been delivered.
-    #[error("{path}: at byte {offset}: {reason}")]
-    CaptureFile {
-        /// The file.
-        path: PathBuf,
-        /// Where the first thing that cannot be read starts.
-        offset: u64,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A capture file that cannot be opened, is damaged or is none.
+    #[error(transparent)]
+    Pcapng(#[from] wirelane_pcapng::Error),
     /// The kernel refused something.
     #[error("{action}: {source}")]
     Kernel {
@@ -135,8 +119,11 @@ impl Error {
         matches!(
             self,
             Error::BadOption { .. }
-                | Error::Filter { .. }
+                | Error::Filter(_)
                 | Error::Netdev(wirelane_netdev::Error::BadSelector { .. })
+                | Error::Pcapng(wirelane_pcapng::Error::BadOption { .. })
+                | Error::Tune(wirelane_tune::Error::BadOption { .. })
+                | Error::Rules(wirelane_rules::Error::BadOption { .. })
                 | Error::Privsep(wirelane_privsep::Error::BadOption { .. })
         )
     }
@@ -150,8 +137,11 @@ impl Error {
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. }
+            | Error::Afxdp(wirelane_afxdp::Error::Kernel { source, .. })
             | Error::Netdev(wirelane_netdev::Error::Kernel { source, .. })
             | Error::Privsep(wirelane_privsep::Error::Kernel { source, .. }) => Some(source),
+            Error::Control(error) => error.kernel_error(),
+            Error::Tune(error) => error.kernel_error(),
             _ => None,
         }
     }

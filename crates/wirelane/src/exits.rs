@@ -5,8 +5,8 @@
 use serde::Serialize;
 use wirelane_bpf::rules::MAX_EXITS;
 
-use crate::device::{Device, Link, Selected};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_netdev::{Device, Link, Selected};
 
 /// An exit that has been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]

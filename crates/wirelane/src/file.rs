@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::Source;
-use crate::engine::file::{Disorder, FileInput, FileOptions, FileProgress, FileSource, InterfaceLines};
-use crate::filter::{FileFilter, FileInUse, FileView};
-use crate::in_force::{InForce, Judge, NativeRules, RulesRoom, Target, Times};
-use crate::interfaces::CaptureDevice;
+use wirelane_pcapng::{FileInput, FileInterface, FileProgress};
+
+use crate::active_rules::{ActiveRuleset, Judge, NativeRules, RulesRoom, Target, Times};
+use crate::backend::Backend;
+use crate::batch::Batch;
+use crate::engine::file::{Disorder, FileOptions, FileSource, InterfaceLines};
+use crate::error::{Error, Result};
+use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::rules::RuleSet;
 use crate::worker::Worker;
-use crate::{Batch, FileInterface, Result};
+use wirelane_filter::{FileFilter, FileInUse, FileView, Filter};
+use wirelane_rules::RuleSet;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ pub(crate) struct FileCapture {
     lines: InterfaceLines,
     source: Option<FileSource>,
     filter: Arc<FileInUse>,
-    rules: Option<Arc<InForce>>,
+    rules: Option<Arc<ActiveRuleset>>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -73,11 +77,11 @@ impl FileCapture {
         let mut source = FileSource::read(input, options)?;
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
-        let in_force = rules.map(|(rules, inner)| {
+        let active_rules = rules.map(|(rules, inner)| {
             let native = NativeRules::new("", 1, RulesRoom::default().for_rules(rules)?);
             source.judge_by(Judge::new(Arc::clone(&native), 0), inner);
             let targets: Vec<Arc<dyn Target>> = vec![native];
-            InForce::new(targets, Times::Utc, rules).map(Arc::new)
+            ActiveRuleset::new(targets, Times::Utc, rules).map(Arc::new)
         });
         Ok(FileCapture {
             name,
@@ -85,19 +89,26 @@ impl FileCapture {
             lines: source.lines(),
             source: Some(source),
             filter,
-            rules: in_force.transpose()?,
+            rules: active_rules.transpose()?,
             stopped: Arc::default(),
         })
     }
 
-    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+    /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.
+    fn device_name(&self, interface: &FileInterface) -> String {
+        if interface.name.is_empty() { self.name.clone() } else { interface.device().to_owned() }
+    }
+}
+
+impl Backend for FileCapture {
+    fn workers(&mut self) -> Vec<Worker> {
         let source = self.source.take();
         let name = self.name.clone();
         let source = source.map(|source| Stoppable { name, source, stopped: Arc::clone(&self.stopped) });
         source.into_iter().map(|source| Worker::new(0, None, Box::new(source), None)).collect()
     }
 
-    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+    fn devices(&self) -> Vec<CaptureDevice> {
         let described = self.lines.now();
         described
             .iter()
@@ -113,28 +124,29 @@ impl FileCapture {
             .collect()
     }
 
-    pub(crate) fn progress(&self) -> Option<FileProgress> {
+    fn progress(&self) -> Option<FileProgress> {
         self.progress.clone()
     }
 
-    pub(crate) fn lines(&self) -> InterfaceLines {
-        self.lines.clone()
+    fn interfaces(&self) -> Interfaces {
+        Interfaces::file(self.lines.clone())
     }
 
-    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+    fn set_filter(&self, expression: &str) -> Result<()> {
         self.filter.set(FileFilter::compile(expression)?);
         Ok(())
     }
 
-    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+    fn rules(&self) -> Option<&Arc<ActiveRuleset>> {
         self.rules.as_ref()
     }
 
-    pub(crate) fn stop(&self) {
+    fn stop(&self) -> Result<()> {
         self.stopped.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
-    pub(crate) fn ledger(&self) -> Ledger {
+    fn ledger(&self) -> Result<Ledger> {
         let mut total = Counters::default();
         let mut virtual_devices = Vec::new();
         for (index, line) in self.lines.now().into_iter().enumerate() {
@@ -160,7 +172,7 @@ impl FileCapture {
             });
         }
         let worker = WorkerLine { worker: 0, core: None, counters: total, sleeps: 0, wakes: 0 };
-        Ledger {
+        Ok(Ledger {
             total,
             virtual_devices,
             workers: vec![worker],
@@ -168,11 +180,17 @@ impl FileCapture {
             lost_by: BTreeMap::new(),
             flow_cache: None,
             exits: Vec::new(),
-        }
+        })
     }
 
-    /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.
-    fn device_name(&self, interface: &FileInterface) -> String {
-        if interface.name.is_empty() { self.name.clone() } else { interface.device().to_owned() }
+    fn engine(&self) -> &'static str {
+        "file"
+    }
+
+    fn set_compiled_filter(&self, _filter: &Filter) -> Result<()> {
+        Err(Error::BadOption {
+            option: "filter",
+            reason: "a compiled program is for devices: give the expression for a file".into(),
+        })
     }
 }

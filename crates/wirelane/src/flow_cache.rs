@@ -5,9 +5,6 @@ use wirelane_bpf::flow::Timeouts;
 use wirelane_bpf::flow_cache::{Splits, WAYS};
 use wirelane_bpf::instance::FLOW_LEAST_SETS;
 
-use crate::settings::{Balance, Clock, Settings, Steering};
-use crate::{Error, Result};
-
 /// How packets become flows in the kernel ([`crate::Builder::kernel_flows`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KernelFlows {
@@ -68,34 +65,6 @@ impl KernelFlows {
     /// Sets of the cache that a lane has for each of so many workers.
     pub(crate) fn sets(&self, workers: usize) -> usize {
         self.entries.div_ceil(workers.max(1)).div_ceil(WAYS).max(FLOW_LEAST_SETS).next_power_of_two()
-    }
-
-    /// Refuses what makes no sense with it.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`].
-    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
-        let bad = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
-        if !(1..=Self::MOST_ENTRIES).contains(&self.entries) {
-            let reason = format!("{} is not between 1 and {}", self.entries, Self::MOST_ENTRIES);
-            return bad("--cache-entries", &reason);
-        }
-        if matches!(settings.steering, Steering::RoundRobin | Steering::Copy) {
-            return bad("--steering", "flows that are made in the kernel take one worker for each flow");
-        }
-        if settings.balance == Balance::Adaptive {
-            return bad(
-                "--balance",
-                "flows that are made in the kernel stay with their workers: use 'static'",
-            );
-        }
-        if settings.clock == Clock::Card {
-            return bad(
-                "--clock",
-                "flows that are made in the kernel go by the kernel's clock: use 'packet' or 'batch'",
-            );
-        }
-        Ok(())
     }
 }
 

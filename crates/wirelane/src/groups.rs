@@ -8,15 +8,15 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use serde::Serialize;
 use wirelane_bpf::instance::{Group as Layout, MAX_GROUPS, SEGMENT, group_flags, steering};
 
-use crate::device::{Device, XdpMode};
-use crate::engine::ring::attach::Hook;
 use crate::engine::ring::filters;
 use crate::engine::ring::instance::{Instance, running};
 use crate::engine::ring::masks::is_active;
 use crate::engine::ring::tallies::read_tally;
-use crate::interfaces::HookPoint;
+use crate::error::{Error, Result};
+use crate::hook::Hook;
+use crate::hook::HookPoint;
 use crate::ledger::Counters;
-use crate::{Error, Result};
+use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::Capability;
 
 /// Most groups of a device and direction.

@@ -80,8 +80,8 @@ mod tests {
     use wirelane_bpf::native;
 
     use super::*;
-    use crate::testing::packets::{corpus, files};
     use crate::{FileOptions, FileSource};
+    use wirelane_testing::packets::{corpus, files};
 
     #[test]
     fn what_stands_at_the_offsets_is_what_the_parser_has_found() {

@@ -7,9 +7,6 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::flow::FlowKey;
 use wirelane_bpf::http::HttpWay;
 
-use crate::settings::{Balance, Clock, Settings, Steering};
-use crate::{Error, Result};
-
 /// How HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KernelHttp {
@@ -25,42 +22,6 @@ impl KernelHttp {
     pub const MOST_DIRECTIONS: usize = 1 << 22;
     /// The fewest: the kernel keeps some of them for each CPU.
     pub const LEAST_DIRECTIONS: usize = 1 << 10;
-
-    /// Refuses what makes no sense with it.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`].
-    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
-        let bad = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
-        if !(Self::LEAST_DIRECTIONS..=Self::MOST_DIRECTIONS).contains(&self.directions) {
-            let reason = format!(
-                "{} is not between {} and {}",
-                self.directions,
-                Self::LEAST_DIRECTIONS,
-                Self::MOST_DIRECTIONS
-            );
-            return bad("--kernel-directions", &reason);
-        }
-        if settings.flows.is_some() {
-            return bad("--analysis", "flows that are made in the kernel leave no packets to look at");
-        }
-        if matches!(settings.steering, Steering::RoundRobin | Steering::Copy) {
-            return bad("--steering", "HTTP is looked at in the kernel for one worker of each connection");
-        }
-        if settings.balance == Balance::Adaptive {
-            return bad(
-                "--balance",
-                "connections of HTTP that are looked at in the kernel stay with their workers: use 'static'",
-            );
-        }
-        if settings.clock == Clock::Card {
-            return bad(
-                "--clock",
-                "bodies that stay in the kernel are timed by the kernel's clock: use 'packet' or 'batch'",
-            );
-        }
-        Ok(())
-    }
 }
 
 /// What has stayed below of a direction and has not been told by a record, where nothing has come up behind it.

@@ -1,66 +1,12 @@
 //! What stands behind a record's device and RX queue, for whoever writes records on.
 
-use crate::device::{MacAddress, XdpMode};
-use crate::engine::ring::attach::Hook;
+use crate::hook::HookPoint;
 use std::sync::Arc;
+use wirelane_netdev::MacAddress;
 
 use crate::engine::file::InterfaceLines;
-use crate::{LinkType, linktype};
-
-/// Where packets of a device are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HookPoint {
-    /// XDP in the driver.
-    NativeXdp,
-    /// XDP in the network stack.
-    GenericXdp,
-    /// tc, received packets.
-    TcIngress,
-    /// tc, packets on their way out.
-    TcEgress,
-    /// Packet sockets, received packets.
-    PacketSocket,
-    /// Packet sockets, packets on their way out.
-    PacketSocketOut,
-    /// AF_XDP sockets behind XDP in the driver.
-    XdpSocket,
-    /// AF_XDP sockets behind XDP in the network stack.
-    GenericXdpSocket,
-}
-
-impl HookPoint {
-    /// Whether its packets are on their way out.
-    pub fn is_egress(self) -> bool {
-        matches!(self, HookPoint::TcEgress | HookPoint::PacketSocketOut)
-    }
-}
-
-impl HookPoint {
-    pub(crate) fn of(hook: Hook) -> HookPoint {
-        match hook {
-            Hook::Xdp(XdpMode::Generic) => HookPoint::GenericXdp,
-            Hook::Xdp(_) => HookPoint::NativeXdp,
-            Hook::Ingress => HookPoint::TcIngress,
-            Hook::Egress => HookPoint::TcEgress,
-        }
-    }
-}
-
-impl std::fmt::Display for HookPoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            HookPoint::NativeXdp => "native XDP",
-            HookPoint::GenericXdp => "generic XDP",
-            HookPoint::TcIngress => "tc ingress",
-            HookPoint::TcEgress => "tc egress",
-            HookPoint::PacketSocket => "packet sockets",
-            HookPoint::PacketSocketOut => "packet sockets, transmitted",
-            HookPoint::XdpSocket => "AF_XDP, native XDP",
-            HookPoint::GenericXdpSocket => "AF_XDP, generic XDP",
-        })
-    }
-}
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::linktype;
 
 /// The name of a virtual device: `eth1@2`, and `eth1@tx` for all that leaves a device.
 pub(crate) fn virtual_name(device: &str, queue: u32, egress: bool) -> String {

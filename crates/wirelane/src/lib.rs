@@ -30,7 +30,7 @@
 //!
 //! Other [engines](Engine) give the same records: packet sockets where BPF is not allowed, AF_XDP for exclusive use of a
 //! device. A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
-//! and [`send`] makes numbered packets to measure all this with.
+//! and the crate `wirelane-send` makes numbered packets to measure all this with.
 //!
 //! # Example
 //! The file `examples/count.rs`; it needs root and runs with `cargo run --release --example count -- eth1`.
@@ -42,62 +42,58 @@
 //! Linux 6.1 or newer with type information (BTF), and for live capture root or the capabilities in
 //! [`privilege::Capability::CAPTURE`]. What is missing is named by the [`Error`].
 
+mod active_rules;
+mod backend;
 mod balance;
 mod batch;
 mod builder;
 mod capture;
+mod choose;
 mod cleanup;
 mod clock;
-pub mod control;
 mod engine;
 mod error;
 pub mod escape;
 mod exits;
 mod file;
-pub mod filter;
 mod flow_cache;
 pub mod groups;
 mod headers;
+mod hook;
 mod http_heads;
-mod in_force;
 mod interfaces;
-mod keeper;
 mod kernel;
 pub mod ledger;
 mod live;
 mod load;
+mod maintenance;
 mod meter;
+mod polling;
 mod record;
-mod ruled;
-pub mod rules;
-pub mod send;
+mod rules_startup;
 mod settings;
 mod sockets;
 mod tally;
-#[cfg(test)]
-mod testing;
-pub mod tune;
 mod watch;
 mod worker;
 
+pub use active_rules::{
+    Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
+};
 pub use balance::BalanceReport;
 pub use batch::Batch;
 pub use builder::Builder;
 pub use capture::{Capture, PluginCounts};
 pub use device::{Device, Selector, XdpMode};
-pub use engine::file::{
-    FileInput, FileInterface, FileOptions, FileProgress, FileSource, InterfaceCounters, TimestampResolution,
-};
+pub use engine::file::{FileOptions, FileSource, InterfaceCounters};
 pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
 pub use exits::ExitLine;
 pub use flow_cache::{FlowCacheLine, Intervals, KernelFlows};
 pub use headers::Headers;
+pub use hook::HookPoint;
 pub use http_heads::{HttpBelow, HttpUntold, KernelHttp};
-pub use in_force::{
-    Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
-};
-pub use interfaces::{CaptureDevice, HookPoint, Interface, Interfaces};
+pub use interfaces::{CaptureDevice, Interface, Interfaces};
 pub use kernel::{Feature, KernelFeatures};
 pub use ledger::Ledger;
 pub use load::spin;
@@ -112,7 +108,12 @@ pub use wirelane_bpf::flow_cache::FlowPart;
 pub use wirelane_bpf::http::HttpTold;
 pub use wirelane_bpf::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use wirelane_bpf::linktype;
+pub use wirelane_control as control;
+pub use wirelane_filter as filter;
 pub use wirelane_netdev as device;
 pub use wirelane_netdev::topology;
+pub use wirelane_pcapng::{FileInput, FileInterface, FileProgress, TimestampResolution};
 pub use wirelane_privsep::{Error as SandboxError, capability as privilege, sandbox};
+pub use wirelane_rules as rules;
+pub use wirelane_tune as tune;
 pub use worker::{Timebase, Worker};

@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::part::Part;
+use crate::active_rules::{ActiveRuleset, RulesRoom, Target, Times};
+use crate::backend::Backend;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
-use crate::control::Server;
-use crate::device::{Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
-use crate::engine::ring::attach::Hook;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
-use crate::engine::ring::group::{Membership, Wish, reap};
+use crate::engine::ring::group::{GroupConfig, Membership, reap};
 use crate::engine::ring::instance::{Instance, beside_others};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
@@ -26,20 +25,26 @@ use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
 use crate::engine::ring::streams::Streams;
 use crate::exits::{self, Exit, ExitLine};
-use crate::filter::{self, Filter};
 use crate::flow_cache::FlowCacheLine;
+use crate::hook::Hook;
+use crate::hook::HookPoint;
 use crate::http_heads::HttpBelow;
-use crate::in_force::{InForce, RulesRoom, Target, Times};
-use crate::interfaces::{CaptureDevice, HookPoint};
-use crate::keeper::{self, Hold, Keeper, Kept};
+use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::ruled::{self, Ready};
+use crate::maintenance::{self, Maintenance};
+use crate::meter::Meter;
+use crate::rules_startup::{self, StartedRules};
 use crate::settings::{Direction, HookChoice, Settings};
 use crate::tally::DeviceTally;
-use crate::tune::polling::{self, PollingHold};
-use crate::watch::{Ending, Whereabouts};
+use wirelane_control::Server;
+use wirelane_filter::{self as filter, Filter};
+use wirelane_netdev::{Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
+use wirelane_tune::polling::PollingHold;
+
+use crate::error::{Error, Result};
+use crate::polling;
+use crate::watch::{Attachment, Ending, MonitoredDevice, Whereabouts};
 use crate::worker::Worker;
-use crate::{Error, Result};
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::cleanup::CleanupProcess;
 
@@ -48,13 +53,13 @@ use wirelane_privsep::cleanup::CleanupProcess;
 pub(crate) struct LiveCapture {
     // Before the parts: polling threads end while the program that they run for is still there.
     _polling: Vec<PollingHold>,
-    // Before the parts: the keeper must not look after a place that has been given up.
-    _keeper: Keeper,
+    // Before the parts: the maintenance thread must not look after a place that has been given up.
+    _maintenance: Maintenance,
     // Before the parts: rules are changed only in places that are ours. With the thread that serves changes.
-    rules: Option<(Arc<InForce>, Server)>,
+    rules: Option<(Arc<ActiveRuleset>, Server)>,
     streams: Option<Arc<Streams>>,
     parts: Mutex<Vec<Part>>,
-    kept: Arc<[Kept]>,
+    kept: Arc<[MonitoredDevice]>,
     clock: Arc<Clock>,
     workers: Vec<Worker>,
     shared: Vec<Arc<Shared>>,
@@ -81,8 +86,8 @@ impl LiveCapture {
             .as_deref()
             .map(|path| UserProgram::read(Kind::Steering, path))
             .transpose()?;
-        let plugins: Vec<Plugin> = settings.read_plugins()?;
-        let room = ruled::room(settings)?;
+        let plugins: Vec<Plugin> = Plugin::read(&settings.plugins)?;
+        let room = rules_startup::room(settings)?;
         let with_sets = |room: RulesRoom| {
             Ok::<_, Error>((room, KernelSets::new(confinement.is_some(), room.set_bytes())?))
         };
@@ -124,18 +129,19 @@ impl LiveCapture {
             };
             reap(&instance)?;
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
-            let wish = settings.wish(selected, (instance.lanes, instance.queues), instance.hook)?;
+            let config =
+                GroupConfig::of(settings, selected, (instance.lanes, instance.queues), instance.hook)?;
             let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
-            let many = asked > 1 || instance.lanes_of(&wish.queues).len() > 1;
+            let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1;
             let ordered = settings.in_order && many;
             let (plugins, streams) = (plugins.clone(), streams.clone());
-            let wish = Wish { program, plugins, rules, exits, streams, ordered, ..wish };
-            ring_size = ring_size.min(wish.ring_size as u64);
-            let membership = Membership::join(&instance, device, &wish)?;
+            let config = GroupConfig { program, plugins, rules, exits, streams, ordered, ..config };
+            ring_size = ring_size.min(config.ring_size as u64);
+            let membership = Membership::join(&instance, device, &config)?;
             let mut tallies = Vec::new();
             for (worker, (lanes, _)) in ends.iter_mut().enumerate() {
                 let tally = Arc::new(DeviceTally::new(instance.queues));
-                for lane in instance.lanes_of(&wish.queues) {
+                for lane in instance.lanes_of(&config.queues) {
                     let (reader, memory) = membership.reader(lane, worker);
                     let peers = if settings.moves_buckets() {
                         shared
@@ -175,12 +181,12 @@ impl LiveCapture {
             });
         }
         let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
-        let kept: Arc<[Kept]> = parts
+        let kept: Arc<[MonitoredDevice]> = parts
             .iter()
-            .map(|part| Kept {
+            .map(|part| MonitoredDevice {
                 name: part.selected.device.name.clone(),
                 ifindex: part.selected.device.ifindex,
-                hold: Hold::Instance(Arc::clone(part.membership.instance())),
+                hold: Attachment::Instance(Arc::clone(part.membership.instance())),
                 native: part.membership.instance().hook == Hook::Xdp(XdpMode::Native),
                 // One queue stands for all where the hook is not told the queue.
                 known_queues: match part.membership.instance().queues {
@@ -202,15 +208,16 @@ impl LiveCapture {
         let watcher = Watcher::open()?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = ruled::start(settings, "ring", targets, Times::Monotonic, cleanup)?;
+        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, cleanup)?;
         cleanup.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
-        ruled::confine(confinement, ruled.is_some())?;
+        rules_startup::confine(confinement, ruled.is_some())?;
         let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let plugins = Arc::new(Watches::of(plugins));
         let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());
-        let keeper = Keeper::start(watcher, watched, time, told, controllers, looked, flows_of(&parts))?;
-        let rules = ruled.map(Ready::serve).transpose()?;
+        let maintenance =
+            Maintenance::start(watcher, watched, time, told, controllers, looked, flows_of(&parts))?;
+        let rules = ruled.map(StartedRules::serve).transpose()?;
         let below = HttpBelow::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
             .into_iter()
@@ -234,7 +241,7 @@ impl LiveCapture {
         parts.iter().for_each(|part| part.membership.activate());
         Ok(LiveCapture {
             _polling: polling,
-            _keeper: keeper,
+            _maintenance: maintenance,
             rules,
             streams,
             parts: Mutex::new(parts),
@@ -252,7 +259,13 @@ impl LiveCapture {
         })
     }
 
-    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for LiveCapture {
+    fn devices(&self) -> Vec<CaptureDevice> {
         self.lock()
             .iter()
             .map(|part| CaptureDevice {
@@ -267,25 +280,28 @@ impl LiveCapture {
             .collect()
     }
 
-    pub(crate) fn snap_len(&self) -> usize {
-        self.snap_len
+    fn interfaces(&self) -> Interfaces {
+        Interfaces::live(self.devices(), self.snap_len)
     }
 
-    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+    fn workers(&mut self) -> Vec<Worker> {
         std::mem::take(&mut self.workers)
     }
 
-    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
-        keeper::ended(&self.kept)
+    fn ended(&self) -> Vec<(String, Ending)> {
+        maintenance::ended(&self.kept)
     }
 
-    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+    fn set_filter(&self, expression: &str) -> Result<()> {
         let mut parts = self.lock();
         // All are compiled before one is changed.
         let filters: Vec<_> = parts
             .iter()
-            .map(|part| filter::for_device(expression, &part.selected.device))
-            .collect::<Result<_>>()?;
+            .map(|part| {
+                let device = &part.selected.device;
+                filter::for_device(expression, device.link_type, &device.name)
+            })
+            .collect::<wirelane_filter::Result<_>>()?;
         for (part, filter) in parts.iter_mut().zip(&filters) {
             part.membership.set_filter(filter.as_ref())?;
         }
@@ -293,20 +309,20 @@ impl LiveCapture {
     }
 
     /// The same filter for all devices.
-    pub(crate) fn set_filters(&self, filter: Option<&Filter>) -> Result<()> {
-        self.lock().iter_mut().try_for_each(|part| part.membership.set_filter(filter))
+    fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
+        self.lock().iter_mut().try_for_each(|part| part.membership.set_filter(Some(filter)))
     }
 
-    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+    fn rules(&self) -> Option<&Arc<ActiveRuleset>> {
         self.rules.as_ref().map(|(rules, _)| rules)
     }
 
-    pub(crate) fn streams(&self) -> Option<&Arc<Streams>> {
-        self.streams.as_ref()
+    fn meter(&self) -> Option<Meter> {
+        Some(Meter::new(Arc::clone(self.streams.as_ref()?), Arc::clone(self.rules()?)))
     }
 
-    pub(crate) fn adopt(&mut self) -> Result<()> {
-        let keeper = Keeper::start(
+    fn adopt(&mut self) -> Result<()> {
+        let maintenance = Maintenance::start(
             Watcher::open()?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
@@ -315,12 +331,12 @@ impl LiveCapture {
             Arc::clone(&self.plugins),
             flows_of(&self.lock()),
         )?;
-        // The one before has no thread in this process that could be waited for.
-        std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
+        // After a fork the old maintenance thread does not exist in this process, so do not join it.
+        std::mem::forget(std::mem::replace(&mut self._maintenance, maintenance));
         Ok(())
     }
 
-    pub(crate) fn stop(&self) -> Result<()> {
+    fn stop(&self) -> Result<()> {
         let mut parts = self.lock();
         // All of them, also where one cannot: what is left running would write on.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
@@ -335,7 +351,7 @@ impl LiveCapture {
         Ok(())
     }
 
-    pub(crate) fn ledger(&self) -> Result<Ledger> {
+    fn ledger(&self) -> Result<Ledger> {
         let mut parts = self.lock();
         let exact = self.stopped.load(Ordering::Relaxed);
         let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
@@ -401,8 +417,8 @@ impl LiveCapture {
         Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), exits, flow_cache })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn engine(&self) -> &'static str {
+        "ring"
     }
 }
 

@@ -9,43 +9,21 @@ use wirelane_bpf::layout::l3;
 use wirelane_bpf::rtp::RtpStream;
 use wirelane_bpf::stream::StreamKey;
 
+use crate::active_rules::ActiveRuleset;
 use crate::engine::ring::streams::{Place, Streams};
-use crate::in_force::InForce;
-use crate::rules::{Action, PreciseFields, PreciseRule};
-use crate::settings::{Clock, Settings};
-use crate::{Error, Result};
+use crate::error::Result;
+use wirelane_rules::{Action, PreciseFields, PreciseRule};
 
 /// The first id of a meter's rules. Ids of other rules are below.
 const FIRST_RULE: u32 = 1 << 30;
-/// The most streams that can be asked for.
-const MOST: usize = 1 << 20;
 /// Most packets that are on their way up at a time, of one stream.
 const UNDER_WAY: u32 = 1 << 15;
-
-/// Refuses what makes no sense with streams that are measured in the kernel.
-///
-/// # Errors
-/// [`Error::BadOption`].
-pub(crate) fn check(streams: usize, settings: &Settings) -> Result<()> {
-    let bad = |option, reason: String| Err(Error::BadOption { option, reason });
-    if !(1..=MOST).contains(&streams) {
-        return bad("--streams", format!("{streams} is not between 1 and {MOST}"));
-    }
-    if settings.clock == Clock::Card {
-        return bad(
-            "--clock",
-            "streams that are measured in the kernel go by the kernel's clock: use 'packet' or 'batch'"
-                .into(),
-        );
-    }
-    Ok(())
-}
 
 /// Measures RTP streams in the kernel. It is for one worker, which gets all packets.
 #[derive(Debug)]
 pub struct Meter {
     streams: Arc<Streams>,
-    rules: Arc<InForce>,
+    rules: Arc<ActiveRuleset>,
     /// The rules of places that media goes to.
     places: HashMap<(IpAddr, u16), u32>,
     next_rule: u32,
@@ -113,7 +91,7 @@ impl Hand {
 }
 
 impl Meter {
-    pub(crate) fn new(streams: Arc<Streams>, rules: Arc<InForce>) -> Meter {
+    pub(crate) fn new(streams: Arc<Streams>, rules: Arc<ActiveRuleset>) -> Meter {
         Meter { streams, rules, places: HashMap::new(), next_rule: FIRST_RULE, stopped: false }
     }
 

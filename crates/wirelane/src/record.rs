@@ -2,11 +2,13 @@
 
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::HttpTold;
-use wirelane_bpf::layout::{FOUND_MORE, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
+use wirelane_bpf::layout::{FOUND_MORE, Found, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
 
-use crate::batch::FoundBytes;
 use crate::headers::Headers;
 use crate::settings::Clock;
+
+/// The bytes of a [`Found`].
+pub(crate) type FoundBytes = [u8; size_of::<Found>()];
 
 /// One record of a batch: a header and the bytes behind it, both read in place.
 ///

@@ -1,39 +1,34 @@
 //! What a capture is asked for, with a default for everything.
 
 mod choices;
+mod kernel;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS, SEGMENT, group_flags, steering};
+use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
 use wirelane_bpf::rules::MAX_PLUGINS;
 
-use crate::device::{Selected, Selector, XdpMode};
-use crate::engine::ring::attach::{Hook, Tc};
-use crate::engine::ring::group::Wish;
-use crate::engine::ring::program::{Kind, Plugin, UserProgram};
-use crate::filter;
+use crate::active_rules::RulesRoom;
+use crate::error::{Error, Result};
 use crate::flow_cache::KernelFlows;
+use crate::hook::{Hook, Tc};
 use crate::http_heads::KernelHttp;
-use crate::in_force::RulesRoom;
 use crate::kernel::is_realtime;
-use crate::meter;
-use crate::rules::{RuleSet, plugins};
-use crate::tune::Polling;
-use crate::{Error, Result};
+
+use wirelane_netdev::{Selected, Selector, XdpMode};
+use wirelane_rules::{RuleSet, plugins};
+use wirelane_tune::Polling;
 
 pub(crate) use choices::Share;
-pub use choices::{Balance, Clock, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy};
+pub use choices::{Balance, Clock, Direction, Engine, HookChoice, Steering, Watermarks};
+pub use wirelane_afxdp::ZeroCopy;
 
 /// Bytes of a ring where nothing else is asked for.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
 /// Most memory that rings take where no ring size is asked for.
 const DEFAULT_MEMORY: usize = 256 << 20;
-/// Bytes that a lane writes to a ring between two publications of its head (measured: per-packet publication
-/// costs half the throughput, 2 KiB next to nothing).
-const PUBLISH_EVERY: u32 = 2048;
-
 /// Nanoseconds that a plug-in may take on the average: what some thousand instructions take.
 const PLUGIN_BUDGET: u32 = 5000;
 
@@ -153,7 +148,7 @@ impl Settings {
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return bad("--workers", format!("{} is not between 1 and {MAX_WORKERS}", self.workers));
         }
-        let allowed = crate::device::allowed_cpus();
+        let allowed = wirelane_netdev::allowed_cpus();
         if let Some(core) = self.cores.iter().find(|core| !allowed.contains(core)) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             return bad(
@@ -208,9 +203,9 @@ impl Settings {
             return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
         }
         self.check_plugins()?;
-        self.flows.map_or(Ok(()), |flows| flows.check(self))?;
-        self.http.map_or(Ok(()), |http| http.check(self))?;
-        self.streams.map_or(Ok(()), |streams| meter::check(streams, self))?;
+        self.flows.map_or(Ok(()), |flows| kernel::check_flows(&flows, self))?;
+        self.http.map_or(Ok(()), |http| kernel::check_http(&http, self))?;
+        self.streams.map_or(Ok(()), |streams| kernel::check_streams(streams, self))?;
         if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
@@ -236,72 +231,7 @@ impl Settings {
             return bad("--plugin-budget", "no plug-in takes 0 ns: at least 1".into());
         }
         let names: Vec<String> = self.plugins.iter().map(|(name, _)| name.clone()).collect();
-        self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))
-    }
-
-    /// Its plug-ins, read from their files.
-    ///
-    /// # Errors
-    /// As [`UserProgram::read`].
-    pub(crate) fn read_plugins(&self) -> Result<Vec<Plugin>> {
-        let read = |(name, path): &(String, PathBuf)| {
-            Ok(Plugin { name: name.clone(), program: UserProgram::read(Kind::Plugin, path)? })
-        };
-        self.plugins.iter().map(read).collect()
-    }
-
-    /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
-    ///
-    /// # Errors
-    /// [`Error::Filter`].
-    pub(crate) fn wish(
-        &self,
-        selected: &Selected,
-        (lanes, known): (usize, usize),
-        hook: Hook,
-    ) -> Result<Wish> {
-        let ring_size = self.bytes_per_ring(lanes * self.workers);
-        let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
-        // The whole device means every queue that it can ever have.
-        let queues = if hook == Hook::Egress {
-            vec![0]
-        } else if selected.is_whole_device() {
-            (0..known as u32).collect()
-        } else {
-            selected.queues.clone()
-        };
-        Ok(Wish {
-            filter: filter::for_device(&self.filter, &selected.device)?,
-            queues,
-            snap_len: self.snap_len as u32,
-            workers: self.workers,
-            ring_size,
-            steering: match self.steering_program {
-                Some(_) => steering::PROGRAM,
-                None => self.steering.code(),
-            },
-            share: self.share,
-            flags: if self.take { group_flags::TAKE } else { 0 }
-                | if self.take_rest { group_flags::TAKE_REST } else { 0 }
-                | if self.inner { group_flags::INNER } else { 0 }
-                | if self.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
-                | if self.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
-                | if self.device_wide { group_flags::WIDE } else { 0 }
-                | if self.flows.is_some() { group_flags::FLOWS } else { 0 }
-                | if self.http.is_some() { group_flags::HTTP } else { 0 },
-            clock: self.clock,
-            ordered: false,
-            shed: self.congestion_control.map(|watermarks| watermarks.of(rounded)),
-            publish_every: if self.immediate { 0 } else { PUBLISH_EVERY },
-            program: None,
-            plugins: Vec::new(),
-            plugin_budget: self.plugin_budget,
-            rules: None,
-            exits: Vec::new(),
-            flows: self.flows,
-            http: self.http,
-            streams: None,
-        })
+        Ok(self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))?)
     }
 
     /// Bytes of each of so many rings.

@@ -2,86 +2,34 @@
 //! sockets, which is the ledger, the end, and looking after devices.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Result;
+use crate::active_rules::{ActiveRuleset, Target, Times};
+use crate::backend::Backend;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Controller, Moved};
 use crate::clock::Clock;
-use crate::control::Server;
-use crate::device::{Monitor, Promiscuous, Selected, State, Watcher};
-use crate::engine::Source;
 use crate::engine::fence::Fence;
 use crate::engine::ring::source::Shared;
-use crate::filter::{self, Filter};
-use crate::in_force::{InForce, NativeRules, Target, Times};
-use crate::interfaces::{CaptureDevice, HookPoint};
-use crate::keeper::{self, Hold, Keeper, Kept};
+use crate::engine::sockets::{Opened, Started};
+use crate::error::Result;
+use crate::hook::HookPoint;
+use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::ruled::{self, Ready};
+use crate::maintenance::{self, Maintenance};
+use crate::rules_startup::{self, StartedRules};
 use crate::settings::Settings;
-use crate::tally::DeviceTally;
-use crate::tune::polling::{self, PollingHold};
-use crate::watch::{Ending, Whereabouts};
+use wirelane_control::Server;
+use wirelane_filter::{self as filter, Filter};
+use wirelane_netdev::{Monitor, Promiscuous, Selected, State, Watcher};
+use wirelane_tune::polling::PollingHold;
+
+use crate::polling;
+use crate::watch::{Attachment, Ending, MonitoredDevice, Whereabouts};
 use crate::worker::Worker;
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::cleanup::CleanupProcess;
-
-/// One device of such a capture, in one direction.
-pub(crate) trait Part: Send + Sync + fmt::Debug {
-    /// Where its packets are taken.
-    fn hook(&self) -> HookPoint;
-    /// The RX queues that are captured; queue 0 for packets on their way out.
-    fn queues(&self) -> &[u32];
-    /// Whether the driver writes to our memory itself.
-    fn zero_copy(&self) -> Option<bool>;
-    /// From the next packet on, packets are accepted.
-    fn accept(&self) -> Result<()>;
-    /// From the next packet on, nothing is accepted. What is being accepted just now may still be.
-    fn refuse(&self) -> Result<()>;
-    /// Judges by this filter; `None` accepts everything.
-    fn set_filter(&self, filter: Option<Filter>) -> Result<()>;
-    /// As [`Kept::attached_to`].
-    fn attached_to(&self) -> Result<Option<u32>>;
-    /// Whether a number of RX queues that grows brings packets that are not asked for.
-    fn known_queues(&self) -> usize;
-    /// What the sockets say. `closed`: packets were refused and a fence passed, so it is final.
-    fn account(&self, closed: bool) -> Result<Account>;
-}
-
-/// What the sockets of a part have counted since it began.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    /// A line per socket.
-    pub(crate) lines: Vec<SocketLine>,
-    /// Lost packets by cause.
-    pub(crate) causes: Vec<(&'static str, u64)>,
-}
-
-/// What one socket has counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketLine {
-    pub(crate) queue: u32,
-    pub(crate) worker: usize,
-    pub(crate) seen: u64,
-    /// Refused by the kernel's side. What a worker refuses or absorbs it counts itself, and here it is delivered.
-    pub(crate) filtered: u64,
-    pub(crate) lost: u64,
-    pub(crate) delivered: u64,
-}
-
-/// A part with what is kept for it.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) selected: Selected,
-    pub(crate) part: Arc<dyn Part>,
-    /// What each worker has analysed of it.
-    pub(crate) tallies: Vec<Arc<DeviceTally>>,
-    /// Its rules, where there are any.
-    pub(crate) rules: Option<Arc<NativeRules>>,
-}
 
 #[derive(Debug)]
 struct Device {
@@ -97,12 +45,14 @@ struct Device {
 pub(crate) struct SocketCapture {
     // Before the sockets: polling threads end while what they run for is still there.
     _polling: Vec<PollingHold>,
-    _keeper: Keeper,
+    _maintenance: Maintenance,
     /// With the thread that serves changes.
-    rules: Option<(Arc<InForce>, Server)>,
+    rules: Option<(Arc<ActiveRuleset>, Server)>,
     engine: &'static str,
+    /// Why this engine, where the choice was ours.
+    reason: Option<String>,
     devices: Mutex<Vec<Device>>,
-    kept: Arc<[Kept]>,
+    kept: Arc<[MonitoredDevice]>,
     clock: Arc<Clock>,
     workers: Vec<Worker>,
     shared: Vec<Arc<Shared>>,
@@ -116,17 +66,16 @@ pub(crate) struct SocketCapture {
 }
 
 impl SocketCapture {
-    /// A capture of these parts; `sources` are the workers' ends, and `stamps_utc` says that records carry UTC.
+    /// A capture by the sockets that an engine has opened; `reason`: why by this engine, where the choice was ours.
     /// On return, packets are accepted.
     pub(crate) fn start(
-        engine: &'static str,
+        started: Started,
+        reason: Option<String>,
         settings: &Settings,
-        parts: Vec<Opened>,
-        sources: Vec<(Box<dyn Source>, Arc<Shared>)>,
-        stamps_utc: bool,
         confinement: Option<&Sandbox>,
         cleanup: &Arc<CleanupProcess>,
     ) -> Result<SocketCapture> {
+        let Started { engine, parts, sources, stamps_utc } = started;
         let mut monitor = Monitor::open()?;
         let fence = Fence::new()?;
         let mut devices = Vec::new();
@@ -138,7 +87,7 @@ impl SocketCapture {
         }
         let selected: Vec<Selected> = devices.iter().map(|device| device.opened.selected.clone()).collect();
         let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
-        let kept: Arc<[Kept]> = devices.iter().map(|device| device.opened.kept()).collect();
+        let kept: Arc<[MonitoredDevice]> = devices.iter().map(|device| monitored(&device.opened)).collect();
         let clock = Arc::new(Clock::new(Vec::new()));
         let shared: Vec<Arc<Shared>> = sources.iter().map(|(_, shared)| Arc::clone(shared)).collect();
         let mut controllers = Vec::new();
@@ -153,11 +102,11 @@ impl SocketCapture {
         let watcher = Watcher::open()?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = ruled::start(settings, engine, targets, Times::Monotonic, cleanup)?;
+        let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, cleanup)?;
         cleanup.seal(confinement.is_some());
         // All that takes rights has been done, and there is no thread yet that would keep them.
-        ruled::confine(confinement, ruled.is_some())?;
-        let keeper = Keeper::start(
+        rules_startup::confine(confinement, ruled.is_some())?;
+        let maintenance = Maintenance::start(
             watcher,
             Arc::clone(&kept),
             Arc::clone(&clock),
@@ -166,7 +115,7 @@ impl SocketCapture {
             Arc::default(),
             Vec::new(),
         )?;
-        let rules = ruled.map(Ready::serve).transpose()?;
+        let rules = ruled.map(StartedRules::serve).transpose()?;
         let workers = sources
             .into_iter()
             .enumerate()
@@ -179,9 +128,10 @@ impl SocketCapture {
         devices.iter().try_for_each(|device| device.opened.part.accept())?;
         Ok(SocketCapture {
             _polling: polling,
-            _keeper: keeper,
+            _maintenance: maintenance,
             rules,
             engine,
+            reason,
             devices: Mutex::new(devices),
             kept,
             clock,
@@ -196,11 +146,30 @@ impl SocketCapture {
         })
     }
 
-    pub(crate) fn engine(&self) -> &'static str {
+    fn worker_lines(&self) -> Vec<WorkerLine> {
+        let lines = self.shared.iter().zip(&self.cores).enumerate();
+        lines
+            .map(|(worker, (shared, core))| WorkerLine {
+                worker,
+                core: *core,
+                counters: Counters::default(),
+                sleeps: shared.sleeps.load(Ordering::Relaxed),
+                wakes: shared.wakes.load(Ordering::Relaxed),
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Device>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for SocketCapture {
+    fn engine(&self) -> &'static str {
         self.engine
     }
 
-    pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
+    fn devices(&self) -> Vec<CaptureDevice> {
         self.lock()
             .iter()
             .map(|Device { opened: Opened { selected, part, .. }, .. }| CaptureDevice {
@@ -215,39 +184,42 @@ impl SocketCapture {
             .collect()
     }
 
-    pub(crate) fn snap_len(&self) -> usize {
-        self.snap_len
+    fn interfaces(&self) -> Interfaces {
+        Interfaces::live(self.devices(), self.snap_len)
     }
 
-    pub(crate) fn workers(&mut self) -> Vec<Worker> {
+    fn workers(&mut self) -> Vec<Worker> {
         std::mem::take(&mut self.workers)
     }
 
-    pub(crate) fn ended(&self) -> Vec<(String, Ending)> {
-        keeper::ended(&self.kept)
+    fn ended(&self) -> Vec<(String, Ending)> {
+        maintenance::ended(&self.kept)
     }
 
-    pub(crate) fn set_filter(&self, expression: &str) -> Result<()> {
+    fn set_filter(&self, expression: &str) -> Result<()> {
         let devices = self.lock();
         // All are compiled before one is changed.
         let filters: Vec<_> = devices
             .iter()
-            .map(|device| filter::for_device(expression, &device.opened.selected.device))
-            .collect::<Result<_>>()?;
+            .map(|device| {
+                let device = &device.opened.selected.device;
+                filter::for_device(expression, device.link_type, &device.name)
+            })
+            .collect::<wirelane_filter::Result<_>>()?;
         devices.iter().zip(filters).try_for_each(|(device, filter)| device.opened.part.set_filter(filter))
     }
 
     /// The same filter for all devices.
-    pub(crate) fn set_filters(&self, filter: Option<&Filter>) -> Result<()> {
-        self.lock().iter().try_for_each(|device| device.opened.part.set_filter(filter.cloned()))
+    fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
+        self.lock().iter().try_for_each(|device| device.opened.part.set_filter(Some(filter.clone())))
     }
 
-    pub(crate) fn rules(&self) -> Option<&Arc<InForce>> {
+    fn rules(&self) -> Option<&Arc<ActiveRuleset>> {
         self.rules.as_ref().map(|(rules, _)| rules)
     }
 
-    pub(crate) fn adopt(&mut self) -> Result<()> {
-        let keeper = Keeper::start(
+    fn adopt(&mut self) -> Result<()> {
+        let maintenance = Maintenance::start(
             Watcher::open()?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
@@ -256,12 +228,12 @@ impl SocketCapture {
             Arc::default(),
             Vec::new(),
         )?;
-        // The one before has no thread in this process that could be waited for.
-        std::mem::forget(std::mem::replace(&mut self._keeper, keeper));
+        // After a fork the old maintenance thread does not exist in this process, so do not join it.
+        std::mem::forget(std::mem::replace(&mut self._maintenance, maintenance));
         Ok(())
     }
 
-    pub(crate) fn stop(&self) -> Result<()> {
+    fn stop(&self) -> Result<()> {
         let devices = self.lock();
         // All of them, also where one cannot.
         let refused: Vec<Result<()>> = devices.iter().map(|device| device.opened.part.refuse()).collect();
@@ -275,7 +247,7 @@ impl SocketCapture {
         Ok(())
     }
 
-    pub(crate) fn ledger(&self) -> Result<Ledger> {
+    fn ledger(&self) -> Result<Ledger> {
         let mut devices = self.lock();
         let closed = self.closed.load(Ordering::Relaxed);
         let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
@@ -301,40 +273,25 @@ impl SocketCapture {
         Ok(ledger)
     }
 
-    fn worker_lines(&self) -> Vec<WorkerLine> {
-        let lines = self.shared.iter().zip(&self.cores).enumerate();
-        lines
-            .map(|(worker, (shared, core))| WorkerLine {
-                worker,
-                core: *core,
-                counters: Counters::default(),
-                sleeps: shared.sleeps.load(Ordering::Relaxed),
-                wakes: shared.wakes.load(Ordering::Relaxed),
-            })
-            .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Device>> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    fn engine_reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 }
 
-impl Opened {
-    /// What the keeper looks after.
-    fn kept(&self) -> Kept {
-        let Selected { device, queues, .. } = &self.selected;
-        Kept {
-            name: device.name.clone(),
-            ifindex: device.ifindex,
-            hold: Hold::Sockets(Arc::clone(&self.part)),
-            native: self.part.hook() == HookPoint::XdpSocket,
-            known_queues: self.part.known_queues(),
-            queues: (!self.selected.is_whole_device()).then(|| queues.clone()),
-            first: State::of(device),
-            driver: device.driver.clone().unwrap_or_default(),
-            may_lose_headers: false,
-            whereabouts: Whereabouts::new(device.ifindex),
-        }
+/// What the maintenance thread looks after.
+fn monitored(opened: &Opened) -> MonitoredDevice {
+    let Selected { device, queues, .. } = &opened.selected;
+    MonitoredDevice {
+        name: device.name.clone(),
+        ifindex: device.ifindex,
+        hold: Attachment::Sockets(Arc::clone(&opened.part)),
+        native: opened.part.hook() == HookPoint::XdpSocket,
+        known_queues: opened.part.known_queues(),
+        queues: (!opened.selected.is_whole_device()).then(|| queues.clone()),
+        first: State::of(device),
+        driver: device.driver.clone().unwrap_or_default(),
+        may_lose_headers: false,
+        whereabouts: Whereabouts::new(device.ifindex),
     }
 }
 

@@ -5,13 +5,14 @@
 //! change nothing else. The end is what the program's link says, for a device that has left our network namespace
 //! cannot be told from one that was deleted by looking for it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use crate::Result;
-use crate::device::{State, Watcher};
 use crate::engine::ring::attach::HEADERLESS;
-use crate::keeper::Kept;
+use crate::engine::ring::instance::Instance;
+use crate::engine::sockets::Part;
+use crate::error::Result;
+use wirelane_netdev::{State, Watcher};
 
 /// Why nothing more will come from a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,52 @@ impl std::fmt::Display for Ending {
                  counted"
             }
         })
+    }
+}
+
+/// What takes packets from a device.
+#[derive(Debug)]
+pub(crate) enum Attachment {
+    /// An instance of the ring engine, which several groups may share.
+    Instance(Arc<Instance>),
+    /// Sockets of our own.
+    Sockets(Arc<dyn Part>),
+}
+
+/// A device that the maintenance thread looks after.
+#[derive(Debug)]
+pub(crate) struct MonitoredDevice {
+    pub(crate) name: String,
+    /// Its index when the capture began.
+    pub(crate) ifindex: u32,
+    /// What takes packets from it.
+    pub(crate) hold: Attachment,
+    /// Whether that is native XDP.
+    pub(crate) native: bool,
+    /// RX queues that packets can be told apart by.
+    pub(crate) known_queues: usize,
+    /// The RX queues that were asked for; `None`: all that it has or will have.
+    pub(crate) queues: Option<Vec<u32>>,
+    /// What it was like when the capture began.
+    pub(crate) first: State,
+    /// Name of its driver; empty where it is not known.
+    pub(crate) driver: String,
+    /// Whether generic XDP may take the Ethernet header from what is captured. Found out before rights are given up.
+    pub(crate) may_lose_headers: bool,
+    pub(crate) whereabouts: Whereabouts,
+}
+
+impl MonitoredDevice {
+    /// The device that packets are taken from now, by its index in whichever network namespace it is in; 0: none any
+    /// more. `None` where the kernel does not say.
+    ///
+    /// # Errors
+    /// [`crate::Error::Kernel`] where the kernel does not answer.
+    pub(crate) fn attached_to(&self) -> Result<Option<u32>> {
+        match &self.hold {
+            Attachment::Instance(instance) => instance.attached_to(),
+            Attachment::Sockets(part) => part.attached_to(),
+        }
     }
 }
 
@@ -75,7 +122,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Of a device as it was when the capture began.
-    pub(crate) fn new(device: &Kept) -> Watch {
+    pub(crate) fn new(device: &MonitoredDevice) -> Watch {
         Watch { last: device.first.clone(), index: device.ifindex, absent: 0 }
     }
 
@@ -83,7 +130,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the kernel does not answer.
-    pub(crate) fn look(&mut self, device: &Kept, watcher: &mut Watcher) -> Result<()> {
+    pub(crate) fn look(&mut self, device: &MonitoredDevice, watcher: &mut Watcher) -> Result<()> {
         // In this order: a device leaves its namespace's list before it loses its programs.
         let attached = device.attached_to()?;
         // Its index may change when it is moved.
@@ -122,14 +169,14 @@ impl Watch {
         Ok(())
     }
 
-    fn end(&self, device: &Kept, ending: Ending) {
+    fn end(&self, device: &MonitoredDevice, ending: Ending) {
         let ending = device.whereabouts.ending.get_or_init(|| ending);
         tracing::warn!("{} {ending}", self.last.name);
     }
 }
 
 /// What to tell of two looks at a device.
-fn changes(device: &Kept, before: &State, now: &State) -> Vec<String> {
+fn changes(device: &MonitoredDevice, before: &State, now: &State) -> Vec<String> {
     let name = &now.name;
     let mut lines = Vec::new();
     if now.name != before.name {
@@ -162,7 +209,7 @@ fn changes(device: &Kept, before: &State, now: &State) -> Vec<String> {
 }
 
 /// What another number of RX queues means to this capture.
-fn consequence(device: &Kept, before: u32, queues: u32) -> String {
+fn consequence(device: &MonitoredDevice, before: u32, queues: u32) -> String {
     let Some(asked) = &device.queues else {
         let known = device.known_queues as u32;
         return if device.native && queues > before && device.driver == "veth" {

@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use wirelane_bpf::instance::MAX_QUEUES;
 
+use crate::batch::Batch;
 use crate::clock::{Clock, monotonic_ns};
 use crate::engine::Source;
+use crate::error::{Error, Result};
 use crate::http_heads::HttpBelow;
-use crate::{Batch, Error, Record, Result};
+use crate::record::Record;
 
 /// One consumer of a capture. Give each its own thread; it reads its rings without a lock, an allocation or a
 /// system call per packet.
@@ -79,7 +81,7 @@ impl Worker {
     /// that there will be no more: the capture was stopped, or its file has ended.
     ///
     /// # Errors
-    /// [`Error::CaptureFile`] where a file is damaged (what came before has been delivered); [`Error::Kernel`]
+    /// [`wirelane_pcapng::Error::CaptureFile`] where a file is damaged (what came before has been delivered); [`Error::Kernel`]
     /// where the kernel refuses to wait.
     #[inline]
     pub fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {

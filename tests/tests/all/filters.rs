@@ -118,7 +118,7 @@ fn counts_over_the_corpus_are_tcpdumps() {
             let ours = match (expected, count(expression, &packets)) {
                 (None, _) => continue,
                 (Some(_), Ok(count)) => Count::Packets(count),
-                (Some(_), Err(Error::Filter { at, .. })) => {
+                (Some(_), Err(Error::Filter(wirelane::filter::Error { at, .. }))) => {
                     assert!(at <= expression.len());
                     Count::Refused
                 }
@@ -331,7 +331,7 @@ fn a_files_filter_can_be_changed() {
     assert!(batches > 3, "{batches}");
     drop(worker);
     let wrong = capture.set_filter("prt 5").unwrap_err();
-    assert!(matches!(wrong, Error::Filter { at: 0, .. }), "{wrong}");
+    assert!(matches!(wrong, Error::Filter(wirelane::filter::Error { at: 0, .. })), "{wrong}");
     let ledger = capture.close().unwrap();
     assert!(ledger.balances(), "{ledger:?}");
     // One class is accepted by both, one by neither, and two by one at a time.

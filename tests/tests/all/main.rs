@@ -83,6 +83,7 @@ mod steering;
 mod steering_program_refusals;
 mod steering_programs;
 mod store;
+mod structure;
 mod testbed;
 mod testbed_agents;
 mod time_order;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use wirelane::rules::{Action, PreciseFields, PreciseRule, RuleSet};
-use wirelane::send::Traffic;
 use wirelane::{Capture, Direction, Engine, Error, HookChoice, Ip, Record, RulesRoom, ip_flags, l3};
+use wirelane_send::Traffic;
 use wirelane_tests::numbers::{LIMIT, number_of, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
 use wirelane_tests::{Lab, LabOptions, require_root};

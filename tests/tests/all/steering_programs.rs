@@ -152,7 +152,7 @@ fn what_a_program_does_not_want_is_filtered_and_left_to_the_host() {
         for expected in (1..SENT).step_by(2) {
             socket.set_read_timeout(Some(LIMIT)).unwrap();
             let len = socket.recv(&mut datagram).unwrap();
-            assert_eq!(wirelane::send::numbered(&datagram[..len]), Some(expected), "{hook}");
+            assert_eq!(wirelane_send::numbered(&datagram[..len]), Some(expected), "{hook}");
         }
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(socket.recv(&mut datagram).is_err(), "{hook}: a packet that was taken");

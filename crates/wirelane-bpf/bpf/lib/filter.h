@@ -2,7 +2,7 @@
 /*
  * Filter expressions: an interpreter of steps.
  *
- * libpcap compiles an expression to classic BPF, and crates/wirelane/src/filter/translate.rs turns that into
+ * libpcap compiles an expression to classic BPF, and crates/wirelane-filter/src/translate.rs turns that into
  * the steps below, one for one: an accumulator `a`, an index `x`, 16 words of memory, and jumps that only go
  * forward. One code interprets them for the kernel and natively.
  *

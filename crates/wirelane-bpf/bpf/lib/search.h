@@ -5,7 +5,7 @@
  * All patterns are searched for at once, by an automaton (Aho and Corasick, CACM 1975): a state is what the
  * last bytes have in common with the beginnings of patterns, so that each byte is one step. There are two,
  * one for bytes as they are and one for letters of either case; both have their states in one table. User
- * space builds them (crates/wirelane/src/rules/patterns/).
+ * space builds them (crates/wirelane-rules/src/patterns/).
  *
  * The payload is what lies behind the transport header of the chosen headers, up to the end of the datagram:
  * not the padding of a short frame. Packets are searched each for itself.

@@ -19,12 +19,11 @@ use crate::store::{Store, StoreArgs};
 mod report;
 mod show;
 mod top;
-mod worker;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
-use top::{Shared, Top};
-use worker::{Homes, Probe, ProbeSettings};
+use top::{Shared, Top, Watcher};
+use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
 
 /// Heading of the help.
 const FLOWS: &str = "What a flow is";
@@ -339,18 +338,18 @@ fn probe(
     };
     let screen = reporter.screen.clone();
     let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
-    let homes = Arc::new(Homes::default());
+    let shared = Arc::new(SharedTotals::default());
     let shown = Shown::new(style, naming);
     let (outcome, exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, {
             let screen = screen.clone();
-            move || show::export(exporters, store, shown, &inbox, screen.as_deref())
+            move || show::export(exporters, store, shown, &inbox, screen)
         })?;
-        let how = ProbeSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
+        let how = FlowSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
-            let probe = Probe::new(how, interfaces.clone(), worker, sender.clone(), &homes);
-            Ok(probe.watched(screen.as_ref(), worker.index()))
+            let flows = FlowWorker::new(how, interfaces.clone(), worker, sender.clone(), &shared);
+            Ok(flows.watched(screen.as_ref().map(|screen| Watcher::of(screen, worker.index()))))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // What is said from here on, collectors that are waited for among it, is said in rows.
@@ -360,7 +359,7 @@ fn probe(
         let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, exported))
     })?;
-    let totals = homes.totals();
+    let totals = shared.totals();
     let (mut outcome, exported) = match (outcome, exported.result) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {

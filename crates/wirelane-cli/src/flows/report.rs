@@ -7,9 +7,9 @@ use wirelane::FlowCacheLine;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
-use super::worker::WorkersTotals;
 use crate::store::Stored;
 use crate::table::{amount, printable};
+use wirelane_export::pipeline::flows::WorkersTotals;
 
 /// What the flows come to.
 #[derive(Debug, Serialize)]

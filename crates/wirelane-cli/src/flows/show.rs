@@ -1,7 +1,8 @@
 //! The thread that shows and exports flows.
 
 use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -10,6 +11,7 @@ use wirelane_export::clock;
 use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
+use wirelane_export::pipeline::{self, Sink};
 
 use super::top::Shared;
 use crate::out;
@@ -85,54 +87,55 @@ impl Shown {
     }
 }
 
-/// How long the thread waits for flows, where nothing else is to be done.
+/// How often a screen is told what became of flows.
 const REST: Duration = Duration::from_millis(100);
+
+/// What sees the flows beside the exports.
+struct Beside {
+    shown: Shown,
+    store: Option<Store<FlowRecord>>,
+    screen: Option<Arc<Shared>>,
+    told: Option<Instant>,
+}
+
+impl Sink<FlowRecord> for Beside {
+    type Error = anyhow::Error;
+
+    fn take(&mut self, flows: Vec<FlowRecord>) -> Result<()> {
+        let result = self.shown.flows(&flows);
+        if let Some(store) = &mut self.store {
+            store.take(flows);
+        }
+        result
+    }
+
+    fn look(&mut self, outputs: &dyn Fn() -> Vec<OutputCounts>) {
+        if let Some(screen) = &self.screen
+            && self.told.is_none_or(|told| told.elapsed() >= REST)
+        {
+            screen.outputs(outputs());
+            self.told = Some(Instant::now());
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        // The header, also of no flows.
+        if self.shown.show == Show::Csv { self.shown.flows(&[]) } else { Ok(()) }
+    }
+}
 
 /// Shows and exports what comes, until no more does.
 /// What becomes of them is told to `screen`, where there is one.
 pub fn export(
     mut exporters: Exporters,
-    mut store: Option<Store<FlowRecord>>,
-    mut shown: Shown,
+    store: Option<Store<FlowRecord>>,
+    shown: Shown,
     inbox: &Receiver<Vec<FlowRecord>>,
-    screen: Option<&Shared>,
+    screen: Option<Arc<Shared>>,
 ) -> Exported {
-    let mut result = Ok(());
-    let mut told: Option<Instant> = None;
-    loop {
-        if let Some(screen) = screen
-            && told.is_none_or(|told| told.elapsed() >= REST)
-        {
-            screen.outputs(exporters.counts());
-            told = Some(Instant::now());
-        }
-        if exporters.is_full() {
-            exporters.wait(REST);
-            exporters.pump();
-            continue;
-        }
-        match inbox.recv_timeout(exporters.rest(REST)) {
-            Ok(flows) => {
-                exporters.flows(&flows);
-                result = shown.flows(&flows);
-                if let Some(store) = &mut store {
-                    store.take(flows);
-                }
-                // Nobody reads any more, or cannot: with this end of the channel the workers end.
-                if result.is_err() {
-                    break;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => exporters.pump(),
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    if result.is_ok() && shown.show == Show::Csv {
-        // The header, also of no flows.
-        result = shown.flows(&[]);
-    }
-    exporters.finish();
-    let stored = store.map(Store::finish);
+    let mut beside = Beside { shown, store, screen, told: None };
+    let result = pipeline::flows::export(&mut exporters, &mut beside, inbox);
+    let stored = beside.store.map(Store::finish);
     Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure(), stored }, result }
 }
 

@@ -21,11 +21,10 @@ use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
-mod worker;
 
 pub use report::HttpReport;
-use show::{Outputs, Show, Shown};
-use worker::{Homes, Probe};
+use show::{Show, Shown};
+use wirelane_export::pipeline::http::{HttpWorker, Outputs, SharedTotals};
 
 /// Heading of the help.
 const HTTP: &str = "What a transaction is";
@@ -228,8 +227,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let endpoint = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    let outputs = Outputs { logs, exporters, store, metrics: None };
-    log(&args, capture, outputs, endpoint, extra)
+    let outputs = Outputs { logs, exporters, metrics: None };
+    log(&args, capture, outputs, store, endpoint, extra)
 }
 
 /// Where transactions are exported to, opened.
@@ -274,11 +273,12 @@ fn log(
     args: &Args,
     capture: Capture,
     mut outputs: Outputs,
+    mut store: Option<Store<Transaction>>,
     endpoint: Option<Endpoint>,
     extra: Vec<Box<str>>,
 ) -> Result<()> {
     outputs.exporters.start(Naming::new(capture.interfaces(), Vec::new()));
-    if let Some(store) = &mut outputs.store {
+    if let Some(store) = &mut store {
         store.start(())?;
     }
     let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, HttpMetrics::new)).transpose()?;
@@ -309,13 +309,13 @@ fn log(
         args.workers
     );
     let (sender, inbox) = sync_channel::<Vec<Transaction>>(UNDER_WAY);
-    let homes = Arc::new(Homes::default());
+    let shared = Arc::new(SharedTotals::default());
     let shown = Shown::new(style, extra);
     let (outcome, logged) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::log(outputs, shown, &inbox))?;
+        let thread = thread.spawn_scoped(scope, move || show::log(outputs, store, shown, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
-            Ok(Probe::new(settings.clone(), live, worker, sender.clone(), &homes))
+            Ok(HttpWorker::new(settings.clone(), live, worker, sender.clone(), &shared))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.
@@ -323,7 +323,7 @@ fn log(
         let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, logged))
     })?;
-    let totals = homes.totals();
+    let totals = shared.totals();
     let mut outcome = match (outcome, logged.result) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {

@@ -1,14 +1,15 @@
 //! The thread that shows and logs transactions.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc::Receiver;
+use std::time::SystemTime;
 
 use anyhow::Result;
 use wirelane_analysis::http::{Transaction, fields};
 use wirelane_export::clock;
-use wirelane_export::flows::{Exporters, OutputCounts};
-use wirelane_export::http::{LogCounts, LogFormat, Logs, escape_apache};
-use wirelane_export::metrics::HttpMetrics;
+use wirelane_export::flows::OutputCounts;
+use wirelane_export::http::{LogCounts, LogFormat, escape_apache};
+use wirelane_export::pipeline::http::Outputs;
+use wirelane_export::pipeline::{self, Sink};
 
 use crate::out;
 use crate::store::{Store, Stored};
@@ -81,67 +82,43 @@ impl Shown {
     }
 }
 
-/// Where transactions go, beside standard output.
-pub struct Outputs {
-    /// Logs.
-    pub logs: Logs,
-    /// Collectors, and files of IPFIX.
-    pub exporters: Exporters,
-    /// A store.
-    pub store: Option<Store<Transaction>>,
-    /// Whoever counts them.
-    pub metrics: Option<HttpMetrics>,
+/// What sees the transactions beside the logs and exports.
+struct Beside {
+    shown: Shown,
+    store: Option<Store<Transaction>>,
 }
 
-/// How long the thread waits for transactions before readers of its files get what there is.
-const REST: Duration = Duration::from_millis(200);
+impl Sink<Transaction> for Beside {
+    type Error = anyhow::Error;
+
+    fn take(&mut self, transactions: Vec<Transaction>) -> Result<()> {
+        let result = self.shown.transactions(&transactions);
+        if let Some(store) = &mut self.store {
+            store.take(transactions);
+        }
+        result
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        // The header, also of none.
+        if matches!(self.shown.show, Show::Log(_)) { self.shown.transactions(&[]) } else { Ok(()) }
+    }
+}
 
 /// Shows and logs what comes, until no more does.
 pub fn log(
-    Outputs { mut logs, mut exporters, mut store, metrics }: Outputs,
-    mut shown: Shown,
+    mut outputs: Outputs,
+    store: Option<Store<Transaction>>,
+    shown: Shown,
     inbox: &Receiver<Vec<Transaction>>,
 ) -> Logged {
-    let mut result = Ok(());
-    loop {
-        if exporters.is_full() {
-            exporters.wait(REST);
-            exporters.pump();
-            continue;
-        }
-        match inbox.recv_timeout(exporters.rest(REST)) {
-            Ok(transactions) => {
-                logs.write(&transactions);
-                exporters.transactions(&transactions);
-                result = shown.transactions(&transactions);
-                if let Some(metrics) = &metrics {
-                    metrics.take(&transactions);
-                }
-                if let Some(store) = &mut store {
-                    store.take(transactions);
-                }
-                // Nobody reads any more, or cannot: with this end of the channel the workers end.
-                if result.is_err() {
-                    break;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                logs.flush();
-                exporters.pump();
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    if result.is_ok() && matches!(shown.show, Show::Log(_)) {
-        // The header, also of none.
-        result = shown.transactions(&[]);
-    }
-    logs.finish();
-    exporters.finish();
+    let mut beside = Beside { shown, store };
+    let result = pipeline::http::export(&mut outputs, &mut beside, inbox);
+    let Outputs { logs, exporters, .. } = outputs;
     let failure = logs.failure().or_else(|| exporters.failure());
-    let stored = store.map(Store::finish);
+    let stored = beside.store.map(Store::finish);
     let (counts, exported) = (logs.counts(), exporters.counts());
-    Logged { counts, exported, failure, number: shown.number, stored, result }
+    Logged { counts, exported, failure, number: beside.shown.number, stored, result }
 }
 
 fn header() -> String {

@@ -69,6 +69,8 @@ impl Prober {
 }
 
 impl Handler for Prober {
+    type Error = anyhow::Error;
+
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         match (&self.time, record.flow()) {

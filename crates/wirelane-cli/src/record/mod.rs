@@ -353,6 +353,8 @@ impl Recorder {
 }
 
 impl Handler for Recorder {
+    type Error = anyhow::Error;
+
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let ts_ns = self.time.utc_ns(record);

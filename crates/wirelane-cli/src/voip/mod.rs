@@ -21,12 +21,11 @@ use crate::store::{Store, StoreArgs};
 mod report;
 mod show;
 mod top;
-mod worker;
 
 pub use report::VoipReport;
-use show::{Outputs, Show, Shown};
+use show::{Beside, Show, Shown};
 use top::{Board, Top};
-use worker::{CaptureLoss, Left, Listener};
+use wirelane_export::pipeline::voip::{CaptureLoss, Left, Outputs, VoipWorker, lost as lost_by_capture};
 
 /// Heading of the help.
 const CALLS: &str = "What a call is";
@@ -268,12 +267,12 @@ pub fn run(mut args: Args) -> Result<()> {
     let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
     args.source.rights.trees.extend(args.save_calls.clone());
     let endpoint = args.metrics.open(&mut args.source)?;
-    let outputs = Outputs { exporters, store, saved, metrics: None, board: None };
+    let outputs = Outputs { exporters, saved, metrics: None };
     let signals = targets.iter().any(Target::takes_signals);
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;
-    listen(&args, capture, outputs, endpoint, signals)
+    listen(&args, capture, outputs, store, endpoint, signals)
 }
 
 /// How many RTP streams can be measured in the kernel, where they are to be.
@@ -333,17 +332,17 @@ fn listen(
     args: &Args,
     capture: Capture,
     mut outputs: Outputs,
+    mut store: Option<Store<Finished>>,
     endpoint: Option<Endpoint>,
     signals: bool,
 ) -> Result<()> {
-    if let Some(store) = &mut outputs.store {
+    if let Some(store) = &mut store {
         store.start(())?;
     }
     let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, VoipMetrics::new)).transpose()?;
     let metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
     outputs.metrics = metrics.clone();
     let board = args.top.then(|| Arc::new(Board::new(args.source.interval)));
-    outputs.board = board.clone();
     let live = args.source.read.is_none();
     let style = match (args.quiet || args.top, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
@@ -366,17 +365,21 @@ fn listen(
     let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
     let left = Left::default();
     let shown = Shown::new(style, args.dtmf_digits);
+    let beside = Beside { store, board: board.clone(), shown };
     let (outcome, counts, mut exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::export(outputs, shown, &inbox))?;
+        let thread = thread.spawn_scoped(scope, move || show::export(outputs, beside, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
             let mut monitor = Monitor::new(settings(args, signals));
             if let Some(meter) = meter.take() {
                 monitor.measure_below(meter);
             }
             let (loss, left) = (Arc::clone(&loss), Arc::clone(&left));
-            let listener = Listener::new(monitor, worker.timebase(), sender.clone(), loss, left, live);
-            Ok(listener.watched(metrics.clone(), board.clone()))
+            let calls = VoipWorker::new(monitor, worker.timebase(), sender.clone(), loss, left, live);
+            let look = |board: Arc<Board>| -> wirelane_export::pipeline::voip::Watcher {
+                Box::new(move |monitor| board.look(monitor))
+            };
+            Ok(calls.watched(metrics.clone(), board.clone().map(look)))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // What is said from here on is said in rows.
@@ -385,7 +388,7 @@ fn listen(
         let monitor = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         let counts = monitor.map(|mut monitor| {
             if let Ok(outcome) = &outcome {
-                monitor.lost_by_capture(worker::lost(&outcome.ledger.total));
+                monitor.lost_by_capture(lost_by_capture(&outcome.ledger.total));
             }
             monitor.flush();
             // Where nobody takes them any more, the exporting thread says why.
@@ -420,7 +423,7 @@ fn listen(
     let failure = exported.failure.take();
     let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
     let failure = outcome.failure.or_else(|| failure.map(Into::into)).or_else(unstored);
-    let lost = worker::lost(&outcome.ledger.total);
+    let lost = lost_by_capture(&outcome.ledger.total);
     reporter.report.ruled(outcome.rules);
     reporter.report.voip(VoipReport::new(&counts, lost, exported));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);

@@ -1,14 +1,14 @@
 //! The thread that shows and exports calls.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
 
 use anyhow::Result;
 use wirelane_analysis::voip::{CallRecord, Ending, Finished, Stream};
-use wirelane_export::metrics::VoipMetrics;
+use wirelane_export::pipeline::voip::Outputs;
+use wirelane_export::pipeline::{self, Sink};
 use wirelane_export::voip::{
-    CSV_HEADER, Exporters, OutputCounts, SavedCalls, SavedCounts, call_csv, call_json, stream_json,
+    CSV_HEADER, OutputCounts, SavedCalls, SavedCounts, call_csv, call_json, stream_json,
 };
 
 use super::top::Board;
@@ -94,68 +94,42 @@ impl Shown {
     }
 }
 
-/// Where calls go, beside standard output.
-pub struct Outputs {
-    /// Receivers and files.
-    pub exporters: Exporters,
+/// What sees the calls beside the exports.
+pub struct Beside {
     /// A store.
     pub store: Option<Store<Finished>>,
-    /// Capture files, one for each call.
-    pub saved: Option<SavedCalls>,
-    /// Whoever counts them.
-    pub metrics: Option<VoipMetrics>,
     /// A screen.
     pub board: Option<Arc<Board>>,
+    /// Standard output.
+    pub shown: Shown,
 }
 
-/// How long the thread waits for calls, where nothing else is to be done.
-const REST: Duration = Duration::from_millis(100);
+impl Sink<Finished> for Beside {
+    type Error = anyhow::Error;
+
+    fn take(&mut self, mut finished: Vec<Finished>) -> Result<()> {
+        let result = self.shown.show(&finished);
+        if let Some(board) = &self.board {
+            board.take(&finished);
+        }
+        if let Some(store) = &mut self.store {
+            finished.retain(|one| matches!(one, Finished::Call(_) | Finished::Stream(..)));
+            store.take(finished);
+        }
+        result
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        // The header, also of no calls.
+        if self.shown.show == Show::Csv { self.shown.show(&[]) } else { Ok(()) }
+    }
+}
 
 /// Shows and exports what comes, until no more does.
-pub fn export(
-    Outputs { mut exporters, mut store, mut saved, metrics, board }: Outputs,
-    mut shown: Shown,
-    inbox: &Receiver<Vec<Finished>>,
-) -> Exported {
-    let mut result = Ok(());
-    loop {
-        if exporters.is_full() {
-            std::thread::sleep(exporters.rest(REST).max(Duration::from_micros(100)));
-            exporters.pump();
-            continue;
-        }
-        match inbox.recv_timeout(exporters.rest(REST)) {
-            Ok(mut finished) => {
-                exporters.take(&finished);
-                result = shown.show(&finished);
-                if let Some(board) = &board {
-                    board.take(&finished);
-                }
-                if let Some(metrics) = &metrics {
-                    metrics.take(&finished);
-                }
-                if let Some(saved) = &mut saved {
-                    saved.take(&finished);
-                }
-                if let Some(store) = &mut store {
-                    finished.retain(|one| matches!(one, Finished::Call(_) | Finished::Stream(..)));
-                    store.take(finished);
-                }
-                // Nobody reads any more, or cannot: with this end of the channel the worker ends.
-                if result.is_err() {
-                    break;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => exporters.pump(),
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    if result.is_ok() && shown.show == Show::Csv {
-        // The header, also of no calls.
-        result = shown.show(&[]);
-    }
-    exporters.finish();
-    let stored = store.map(Store::finish);
+pub fn export(mut outputs: Outputs, mut beside: Beside, inbox: &Receiver<Vec<Finished>>) -> Exported {
+    let result = pipeline::voip::export(&mut outputs, &mut beside, inbox);
+    let Outputs { exporters, mut saved, .. } = outputs;
+    let stored = beside.store.map(Store::finish);
     let counts = saved.as_mut().map(SavedCalls::finish);
     let unsaved = || saved.as_ref().and_then(SavedCalls::failure);
     let failure = exporters.failure().or_else(unsaved);

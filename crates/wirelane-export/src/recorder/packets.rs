@@ -80,7 +80,7 @@ impl PacketRecorder {
     /// ([`super::Recording::tell`]).
     ///
     /// # Errors
-    /// [`Error::LinkType`]; [`Error::Ended`] after a failed write that was to end the recording.
+    /// [`wirelane_pcapng::Error::LinkType`]; [`Error::Ended`] after a failed write that was to end the recording.
     pub fn add_interface(&mut self, key: u32, interface: &Interface<'_>) -> Result<u32> {
         self.flush()?;
         if let Encoder::Pcapng(writer) = &mut self.encoder {
@@ -105,13 +105,9 @@ impl PacketRecorder {
         let full = there > 0 && there + packet.data.len() + AROUND > chunk_bytes;
         let flushed = if full { self.flush() } else { Ok(()) };
         let encoded = match &mut self.encoder {
-            Encoder::Pcapng(writer) => writer.write_packet(
-                packet.interface,
-                packet.ts_ns,
-                packet.data,
-                packet.wire_len,
-                packet.direction,
-            ),
+            Encoder::Pcapng(writer) => writer
+                .write_packet(packet.interface, packet.ts_ns, packet.data, packet.wire_len, packet.direction)
+                .map_err(Error::from),
             _ => self.pcap_packet(packet),
         };
         if let Err(error) = encoded {
@@ -126,14 +122,15 @@ impl PacketRecorder {
     }
 
     fn pcap_packet(&mut self, packet: &Packet<'_>) -> Result<()> {
-        let (link_number, snap_len) = *self
-            .links
-            .get(packet.interface as usize)
-            .ok_or(Error::NoInterface { id: packet.interface, interfaces: self.links.len() as u32 })?;
+        let (link_number, snap_len) =
+            *self.links.get(packet.interface as usize).ok_or(wirelane_pcapng::Error::NoInterface {
+                id: packet.interface,
+                interfaces: self.links.len() as u32,
+            })?;
         self.begin_pcap(link_number, snap_len)?;
         match &mut self.encoder {
             Encoder::Pcap(writer) => {
-                writer.write_packet(link_number, packet.ts_ns, packet.data, packet.wire_len)
+                Ok(writer.write_packet(link_number, packet.ts_ns, packet.data, packet.wire_len)?)
             }
             Encoder::Pcapng(_) | Encoder::Unknown => Ok(()),
         }

@@ -22,7 +22,8 @@ use super::finish::Event;
 use super::names::{LAST_NUMBER, Names};
 use super::part::{Creation, Directory, PartFile};
 use super::rotate::Rotation;
-use crate::pcapng::statistics_block;
+use wirelane_pcapng::statistics_block;
+
 use crate::{Error, Output, Result};
 
 /// How long nothing is tried after a failure.

@@ -259,7 +259,7 @@ impl OpenCall {
             }
         };
         self.waiting += 1;
-        self.writer.write_packet(interface, ts_ns, bytes, length, None)
+        Ok(self.writer.write_packet(interface, ts_ns, bytes, length, None)?)
     }
 }
 

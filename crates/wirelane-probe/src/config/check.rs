@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use wirelane::Error;
 use wirelane::rules::{RuleSet, Test};
 use wirelane_bpf::sketch::{MAX_BITS, MIN_BITS};
 
@@ -34,7 +33,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Config, Mistakes> {
     // First, as it also sees to texts that lie too deep in themselves to be read at all.
     let rules = match RuleSet::parse_conditions(text, path) {
         Ok(rules) => rules,
-        Err(Error::Rules { mistakes }) => return Err(Mistakes(mistakes)),
+        Err(wirelane::rules::Error::Rules { mistakes }) => return Err(Mistakes(mistakes)),
         Err(error) => {
             check.found.push((0, error.to_string()));
             return Err(check.finish());

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::Moved;
 use super::table::TablePlanner;
-use crate::Result;
-use crate::device::{Device, Selected};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::tallies::read_tally;
+use crate::engine::sockets::Part;
+use crate::error::Result;
 use crate::settings::{Balance, Settings, Steering};
-use crate::sockets::Part;
-use crate::tune::table::{self, Answer, TableHold};
+use wirelane_netdev::{Device, Selected};
+use wirelane_tune::table::{self, Answer, TableHold};
 
 /// Where it is counted what RX queues bring.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl TableBalancer {
         let Some(planner) = TablePlanner::new(&table, some) else {
             let needs =
                 "an RSS table that names at least two of the RX queues that are captured (see ethtool -x)";
-            return Err(table::cannot(&device.name, needs));
+            return Err(table::cannot(&device.name, needs).into());
         };
         let hold = TableHold::take(&Device::open(&device.name)?, &table, planner.queues())?;
         tracing::info!(

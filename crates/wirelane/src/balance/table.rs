@@ -8,7 +8,7 @@
 
 use super::plan;
 use super::{FEWEST_PACKETS, REST};
-use crate::tune::table::EntryMove;
+use wirelane_tune::table::EntryMove;
 
 /// Looks at a table before more entries of it move: a first one, of which a part was before the move, and those that
 /// are counted.

@@ -1,8 +1,8 @@
 //! A fence: on the far side of it, no packet that the kernel was handling before is being handled any more.
 
-use crate::device;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
+use wirelane_netdev as device;
 
 /// A packet socket that receives nothing. Closing one makes the kernel wait for all packets that are on their way
 /// through filters and XDP programs (`packet_release()` in net/packet/af_packet.c calls `synchronize_net()`, an

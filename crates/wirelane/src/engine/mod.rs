@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::{Batch, Error, Result};
+use crate::batch::Batch;
+use crate::error::{Error, Result};
 
-pub(crate) mod choose;
 pub(crate) mod fence;
 pub(crate) mod file;
 pub(crate) mod packet;
@@ -15,6 +15,7 @@ pub(crate) mod poll;
 pub(crate) mod ready;
 pub(crate) mod ring;
 pub(crate) mod seed;
+pub(crate) mod sockets;
 pub(crate) mod uninterrupted;
 pub(crate) mod xsk;
 

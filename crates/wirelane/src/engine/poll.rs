@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::engine::ring::source::Shared;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Longest sleep in one go: an end of the capture is noticed within this time.
 const LONGEST: Duration = Duration::from_millis(10);

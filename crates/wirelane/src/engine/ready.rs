@@ -12,7 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// After a lane's last publication: what comes later than a millisecond (`WL_PUBLISH_NS`) is published, and rings.
 const SOON: Duration = Duration::from_millis(2);

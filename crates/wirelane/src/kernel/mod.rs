@@ -8,8 +8,8 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapType, ProgramType};
 use serde::Serialize;
 
-use crate::device::sys;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_netdev::sys;
 
 mod bpf;
 use wirelane_privsep::{Capability, Privileges};

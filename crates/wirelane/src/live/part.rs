@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::device::{Promiscuous, Selected};
-use crate::engine::ring::attach::Hook;
 use crate::engine::ring::group::Membership;
 use crate::flow_cache::FlowCacheLine;
+use crate::hook::Hook;
 use crate::ledger::Counters;
 use crate::tally::DeviceTally;
+use wirelane_netdev::{Promiscuous, Selected};
 
 /// One device of the capture.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ impl Steering {
         !matches!(self, Steering::Queue | Steering::RoundRobin | Steering::Copy)
     }
 
-    pub(super) fn code(self) -> u32 {
+    pub(crate) fn code(self) -> u32 {
         match self {
             Steering::Flow => steering::FLOW,
             Steering::Queue => steering::QUEUE,
@@ -81,7 +81,7 @@ impl Default for Watermarks {
 
 impl Watermarks {
     /// In bytes of a ring.
-    pub(super) fn of(self, ring_size: usize) -> (u32, u32) {
+    pub(crate) fn of(self, ring_size: usize) -> (u32, u32) {
         let part = |percent: u8| (ring_size as u64 * u64::from(percent) / 100) as u32;
         (part(self.low), part(self.high))
     }
@@ -143,18 +143,6 @@ pub enum Engine {
     Xsk,
     /// AF_PACKET sockets with rings: needs CAP_NET_RAW only.
     Packet,
-}
-
-/// Whether the card's driver is to put packets into our memory itself; engine `xsk` only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZeroCopy {
-    /// The kernel copies: works with every driver.
-    #[default]
-    Never,
-    /// Where the driver can.
-    Auto,
-    /// Or the capture fails.
-    Require,
 }
 
 /// What packets are stamped with.

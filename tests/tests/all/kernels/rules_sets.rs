@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
 use serde_json::Value;
-use wirelane::send::Traffic;
+use wirelane_send::Traffic;
 
 use super::judged::{Judged, on_veth};
 use super::{Bench, Guest, field};

@@ -83,14 +83,14 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Of this worker; its flows are watched from now on.
-    pub fn new(shared: &Arc<Shared>, worker: usize, cache: &mut FlowCache) -> Watcher {
-        cache.watch();
-        Watcher { shared: Arc::clone(shared), worker, looked: Instant::now() }
+    /// Of this worker, to be called with its flows at the end of each batch.
+    pub fn of(shared: &Arc<Shared>, worker: usize) -> wirelane_export::pipeline::flows::Watcher {
+        let mut watcher = Watcher { shared: Arc::clone(shared), worker, looked: Instant::now() };
+        Box::new(move |cache, unsampled| watcher.look(cache, unsampled))
     }
 
     /// Tells what there is to tell, if an interval has passed since.
-    pub fn look(&mut self, cache: &mut FlowCache, unsampled: u64) {
+    fn look(&mut self, cache: &mut FlowCache, unsampled: u64) {
         let since = self.looked.elapsed();
         if since < self.shared.interval {
             return;

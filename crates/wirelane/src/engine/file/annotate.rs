@@ -6,8 +6,8 @@ use wirelane_bpf::layout::{Parsed, RecordHeader, flags};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, Judged};
 
-use crate::LinkType;
-use crate::in_force::Judge;
+use crate::active_rules::Judge;
+use wirelane_bpf::layout::LinkType;
 
 /// Files are hashed alike in every run, so that results compare; nobody floods a worker through a file.
 const SEED: u32 = 0;

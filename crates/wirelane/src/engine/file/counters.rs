@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::FileInterface;
+use wirelane_pcapng::FileInterface;
+
 use crate::tally::DeviceTally;
 
 /// Counts of one interface of a capture file. Once the file has ended and every batch has been read to its

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::FileSource;
 use super::arena::{self, Arena};
-use crate::Result;
+use crate::error::Result;
 
 /// Bytes of memory that the window takes, or one record where that is larger.
 const WINDOW: usize = 16 << 20;
@@ -191,7 +191,7 @@ impl FileSource {
             let built = self.build(if waiting { Duration::ZERO } else { wait });
             match built {
                 Ok(true) if self.arena.is_empty() => {
-                    if self.input.is_pipe() {
+                    if self.reader.is_pipe() {
                         self.take_earliest();
                     }
                     return Ok(true);

@@ -4,7 +4,7 @@
 //! it can add, so a symmetric hash is possible: the sum of both addresses and both ports.
 //! (Documentation/networking/filter.rst)
 
-use crate::LinkType;
+use wirelane_bpf::layout::LinkType;
 
 // linux/bpf_common.h, linux/filter.h
 const LD_W_ABS: u16 = 0x20;

@@ -26,19 +26,17 @@ use self::block::Blocks;
 use self::classic::{Demux, Filter};
 use self::socket::{MOST_SOCKETS, RingShape, Socket};
 use self::source::{End, PacketSource, Recipe};
-use crate::device::Selected;
+use crate::active_rules::{Judge, NativeRules};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
-use crate::filter::{InUse, View};
-use crate::in_force::{Judge, NativeRules};
-use crate::interfaces::HookPoint;
-use crate::ruled;
+use crate::engine::sockets::{Account, Opened, Part, SocketLine, Started};
+use crate::error::{Error, Result};
+use crate::hook::HookPoint;
+use crate::rules_startup;
 use crate::settings::{Clock, Direction, HookChoice, Settings, Steering};
-use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
-use crate::{Error, Result};
-use wirelane_privsep::Sandbox;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_filter::{InUse, View};
+use wirelane_netdev::Selected;
 
 /// Bytes that are captured for the parser even where the snap length is less: headers of ordinary packets.
 const FOR_THE_PARSER: usize = 256;
@@ -115,20 +113,15 @@ struct Sockets {
     by_queue: bool,
 }
 
-/// Starts a capture.
+/// Opens the sockets of a capture.
 ///
 /// # Errors
 /// What [`check`] refuses, or what the kernel said.
-pub(crate) fn open(
-    settings: &Settings,
-    selected: Vec<Selected>,
-    confinement: Option<&Sandbox>,
-    cleanup: &Arc<CleanupProcess>,
-) -> Result<SocketCapture> {
+pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
     check(settings)?;
     let count = settings.workers;
     let seed = crate::engine::seed::machine_seed();
-    let room = ruled::room(settings)?;
+    let room = rules_startup::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
@@ -169,7 +162,7 @@ pub(crate) fn open(
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();
-    SocketCapture::start("packet", settings, parts, sources, true, confinement, cleanup)
+    Ok(Started { engine: "packet", parts, sources, stamps_utc: true })
 }
 
 impl Sockets {
@@ -209,7 +202,7 @@ impl Sockets {
             first.choose_by(&demux.program())?;
         }
         let bytes = settings.snap_len.clamp(FOR_THE_PARSER, LONGEST) as u32;
-        let wanted = crate::filter::for_device(&settings.filter, device)?;
+        let wanted = wirelane_filter::for_device(&settings.filter, device.link_type, &device.name)?;
         Ok(Sockets {
             whole: AtomicBool::new(wanted.is_some() || settings.rules.is_some()),
             wanted: Arc::new(InUse::new(wanted)),
@@ -249,7 +242,7 @@ impl Part for Sockets {
         self.sockets.iter().try_for_each(|(_, _, socket)| socket.filter(&Filter::nothing()))
     }
 
-    fn set_filter(&self, filter: Option<crate::filter::Filter>) -> Result<()> {
+    fn set_filter(&self, filter: Option<wirelane_filter::Filter>) -> Result<()> {
         // What is in the rings already was captured as far as the snap length went.
         if filter.is_some() && !self.whole.swap(true, Ordering::Relaxed) {
             self.accept()?;

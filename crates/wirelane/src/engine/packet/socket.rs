@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use super::classic::Filter;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Room that the kernel leaves before a packet, beyond what it needs itself: a VLAN tag is put back there.
 pub(super) const RESERVE: u32 = 8;

@@ -11,16 +11,16 @@ use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
 use super::block::{self, Blocks, Packet};
+use crate::active_rules::{Fate, Judge, fate};
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
 use crate::engine::ready::Ready;
 use crate::engine::ring::source::Shared;
-use crate::filter::View;
-use crate::in_force::{Fate, Judge, fate};
+use crate::error::{Error, Result};
 use crate::tally::DeviceTally;
-use crate::{Error, Result};
+use wirelane_filter::View;
 
 /// Most records of one batch: their headers stay in the first-level cache.
 const BATCH: usize = 64;

@@ -11,39 +11,11 @@ use wirelane_bpf::instance::{
     PROGRAM_EGRESS, PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, PROGRAM_XSK,
 };
 
-use crate::device::{Device, XdpMode};
+use crate::error::{Error, Result};
+use crate::hook::Hook;
 use crate::kernel::generic_xdp_hides_headers;
-use crate::{Error, LinkType, Result};
-
-/// A place on a device where packets can be captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hook {
-    /// Received packets, by XDP in the driver or in the stack.
-    Xdp(XdpMode),
-    /// Received packets, by tc: behind XDP, and beside other programs.
-    Ingress,
-    /// Packets on their way out, by tc.
-    Egress,
-}
-
-impl std::fmt::Display for Hook {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Hook::Xdp(mode) => write!(f, "{mode} XDP"),
-            Hook::Ingress => f.write_str("tc ingress"),
-            Hook::Egress => f.write_str("tc egress"),
-        }
-    }
-}
-
-/// How tc's hooks are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tc {
-    /// By link (TCX) where the kernel has it, else by clsact filters.
-    Best,
-    /// By clsact filters.
-    Clsact,
-}
+use wirelane_bpf::layout::LinkType;
+use wirelane_netdev::{Device, XdpMode};
 
 /// What hangs on a hook.
 pub(crate) enum Found {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libbpf_rs::{MapHandle, MapType};
 
 use super::memory::Mapping;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A multiple of every page size, as the kernel asks for.
 const SIZE: usize = 65536;

@@ -7,7 +7,7 @@ use wirelane_bpf::instance::{ELEMENT, SEGMENT};
 
 use super::group::Token;
 use super::memory::Mapping;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The records of one ring.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use wirelane_bpf::flow_cache::Splits;
 use wirelane_bpf::instance::{self as layout, BUCKETS, Balance, Group};
 
 use super::flows::FIRST_EPOCH;
-use super::group::Wish;
+use super::group::GroupConfig;
 use super::instance::Instance;
 
 /// The workers of the buckets at the beginning: all in turn.
@@ -33,43 +33,43 @@ pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buck
 pub(super) fn write_group(
     instance: &Instance,
     group: usize,
-    wish: &Wish,
+    config: &GroupConfig,
     segments: usize,
     (program, plugins): (u32, u32),
     (filter, rules): (u32, u32),
 ) {
     let mut queues = [0u64; layout::MAX_QUEUES / 64];
-    for queue in &wish.queues {
+    for queue in &config.queues {
         queues[*queue as usize / 64] |= 1 << (queue % 64);
     }
     let config = Group {
         queues,
-        snap_len: wish.snap_len,
-        workers: wish.workers as u32,
+        snap_len: config.snap_len,
+        workers: config.workers as u32,
         segments: segments as u32,
-        steering: wish.steering,
-        flags: wish.flags,
-        publish_every: wish.publish_every,
+        steering: config.steering,
+        flags: config.flags,
+        publish_every: config.publish_every,
         owner_pid: std::process::id(),
         program,
         filter,
         rules,
         owner: owner_name(),
         joined_ns: crate::clock::monotonic_ns(),
-        shed_low: wish.shed.map_or(0, |(low, _)| low),
-        shed_high: wish.shed.map_or(0, |(_, high)| high),
+        shed_low: config.shed.map_or(0, |(low, _)| low),
+        shed_high: config.shed.map_or(0, |(_, high)| high),
         plugins,
-        plugin_budget: wish.plugin_budget,
-        shares: wish.share.map_or(0, |share| share.of),
-        share: wish.share.map_or(0, |share| share.number),
-        share_seed: wish.share.map_or(0, |share| share.seed),
-        whole: wish.flows.map_or(0, |flows| flows.whole),
+        plugin_budget: config.plugin_budget,
+        shares: config.share.map_or(0, |share| share.of),
+        share: config.share.map_or(0, |share| share.number),
+        share_seed: config.share.map_or(0, |share| share.seed),
+        whole: config.flows.map_or(0, |flows| flows.whole),
         pad: 0,
-        flow_sets: wish.flows.map_or(0, |flows| flows.sets(wish.workers) as u32),
+        flow_sets: config.flows.map_or(0, |flows| flows.sets(config.workers) as u32),
         flow_epoch: FIRST_EPOCH,
-        flow_sampling: wish.flows.map_or(0, |flows| flows.sampling),
-        flow_splits: wish.flows.map_or_else(Splits::default, |flows| flows.splits()),
-        buckets: first_table(wish.workers),
+        flow_sampling: config.flows.map_or(0, |flows| flows.sampling),
+        flow_splits: config.flows.map_or_else(Splits::default, |flows| flows.splits()),
+        buckets: first_table(config.workers),
     };
     let words = size_of::<Group>() / 8;
     for word in 0..words {

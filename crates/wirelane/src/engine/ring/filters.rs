@@ -8,8 +8,8 @@ use wirelane_bpf::filter::{Filter as Layout, MAX_TEXT, PER_GROUP};
 use wirelane_bpf::instance::Group;
 
 use super::instance::Instance;
-use crate::filter::Filter;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_filter::Filter;
 
 /// The number of no filter: all packets are wanted.
 pub(super) const NO_FILTER: u32 = 0;
@@ -45,27 +45,8 @@ fn key(group: usize, number: u32) -> [u8; 4] {
 pub(super) fn write(instance: &Instance, group: usize, number: u32, filter: &Filter) -> Result<()> {
     instance
         .filters
-        .update(&key(group, number), &encode(filter), MapFlags::ANY)
+        .update(&key(group, number), &filter.encode(), MapFlags::ANY)
         .map_err(|e| Error::bpf("handing a filter to the capture program", e))
-}
-
-/// `struct wl_filter`.
-pub(crate) fn encode(filter: &Filter) -> Vec<u8> {
-    let text = filter.expression().as_bytes();
-    let mut bytes = Vec::with_capacity(size_of::<Layout>());
-    bytes.extend((filter.steps().len() as u32).to_ne_bytes());
-    bytes.extend((text.len() as u32).to_ne_bytes());
-    bytes.extend(&text[..text.len().min(MAX_TEXT)]);
-    bytes.resize(offset_of!(Layout, steps), 0);
-    for step in filter.steps() {
-        bytes.extend([step.op, step.with_x, step.size, 0]);
-        bytes.extend(step.yes.to_ne_bytes());
-        bytes.extend(step.no.to_ne_bytes());
-        bytes.extend(step.value.to_ne_bytes());
-        bytes.extend([0; 4]);
-    }
-    bytes.resize(size_of::<Layout>(), 0);
-    bytes
 }
 
 /// The expression that a group uses, for people; `None`: it wants all packets.

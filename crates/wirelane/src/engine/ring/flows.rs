@@ -26,8 +26,8 @@ use super::memory::{Mapping, Word};
 use super::reader::Reader;
 use crate::batch;
 use crate::clock::monotonic_ns;
+use crate::error::{Error, Result};
 use crate::flow_cache::{FlowCacheLine, KernelFlows};
-use crate::{Error, Result};
 
 /// The first epoch: what was never filled is of epoch 0.
 pub(super) const FIRST_EPOCH: u32 = 1;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::instance::{
     AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
-    group_flags,
+    group_flags, steering,
 };
 
 use super::bell::Bell;
@@ -35,17 +35,23 @@ use super::reader::Reader;
 use super::rules::{self, GroupRules, KernelSets, NO_RULES};
 use super::streams::Streams;
 use super::tallies::{WorkerTally, read_tally, worker_tally};
-use crate::device::Device;
+use crate::active_rules::RulesRoom;
+use crate::error::{Error, Result};
 use crate::exits::Exit;
-use crate::filter::Filter;
 use crate::flow_cache::KernelFlows;
-use crate::in_force::RulesRoom;
-use crate::settings::{Clock, Share};
-use crate::{Error, Result};
+use crate::hook::Hook;
+use crate::settings::{Clock, Settings, Share};
+use wirelane_filter::Filter;
+use wirelane_netdev::Device;
+use wirelane_netdev::Selected;
+
+/// Bytes that a lane writes to a ring between two publications of its head (measured: per-packet publication
+/// costs half the throughput, 2 KiB next to nothing).
+const PUBLISH_EVERY: u32 = 2048;
 
 /// What a group asks of an instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct GroupConfig {
     /// RX queues, ascending.
     pub(crate) queues: Vec<u32>,
     pub(crate) snap_len: u32,
@@ -78,6 +84,66 @@ pub(crate) struct Wish {
     pub(crate) http: Option<crate::http_heads::KernelHttp>,
     /// The RTP streams that lanes measure.
     pub(crate) streams: Option<Arc<Streams>>,
+}
+
+impl GroupConfig {
+    /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
+    ///
+    /// # Errors
+    /// [`Error::Filter`].
+    pub(crate) fn of(
+        settings: &Settings,
+        selected: &Selected,
+        (lanes, known): (usize, usize),
+        hook: Hook,
+    ) -> Result<GroupConfig> {
+        let ring_size = settings.bytes_per_ring(lanes * settings.workers);
+        let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
+        // The whole device means every queue that it can ever have.
+        let queues = if hook == Hook::Egress {
+            vec![0]
+        } else if selected.is_whole_device() {
+            (0..known as u32).collect()
+        } else {
+            selected.queues.clone()
+        };
+        Ok(GroupConfig {
+            filter: wirelane_filter::for_device(
+                &settings.filter,
+                selected.device.link_type,
+                &selected.device.name,
+            )?,
+            queues,
+            snap_len: settings.snap_len as u32,
+            workers: settings.workers,
+            ring_size,
+            steering: match settings.steering_program {
+                Some(_) => steering::PROGRAM,
+                None => settings.steering.code(),
+            },
+            share: settings.share,
+            flags: if settings.take { group_flags::TAKE } else { 0 }
+                | if settings.take_rest { group_flags::TAKE_REST } else { 0 }
+                | if settings.inner { group_flags::INNER } else { 0 }
+                | if settings.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
+                | if settings.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
+                | if settings.device_wide { group_flags::WIDE } else { 0 }
+                | if settings.flows.is_some() { group_flags::FLOWS } else { 0 }
+                | if settings.http.is_some() { group_flags::HTTP } else { 0 },
+            clock: settings.clock,
+            ordered: false,
+            shed: settings.congestion_control.map(|watermarks| watermarks.of(rounded)),
+            publish_every: if settings.immediate { 0 } else { PUBLISH_EVERY },
+            program: None,
+            plugins: Vec::new(),
+            plugin_budget: settings.plugin_budget,
+            rules: None,
+            exits: Vec::new(),
+            flows: settings.flows,
+            http: settings.http,
+            streams: None,
+        })
+    }
 }
 
 /// A place in an instance, and the memory of its rings.
@@ -229,9 +295,13 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
 
 impl Membership {
     /// Joins `instance` as a new group. Lanes begin to write to it when [`Membership::activate`] is called.
-    pub(crate) fn join(instance: &Arc<Instance>, device: &Device, wish: &Wish) -> Result<Membership> {
-        let rings = instance.lanes * wish.workers;
-        if rings > MAX_READERS || wish.workers > MAX_WORKERS {
+    pub(crate) fn join(
+        instance: &Arc<Instance>,
+        device: &Device,
+        config: &GroupConfig,
+    ) -> Result<Membership> {
+        let rings = instance.lanes * config.workers;
+        if rings > MAX_READERS || config.workers > MAX_WORKERS {
             return Err(Error::BadOption {
                 option: "--workers",
                 reason: format!(
@@ -242,7 +312,7 @@ impl Membership {
                 ),
             });
         }
-        if let Some(queue) = wish.queues.iter().find(|&&queue| queue as usize >= instance.queues) {
+        if let Some(queue) = config.queues.iter().find(|&&queue| queue as usize >= instance.queues) {
             return Err(Error::BadOption {
                 option: "-i",
                 reason: format!(
@@ -261,7 +331,7 @@ impl Membership {
             instance.rings.clear(first, MAX_WORKERS * size_of::<Ring>());
         }
 
-        let segments = wish.ring_size.div_ceil(SEGMENT).next_power_of_two();
+        let segments = config.ring_size.div_ceil(SEGMENT).next_power_of_two();
         let elements = 1 + rings * segments;
         let map = create_data(elements, rings, segments)?;
         let share = |len, writable| {
@@ -282,45 +352,46 @@ impl Membership {
             let offset = ring * size_of::<ReaderEnd>() + offset_of!(ReaderEnd, wake_at);
             readers.word(offset).store(AWAKE, Ordering::Relaxed);
         }
-        let buckets = first_table(wish.workers);
-        let filter = wish.filter.as_ref().map_or(Ok(NO_FILTER), |filter| {
+        let buckets = first_table(config.workers);
+        let filter = config.filter.as_ref().map_or(Ok(NO_FILTER), |filter| {
             filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
         })?;
         plugins::clear(instance, place.group);
         let installed =
-            program::install(instance, device, place.group, wish.program.as_ref(), &wish.plugins)?;
-        let plugins = GroupPlugins::new(&wish.plugins, &installed.plugins);
+            program::install(instance, device, place.group, config.program.as_ref(), &config.plugins)?;
+        let plugins = GroupPlugins::new(&config.plugins, &installed.plugins);
         let programs = (installed.place, plugins.mask());
-        write_group(instance, place.group, wish, segments, programs, (filter, NO_RULES));
+        write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
         // The lock goes: from here on the group's description says which program it uses.
         drop(installed);
-        if wish.flags & group_flags::ADAPTIVE != 0 {
+        if config.flags & group_flags::ADAPTIVE != 0 {
             for lane in 0..instance.lanes {
                 write_balance(instance, place.group, lane, &buckets);
             }
         }
-        exits::write(instance, place.group, &wish.exits);
+        exits::write(instance, place.group, &config.exits);
         let token = Arc::clone(&place.token);
-        let named =
-            |room| GroupRules::new((instance, place.group), &device.name, room, &wish.exits, plugins, token);
-        let rules = wish.rules.clone().map(named).transpose()?.map(Arc::new);
+        let named = |room| {
+            GroupRules::new((instance, place.group), &device.name, room, &config.exits, plugins, token)
+        };
+        let rules = config.rules.clone().map(named).transpose()?.map(Arc::new);
         if let Some(rules) = &rules {
             at_once(rules.entries().into_iter(), |(maps, key, map)| rules::put_in(maps, key, map))?;
         }
-        if let Some(streams) = &wish.streams {
+        if let Some(streams) = &config.streams {
             streams.hand_over(instance, place.group)?;
         }
         let token = Arc::clone(&place.token);
-        let flows = |flows| GroupFlows::new((instance, place.group), flows, wish.workers, token);
-        let flows = wish.flows.as_ref().map(flows).transpose()?.map(Arc::new);
-        let http = http::create(instance, place.group, wish.http)?;
+        let flows = |flows| GroupFlows::new((instance, place.group), flows, config.workers, token);
+        let flows = config.flows.as_ref().map(flows).transpose()?.map(Arc::new);
+        let http = http::create(instance, place.group, config.http)?;
         // Before the rings are handed over, for which the kernel waits: each run that finds the group active marks
         // its packet.
-        set_ordered(instance, place.group, wish.ordered);
+        set_ordered(instance, place.group, config.ordered);
         let membership = Membership {
             instance: Arc::clone(instance),
             place,
-            workers: wish.workers,
+            workers: config.workers,
             segments,
             data,
             readers,
@@ -328,8 +399,8 @@ impl Membership {
             rules,
             flows,
             http,
-            clock: wish.clock,
-            wide: wish.flags & group_flags::WIDE != 0,
+            clock: config.clock,
+            wide: config.flags & group_flags::WIDE != 0,
             joined: true,
         };
         membership.hand_over()?;

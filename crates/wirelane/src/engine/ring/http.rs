@@ -9,8 +9,8 @@ use wirelane_bpf::flow::FlowKey;
 use wirelane_bpf::http::HttpWay;
 
 use super::instance::Instance;
+use crate::error::{Error, Result};
 use crate::http_heads::KernelHttp;
-use crate::{Error, Result};
 
 /// Makes the map of a group that is joining, if it wishes for one, and puts it where lanes look for it.
 ///

@@ -16,18 +16,19 @@ use wirelane_bpf::instance::{
 };
 use wirelane_bpf::skel::capture::CaptureSkelBuilder;
 
-use super::attach::{self, Found, Hook, Tc};
+use super::attach::{self, Found};
 use super::lanes::{refuse_realtime, shares_queues, tells_queues};
 use super::log::trace_libbpf;
 use super::maps::Maps;
 use super::memory::Mapping;
 use super::rules::RuleMaps;
 use super::{clsact, program, room};
-use crate::device::{Device, XdpMode};
 use crate::engine::seed::{machine_seed, random_number};
 use crate::engine::uninterrupted::uninterrupted;
+use crate::error::{Error, Result};
+use crate::hook::{Hook, Tc};
 use crate::kernel;
-use crate::{Error, Result};
+use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::cleanup::CleanupProcess;
 
 /// The maps of an instance that user space handles, and their shared parts.

@@ -1,8 +1,8 @@
 //! What a lane is under each hook and driver: an RX queue where one thread at a time is inside for it, else a CPU.
 
-use super::attach::Hook;
-use crate::Error;
-use crate::device::Device;
+use crate::error::Error;
+use crate::hook::Hook;
+use wirelane_netdev::Device;
 
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
 pub(super) fn shares_queues(driver: &str) -> bool {

@@ -11,12 +11,12 @@ use wirelane_bpf::instance::{
     Ring, Tally,
 };
 
-use super::attach::Hook;
 use super::instance::{Hold, Instance};
 use super::memory::Mapping;
 use super::rules::RuleMaps;
-use crate::device::Device;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use crate::hook::Hook;
+use wirelane_netdev::Device;
 
 /// The maps by their file descriptors.
 pub(super) struct Maps {

@@ -11,8 +11,8 @@ use wirelane_bpf::instance::{PLUGIN_COUNTERS, Plugin as Counts, Plugins};
 use super::instance::Instance;
 use super::program::Plugin;
 use super::rules::GroupRules;
-use crate::in_force::{PluginLine, Target as _};
-use crate::rules::plugins::Placed;
+use crate::active_rules::{PluginLine, Target as _};
+use wirelane_rules::plugins::Placed;
 
 /// The plug-ins of a group, by their names.
 #[derive(Clone, Debug, Default)]

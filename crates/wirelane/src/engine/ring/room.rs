@@ -12,7 +12,7 @@ use std::{fs, io};
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::btf::{Btf, HasSize as _};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Bytes of an instruction.
 const INSTRUCTION: u64 = 8;

@@ -22,7 +22,7 @@ use super::order::{self, Merge, Run};
 use crate::batch::{Batch, Progress};
 use crate::engine::Source;
 use crate::engine::ready::Ready;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Longest sleep: the last packet of a burst is seen within this time and the scheduler's delay.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);

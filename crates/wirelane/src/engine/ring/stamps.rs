@@ -1,10 +1,10 @@
 //! Which clock stamps the packets of a device, and what that takes.
 
-use super::attach::Hook;
 use crate::clock::CardClock;
-use crate::device::{self, CardStamps, Device, XdpMode};
+use crate::error::{Error, Result};
+use crate::hook::Hook;
 use crate::settings::Clock;
-use crate::{Error, Result};
+use wirelane_netdev::{self as device, CardStamps, Device, XdpMode};
 
 /// The clock that packets of this device will be stamped with, where that is the card's.
 ///

@@ -20,7 +20,7 @@ use wirelane_bpf::stream::{Measured, StreamAt, StreamKey};
 
 use super::instance::Instance;
 use super::memory::Mapping;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -3,43 +3,35 @@
 //! ```text
 //!  mod.rs      a device's sockets over one memory, and the program that feeds them
 //!  program.rs  the XDP program: attached by a link, told what to do, its counters
-//!  socket.rs   one socket: bound to its queue, its statistics
-//!  rings.rs    a socket's four rings
-//!  umem.rs     the memory that holds packets
 //!  source.rs   a worker: the sockets of its queues; records made where packets lie
-//!  sender.rs   sending: frames written into the memory, and handed over
 //! ```
+//!
+//! The sockets, their rings and their memory are the crate `wirelane-afxdp`.
 //!
 //! A packet that a socket gets never reaches the host stack. A socket gets the packets of one queue only, and has
 //! one reader, so steering is by queue and there are no more workers than queues.
 
 mod program;
-mod rings;
-pub(crate) mod sender;
-mod socket;
 mod source;
-mod umem;
 
 use std::sync::Arc;
 
+use wirelane_afxdp::{FRAME, Mode, Purpose, Umem, XskSocket};
+
 use self::program::{Config, MOST_QUEUES, Program};
-pub(crate) use self::socket::{Mode, Purpose, XskSocket, is_no};
 use self::source::{End, Lane, Recipe, XskSource};
-pub(crate) use self::umem::{FRAME, Umem};
-use crate::device::{Device, Selected};
+use crate::active_rules::{Judge, NativeRules};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::engine::seed::machine_seed;
-use crate::filter::{self, Filter};
-use crate::in_force::{Judge, NativeRules};
-use crate::interfaces::HookPoint;
-use crate::ruled;
+use crate::engine::sockets::{Account, Opened, Part, SocketLine, Started};
+use crate::error::{Error, Result};
+use crate::hook::HookPoint;
+use crate::rules_startup;
 use crate::settings::{Clock, Direction, HookChoice, Settings, Steering, ZeroCopy};
-use crate::sockets::{Account, Opened, Part, SocketCapture, SocketLine};
 use crate::tally::DeviceTally;
-use crate::{Error, Result};
-use wirelane_privsep::Sandbox;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_filter::{self as filter, Filter};
+use wirelane_netdev::{Device, Selected};
 
 /// Refuses what the engine cannot do.
 ///
@@ -123,20 +115,15 @@ struct Sockets {
     zero_copy: bool,
 }
 
-/// Starts a capture.
+/// Opens the sockets of a capture.
 ///
 /// # Errors
 /// What [`check`] refuses, or what the kernel said.
-pub(crate) fn open(
-    settings: &Settings,
-    selected: Vec<Selected>,
-    confinement: Option<&Sandbox>,
-    cleanup: &Arc<CleanupProcess>,
-) -> Result<SocketCapture> {
+pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
     check(settings, &selected)?;
     let count = settings.workers;
     let seed = machine_seed();
-    let room = ruled::room(settings)?;
+    let room = rules_startup::room(settings)?;
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
@@ -170,7 +157,7 @@ pub(crate) fn open(
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();
-    SocketCapture::start("xsk", settings, parts, sources, false, confinement, cleanup)
+    Ok(Started { engine: "xsk", parts, sources, stamps_utc: false })
 }
 
 impl Sockets {
@@ -197,7 +184,7 @@ impl Sockets {
 
     fn open_in(settings: &Settings, device: &Device, queues: &[u32], mode: Mode) -> Result<Sockets> {
         let config = Config { multi_buffer: mode.multi_buffer, stamp: settings.clock == Clock::Packet };
-        let filter = filter::for_device(&settings.filter, device)?;
+        let filter = filter::for_device(&settings.filter, device.link_type, &device.name)?;
         let program = Program::attach(device, settings.hook, config)?;
         if filter.is_some() {
             program.set_filter(filter.as_ref())?;
@@ -308,4 +295,10 @@ impl Part for Sockets {
         ]);
         Ok(account)
     }
+}
+
+/// Whether the kernel says that a driver or a version of it cannot do what was asked for.
+fn is_no(error: &Error) -> bool {
+    let number = error.kernel_error().and_then(std::io::Error::raw_os_error);
+    matches!(number, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EPROTONOSUPPORT))
 }

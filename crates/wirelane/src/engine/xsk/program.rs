@@ -6,18 +6,19 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use wirelane_afxdp::XskSocket;
 use wirelane_bpf::filter::Filter as Layout;
 use wirelane_bpf::skel::xsk::XskSkelBuilder;
 
-use super::socket::XskSocket;
-use crate::device::{Device, XdpMode};
-use crate::engine::ring::attach::{self, Found, Hook};
-use crate::engine::ring::filters;
+use crate::engine::ring::attach::{self, Found};
+
 use crate::engine::ring::log::trace_libbpf;
 use crate::engine::uninterrupted::uninterrupted;
-use crate::filter::Filter;
+use crate::error::{Error, Result};
+use crate::hook::Hook;
 use crate::settings::HookChoice;
-use crate::{Error, Result};
+use wirelane_filter::Filter;
+use wirelane_netdev::{Device, XdpMode};
 
 /// Most RX queues of a device (`WL_XSK_MAX_QUEUES`).
 pub(super) const MOST_QUEUES: u32 = 256;
@@ -183,7 +184,7 @@ impl Program {
             };
         };
         let map = &self.filters[*idle];
-        map.update(&key, &filters::encode(filter), MapFlags::ANY).map_err(failed)?;
+        map.update(&key, &filter.encode(), MapFlags::ANY).map_err(failed)?;
         let descriptor = map.as_fd().as_raw_fd().to_ne_bytes();
         self.filter.update(&key, &descriptor, MapFlags::ANY).map_err(failed)?;
         *idle = 1 - *idle;

@@ -5,22 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use wirelane_afxdp::rings::{CONTINUES, Descriptor, Ring};
+use wirelane_afxdp::{FRAME, XskSocket};
 use wirelane_bpf::judge::Packet;
 use wirelane_bpf::layout::{LinkType, RecordHeader, flags, record_kind};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
-use super::rings::{CONTINUES, Descriptor, Ring};
-use super::socket::XskSocket;
-use super::umem::FRAME;
+use crate::active_rules::{Fate, Judge, fate};
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
 use crate::engine::poll::Poller;
 use crate::engine::ring::source::Shared;
-use crate::in_force::{Fate, Judge, fate};
+use crate::error::{Error, Result};
 use crate::tally::DeviceTally;
-use crate::{Error, Result};
 
 /// Most records of one batch: their headers stay in the first-level cache.
 const BATCH: usize = 64;

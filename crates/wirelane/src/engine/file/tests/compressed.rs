@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::build::Little;
 use super::{AS_WRITTEN, FileSource};
-use crate::Error;
+use crate::error::Error;
 
 /// Packets of a file, and what ended it.
 fn read(path: &Path) -> (Vec<Vec<u8>>, Option<Error>) {
@@ -96,7 +96,9 @@ fn a_cut_file_is_read_up_to_the_cut() {
             assert!(found.len() * 300 + (256 << 10) > end, "{with}: {} packets of {end} bytes", found.len());
             most = most.max(found.len());
             match error {
-                Some(Error::CaptureFile { reason, .. }) => assert!(reason.contains(with), "{reason}"),
+                Some(Error::Pcapng(wirelane_pcapng::Error::CaptureFile { reason, .. })) => {
+                    assert!(reason.contains(with), "{reason}")
+                }
                 other => panic!("a cut {with} file is one that ends well: {other:?}"),
             }
         }
@@ -126,6 +128,10 @@ fn damage_inside_is_said() {
     for magic in [&b"\x28\xb5\x2f\xfd"[..], b"\x1f\x8b\x08\x00"] {
         fs::write(&path, magic).unwrap();
         let (found, error) = read(&path);
-        assert!(found.is_empty() && matches!(error, Some(Error::CaptureFile { .. })), "{error:?}");
+        assert!(
+            found.is_empty()
+                && matches!(error, Some(Error::Pcapng(wirelane_pcapng::Error::CaptureFile { .. }))),
+            "{error:?}"
+        );
     }
 }

@@ -1,16 +1,12 @@
 //! Every capture of the corpus against its ground truth.
 
-use std::collections::HashMap;
-use std::fs;
-use std::io::Read;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use flate2::read::GzDecoder;
 use serde_json::Value;
+use wirelane_testing::{load, manifest};
 
 use super::{AS_WRITTEN, Got, read};
-use crate::Error;
+use crate::error::Error;
 
 /// What a capture gives where the ground truth's readers differ from each other or from us.
 struct Exception {
@@ -50,25 +46,6 @@ const DAMAGED: &[(&str, usize, u64, &str)] = &[
     // tcpdump: lengths do not match; capinfos: the option is too long.
     ("libpcap--shb-option-too-long", 0, 0, "length 52 at its start and 808464432 at its end"),
 ];
-
-/// A file, decompressed where its name says so.
-pub(crate) fn load(path: &Path) -> Vec<u8> {
-    let raw = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let mut bytes = Vec::new();
-        GzDecoder::new(&raw[..]).read_to_end(&mut bytes).expect("the corpus is well compressed");
-        return bytes;
-    }
-    raw
-}
-
-/// The captures of the corpus: their columns by name.
-pub(crate) fn manifest(corpus: &Path) -> Vec<HashMap<String, String>> {
-    let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
-    let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned));
-    let columns: Vec<String> = lines.next().expect("there is a heading").collect();
-    lines.map(|line| columns.iter().cloned().zip(line).collect()).collect()
-}
 
 /// `"1186516786.703072"` as nanoseconds and the nanoseconds of one unit of its last digit.
 fn nanoseconds(text: &str) -> Option<(u64, u64)> {
@@ -131,7 +108,10 @@ fn every_capture_has_the_packets_of_its_ground_truth() {
         }
         match (&error, DAMAGED.iter().find(|(damaged, ..)| *damaged == id)) {
             (None, None) => {}
-            (Some(Error::CaptureFile { offset, reason, .. }), Some((_, before, at, word))) => {
+            (
+                Some(Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset, reason, .. })),
+                Some((_, before, at, word)),
+            ) => {
                 assert_eq!((packets.len(), *offset), (*before, *at), "{id}: {reason}");
                 assert!(reason.contains(word), "{id}: {reason}");
             }

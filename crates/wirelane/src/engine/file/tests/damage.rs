@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::build::{Big, Little, MICRO, Order};
 use super::{AS_WRITTEN, read, read_all};
-use crate::Error;
 use crate::engine::file::FileOptions;
+use crate::error::Error;
 
 /// A capture and the places where an item of it starts, each with the number of packets before it. The last
 /// place is the end.
@@ -57,7 +57,9 @@ fn cut(marked: &Marked, at: usize) {
     let result = read(&marked.bytes[..at], AS_WRITTEN);
     if start == 0 {
         // Not even the header is whole, so there is nothing to open.
-        let Err(Error::CaptureFile { offset: 0, reason, .. }) = result else { panic!("cut at {at}") };
+        let Err(Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset: 0, reason, .. })) = result else {
+            panic!("cut at {at}")
+        };
         assert!(reason.contains(if at == 0 { "empty" } else { "the file ends inside" }), "{reason}");
         return;
     }

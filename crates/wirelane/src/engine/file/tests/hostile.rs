@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::build::{Big, Little, MICRO, Order};
 use super::{AS_WRITTEN, read, read_all};
-use crate::Error;
 use crate::engine::file::FileSource;
+use crate::error::Error;
 
 /// A section with an Ethernet interface and one packet.
 fn good(order: Order) -> Vec<u8> {
@@ -65,7 +65,10 @@ fn sections() {
         // The first section is refused when the file is opened.
         for bad in [&length_in_other, &magic, &version] {
             let error = read(bad, AS_WRITTEN).err().expect("not opened");
-            assert!(matches!(error, Error::CaptureFile { offset: 0, .. }), "{error}");
+            assert!(
+                matches!(error, Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset: 0, .. })),
+                "{error}"
+            );
         }
     }
 }
@@ -157,7 +160,7 @@ fn pcap_packets_that_are_none() {
         assert_eq!(outcome.damage().0, 24);
         assert!(outcome.damage().1.contains(reason), "{}", outcome.damage().1);
         // A length alone makes nothing grow: the window is as it was for the header.
-        assert!(outcome.source.input.memory() <= 256 << 10);
+        assert!(outcome.source.reader.memory() <= 256 << 10);
     }
     for version in [(1, 0), (2, 5), (3, 0), (0, 0)] {
         let error = read(&Little.pcap(MICRO, version, 65535, 1), AS_WRITTEN).err();
@@ -190,7 +193,7 @@ fn a_long_block_that_is_stepped_over() {
         got.extend(batch.map(|record| record.data().to_vec()));
     }
     assert_eq!(got, [b"good".to_vec(), b"behind".to_vec()]);
-    assert!(source.input.memory() <= 256 << 10);
+    assert!(source.reader.memory() <= 256 << 10);
 }
 
 #[test]
@@ -205,7 +208,9 @@ fn what_is_no_capture_says_what_it_is() {
         (b"\xd4\xc3\xb2\xa1\x02", "the file ends inside the file header: 24 bytes are needed, 5 are there"),
     ] {
         let error = read(bytes, AS_WRITTEN).err().expect("not opened");
-        let Error::CaptureFile { offset: 0, reason: got, .. } = error else { panic!("{error}") };
+        let Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset: 0, reason: got, .. }) = error else {
+            panic!("{error}")
+        };
         assert!(got.contains(reason), "{got}");
     }
 }

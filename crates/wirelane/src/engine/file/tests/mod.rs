@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{FileOptions, FileSource};
-use crate::{Error, LinkType};
+use crate::error::Error;
+use wirelane_bpf::layout::LinkType;
 
 mod build;
 mod compressed;
@@ -42,7 +43,7 @@ impl Outcome {
     /// The offset and reason of the damage that ended the file.
     fn damage(&self) -> (u64, &str) {
         match self.error.as_ref().expect("the file ends in damage") {
-            Error::CaptureFile { offset, reason, .. } => (*offset, reason),
+            Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset, reason, .. }) => (*offset, reason),
             other => panic!("not about the file: {other}"),
         }
     }
@@ -85,8 +86,8 @@ fn read(bytes: &[u8], options: FileOptions) -> Result<Outcome, Error> {
         }
     }
     // The window is at most twice the largest item that is accepted, the arena as large as one.
-    let memory = source.input.memory() + source.arena.memory();
-    assert!(memory <= 3 * super::MAX_ITEM + (1 << 20), "{memory} bytes");
+    let memory = source.reader.memory() + source.arena.memory();
+    assert!(memory <= 3 * wirelane_pcapng::MAX_ITEM + (1 << 20), "{memory} bytes");
     Ok(Outcome { packets, source, error })
 }
 

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
 
+use wirelane_testing::{load, manifest};
+
 use super::build::{Big, Little, MICRO, MODIFIED, NANO};
-use super::corpus::{load, manifest};
 use super::{AS_WRITTEN, Got, read};
 
 /// Time in the file's units, wire length, data.

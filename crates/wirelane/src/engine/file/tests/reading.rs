@@ -7,8 +7,9 @@ use wirelane_bpf::layout::flags;
 
 use super::build::{Big, Little, MICRO, MODIFIED, NANO};
 use super::{AS_WRITTEN, read, read_all};
-use crate::LinkType;
-use crate::engine::file::{FileOptions, FileSource, TimestampResolution};
+use crate::engine::file::{FileOptions, FileSource};
+use wirelane_bpf::layout::LinkType;
+use wirelane_pcapng::TimestampResolution;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,7 +1,7 @@
 //! What is said to the kernel about clsact, and what it answers (rtnetlink(7), linux/pkt_sched.h, linux/pkt_cls.h).
 
-use crate::device::netlink::{attributes, message, push_attribute, u32_at};
-use crate::engine::ring::attach::Hook;
+use crate::hook::Hook;
+use wirelane_netdev::netlink::{attributes, message, push_attribute, u32_at};
 
 /// `TC_H_CLSACT`, and TC_H_INGRESS too: the parent of both qdiscs that stand beside a device's queues.
 const PARENT: u32 = 0xffff_fff1;

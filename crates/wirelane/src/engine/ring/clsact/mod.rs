@@ -31,15 +31,16 @@ use wirelane_bpf::instance::PROGRAM_CLSACT;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
 use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
 
-use super::attach::{self, Hook};
-use crate::device::Device;
-use crate::device::netlink::Client;
+use super::attach;
 use crate::engine::uninterrupted::uninterrupted;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use crate::hook::Hook;
 use lock::Lock;
 use messages::{Place, Request, read_filter, read_qdisc};
 use presence::Presence;
 use removal::Removal;
+use wirelane_netdev::Device;
+use wirelane_netdev::netlink::Client;
 
 pub(crate) use presence::OWNERS;
 

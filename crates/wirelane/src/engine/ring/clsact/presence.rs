@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
 use wirelane_bpf::instance::MAX_GROUPS;
 
 use super::removal::has_entry;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Processes that can use one instance at a time; one that captures as several groups counts several times.
 const MOST: u32 = 48;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::messages::{Filter, Place, Request, read_filter};
 use super::presence;
-use crate::device::netlink::read_datagram;
+use wirelane_netdev::netlink::read_datagram;
 
 /// How to take one filter off.
 pub(crate) struct Removal {

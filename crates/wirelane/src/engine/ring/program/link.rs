@@ -14,10 +14,10 @@ use wirelane_bpf::skel::capture::types::wl_config;
 use super::super::{attach, log, room};
 use super::Placed;
 use super::object::{Kind, UserProgram, at_place};
-use crate::device::Device;
 use crate::engine::uninterrupted::uninterrupted;
+use crate::error::{Error, Result};
 use crate::escape::printable;
-use crate::{Error, Result};
+use wirelane_netdev::Device;
 
 /// The name of the object, which its read-only data in the kernel is named after.
 const OBJECT: &str = "capture_bpf";

@@ -23,6 +23,7 @@ mod object;
 use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,8 @@ pub(crate) use object::{Kind, UserProgram};
 
 use super::clsact;
 use super::instance::Instance;
-use crate::device::Device;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_netdev::Device;
 
 /// Entries that `wl_owners` must have: groups, processes that use a clsact filter, the lock.
 pub(super) const OWNERS: u32 = LOCK + 1;
@@ -50,6 +51,19 @@ pub(crate) struct Plugin {
     /// What rules call it.
     pub(crate) name: String,
     pub(crate) program: UserProgram,
+}
+
+impl Plugin {
+    /// Plug-ins by what rules call them, read from their files.
+    ///
+    /// # Errors
+    /// As [`UserProgram::read`].
+    pub(crate) fn read(named: &[(String, PathBuf)]) -> Result<Vec<Plugin>> {
+        let read = |(name, path): &(String, PathBuf)| {
+            Ok(Plugin { name: name.clone(), program: UserProgram::read(Kind::Plugin, path)? })
+        };
+        named.iter().map(read).collect()
+    }
 }
 
 /// The right to change the programs that users have brought to an instance, until drop or the end of the process.

@@ -10,8 +10,8 @@ use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSy
 use wirelane_bpf::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
 use wirelane_bpf::rules::MAX_PLUGINS;
 
+use crate::error::{Error, Result};
 use crate::escape::printable;
-use crate::{Error, Result};
 
 /// What a user's function is for. Both kinds are read, linked and kept alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

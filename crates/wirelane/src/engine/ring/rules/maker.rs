@@ -30,8 +30,8 @@ use wirelane_bpf::search::{Outputs, Page};
 use wirelane_privsep::Capability;
 use wirelane_privsep::forked::{self, Rights};
 
-use crate::rules::{BloomSize, exact_bytes};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_rules::{BloomSize, exact_bytes};
 
 /// How long an answer is waited for: the memory of a large map has to be found and cleared.
 const LIMIT: Duration = Duration::from_secs(20);

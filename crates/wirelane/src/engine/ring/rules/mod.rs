@@ -17,6 +17,9 @@ mod named;
 mod patterns;
 mod precise;
 
+#[cfg(test)]
+mod tests;
+
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,10 +39,10 @@ use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;
 use super::plugins::GroupPlugins;
+use crate::active_rules::{InsertOutcome, Page, PendingRuleset, PluginLine, RulesRoom, Target, add};
+use crate::error::{Error, Result};
 use crate::exits::Exit;
-use crate::in_force::{Draft, Page, PluginLine, Put, RulesRoom, Target, add};
-use crate::rules::plugins::Placed;
-use crate::{Error, Result};
+use wirelane_rules::plugins::Placed;
 
 /// The number of no set: packets are not judged.
 pub(super) const NO_RULES: u32 = 0;
@@ -277,7 +280,7 @@ impl Target for GroupRules {
         self.plugins.lines(&self.instance, self.group)
     }
 
-    fn prepare(&self, draft: &Draft) -> Result<()> {
+    fn prepare(&self, draft: &PendingRuleset) -> Result<()> {
         let set = draft.compile(&self.device, &self.exits, self.plugins.placed(), &self.room)?;
         let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
         let search = self.named.search(&set.search)?;
@@ -347,7 +350,7 @@ impl Target for GroupRules {
         }
     }
 
-    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<Put> {
+    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome> {
         precise::put(&self.precise, key, rule)
     }
 

@@ -11,8 +11,8 @@ use wirelane_bpf::search::Search;
 
 use super::maker::{self, Maker, Wanted};
 use super::patterns::{KernelSearch, KernelSearches};
-use crate::rules::NamedSet;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use wirelane_rules::NamedSet;
 
 /// A named set, filled: no program looks at it before it is put into a map of maps.
 #[derive(Debug)]

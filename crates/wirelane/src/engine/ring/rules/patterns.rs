@@ -8,7 +8,7 @@ use libbpf_rs::libbpf_sys as sys;
 use wirelane_bpf::search::Search;
 
 use super::maker::{Maker, Wanted};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Automata, written: no program looks at them before they are put into maps of maps.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::rules::{Precise, PreciseKey};
 
-use crate::in_force::{Page, Put};
-use crate::{Error, Result};
+use crate::active_rules::{InsertOutcome, Page};
+use crate::error::{Error, Result};
 
 /// Entries of a page. A bucket is never divided, so that this is also the longest that a bucket can be at first.
 const PAGE: usize = 4096;
@@ -43,11 +43,11 @@ fn rule(bytes: &[u8]) -> Option<Precise> {
     })
 }
 
-pub(super) fn put(map: &MapHandle, key: &PreciseKey, rule: &Precise) -> Result<Put> {
+pub(super) fn put(map: &MapHandle, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome> {
     match map.update(bytes(key), bytes(rule), MapFlags::NO_EXIST) {
-        Ok(()) => Ok(Put::Done),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Put::Exists),
-        Err(e) if e.kind() == ErrorKind::TooBig => Ok(Put::Full),
+        Ok(()) => Ok(InsertOutcome::Done),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(InsertOutcome::Exists),
+        Err(e) if e.kind() == ErrorKind::TooBig => Ok(InsertOutcome::Full),
         Err(e) => Err(Error::bpf("adding a precise rule", e)),
     }
 }

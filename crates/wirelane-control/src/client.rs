@@ -1,0 +1,219 @@
+//! The other side: finding captures, and asking them.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::net::sockopt;
+
+use super::connections::PATIENCE;
+use super::place::{Purpose, files, folders};
+use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Request, Status, VERSION, line};
+use crate::{Error, Result};
+use wirelane_netdev::sys;
+use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+
+/// A capture that can be asked something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its control socket.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub status: Status,
+    /// Whether its devices are those of this network namespace.
+    pub here: bool,
+}
+
+/// The captures that this user may manage, of all network namespaces, and that have a socket for this.
+///
+/// # Errors
+/// [`Error::Io`] where their folder cannot be read.
+pub fn instances(purpose: Purpose) -> Result<Vec<Instance>> {
+    let here = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+        .and_then(|socket| sys::namespace_cookie(&socket))
+        .map_err(|source| Error::kernel("asking for the network namespace", source))?;
+    let mut instances = Vec::new();
+    for folder in folders() {
+        let paths = files(&folder, purpose).map_err(|source| Error::Io { path: folder.clone(), source })?;
+        for path in paths {
+            match Client::connect(&path, purpose).and_then(|mut client| client.status()) {
+                Ok(status) => instances.push(Instance { path, here: status.namespace == here, status }),
+                // It ended between the two looks, or is of another version: it says so to whoever names it.
+                Err(e) => tracing::info!("{e}"),
+            }
+        }
+    }
+    Ok(instances)
+}
+
+/// A connection to a capture.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    path: PathBuf,
+    purpose: Purpose,
+    /// When the last answer came.
+    active: Instant,
+}
+
+impl Client {
+    /// Connects to the capture that listens there, for this.
+    ///
+    /// # Errors
+    /// [`Error::Control`] where there is none, or this user may not.
+    pub fn connect(path: &Path, purpose: Purpose) -> Result<Client> {
+        let (stream, path) = (BufReader::new(Client::open(path, purpose)?), path.to_owned());
+        Ok(Client { stream, path, purpose, active: Instant::now() })
+    }
+
+    fn open(path: &Path, purpose: Purpose) -> Result<UnixStream> {
+        let failed = |reason: String| Error::Control { path: path.to_owned(), reason };
+        let stream = UnixStream::connect(path).map_err(|e| {
+            failed(match e.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "only root and the user who started this capture may ask it or change it: use sudo".into()
+                }
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => match purpose {
+                    Purpose::Rules => {
+                        "there is no capture any more ('wirelane rules instances' lists those that there are)"
+                            .into()
+                    }
+                    Purpose::Probe => "there is no probe any more".into(),
+                },
+                _ => format!("connecting to the capture: {e}"),
+            })
+        })?;
+        // Who listens there was root, or is us: nobody else is told what we ask.
+        let peer = sockopt::socket_peercred(&stream)
+            .map_err(|e| failed(format!("asking who the capture belongs to: {e}")))?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            return Err(failed(format!(
+                "it belongs to user {}, who is neither root nor this user",
+                peer.uid.as_raw()
+            )));
+        }
+        Ok(stream)
+    }
+
+    /// What capture this is.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(Ask::Status)? {
+            Answer::Status(status) => Ok(status),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    /// Puts these rules in the place of all that are in force.
+    ///
+    /// # Errors
+    /// [`Error::Control`]; the rules in force stay in force.
+    pub fn load(&mut self, rules: RuleSet) -> Result<Changed> {
+        self.change(Ask::Load(rules))
+    }
+
+    /// Adds rules to those in force.
+    ///
+    /// # Errors
+    /// As [`Client::load`].
+    pub fn add(&mut self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
+        self.change(Ask::Add { rules, precise })
+    }
+
+    /// Removes rules by their ids, and precise ones by their fields.
+    ///
+    /// # Errors
+    /// As [`Client::load`].
+    pub fn remove(&mut self, ids: Vec<u32>, precise: Vec<PreciseFields>) -> Result<Changed> {
+        self.change(Ask::Remove { ids, precise })
+    }
+
+    /// Removes all precise rules, and with `all` the others too.
+    ///
+    /// # Errors
+    /// As [`Client::load`].
+    pub fn flush(&mut self, all: bool) -> Result<Changed> {
+        self.change(Ask::Flush { all })
+    }
+
+    /// What the rules have counted.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn stats(&mut self) -> Result<RuleStats> {
+        match self.ask(Ask::Stats)? {
+            Answer::Stats(stats) => Ok(*stats),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    /// Some of the precise rules from a position on, and the position of the next ones.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn precise(&mut self, from: Position) -> Result<(Vec<PreciseLine>, Option<Position>)> {
+        match self.ask(Ask::Precise { from })? {
+            Answer::Precise { rules, next } => Ok((rules, next)),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    /// Asks what the capturing program itself answers ([`Service`](crate::Service)).
+    ///
+    /// # Errors
+    /// [`Error::Control`], also with what the program refuses this for.
+    pub fn program(&mut self, question: serde_json::Value) -> Result<serde_json::Value> {
+        match self.ask(Ask::Program(question))? {
+            Answer::Program(answer) => Ok(answer),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    fn change(&mut self, ask: Ask) -> Result<Changed> {
+        match self.ask(ask)? {
+            Answer::Changed(changed) => Ok(changed),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<Answer> {
+        let question = line(&Request { version: VERSION, ask });
+        if question.len() > LONGEST {
+            return Err(self.failed(format!(
+                "these rules take {} bytes, and {LONGEST} is the most in one go: add precise rules by 'wirelane rules add'",
+                question.len()
+            )));
+        }
+        // A capture closes connections that are idle, as this one may have been while a file of rules was read.
+        if self.active.elapsed() > PATIENCE / 2 {
+            self.stream = BufReader::new(Client::open(&self.path, self.purpose)?);
+        }
+        let mut answer = Vec::new();
+        let written = self.stream.get_mut().write_all(&question);
+        // A question that is refused before it is whole has an answer, too.
+        let read = self.stream.by_ref().take(2 * LONGEST as u64).read_until(b'\n', &mut answer);
+        let asked = if answer.ends_with(b"\n") { read } else { written.and(read) };
+        self.active = Instant::now();
+        match asked {
+            Ok(_) if answer.ends_with(b"\n") => {}
+            Ok(_) => return Err(self.failed("the capture ended before it answered".into())),
+            Err(e) => return Err(self.failed(format!("asking the capture: {e}"))),
+        }
+        match serde_json::from_slice::<Reply>(&answer) {
+            Ok(Reply { answer: Answer::Refused(reason), .. }) => Err(self.failed(reason)),
+            Ok(Reply { answer, .. }) => Ok(answer),
+            Err(e) => Err(self.failed(format!("its answer is not understood: {e}"))),
+        }
+    }
+
+    fn odd(&self, answer: &Answer) -> Error {
+        self.failed(format!("it answered something else: {answer:?}"))
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        Error::Control { path: self.path.clone(), reason }
+    }
+}

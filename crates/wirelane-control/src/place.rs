@@ -1,0 +1,270 @@
+//! Where control sockets are: a file per capture and purpose, in a folder that belongs to the user who started it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
+use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
+use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
+
+use crate::{Error, Result};
+
+/// What is asked at a control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A capture's rules: `wirelane rules`.
+    Rules,
+    /// What a probe measures: `wirelane probe set` and `wirelane probe show`.
+    Probe,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 2] = [Purpose::Rules, Purpose::Probe];
+
+    /// What ends the names of its files.
+    fn ending(self) -> &'static str {
+        match self {
+            Purpose::Rules => ".control",
+            Purpose::Probe => ".probe",
+        }
+    }
+
+    /// The command that talks to it.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Purpose::Rules => "wirelane rules",
+            Purpose::Probe => "wirelane probe set",
+        }
+    }
+}
+
+/// The file of a control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketFile {
+    pub(super) path: PathBuf,
+}
+
+impl SocketFile {
+    /// A name that no other capture has or has had since the start of the system: `PID.START.NUMBER.control`, or with
+    /// the ending of another purpose.
+    fn new(folder: &Path, purpose: Purpose) -> SocketFile {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let this = ProcessId::this();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let ending = purpose.ending();
+        SocketFile { path: folder.join(format!("{}.{}.{number}{ending}", this.pid, this.start)) }
+    }
+
+    /// The process whose name this is, and the purpose; `None` where it is not the name of such a file.
+    fn owner(path: &Path) -> Option<(ProcessId, Purpose)> {
+        let name = path.file_name()?.to_str()?;
+        let of = |purpose: &Purpose| Some((name.strip_suffix(purpose.ending())?, *purpose));
+        let (name, purpose) = Purpose::ALL.iter().find_map(of)?;
+        let mut numbers = name.split('.').map(str::parse::<u64>);
+        let (pid, start) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        Some((ProcessId { pid: pid.try_into().ok()?, start }, purpose))
+    }
+
+    /// Removes it. That it is not there any more is as good, and what is not a socket is left alone.
+    pub fn remove(&self) -> io::Result<()> {
+        let removed = match fs::symlink_metadata(&self.path) {
+            Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&self.path),
+            Ok(_) => Ok(()),
+            Err(e) => Err(e),
+        };
+        match removed {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// For people: it is still there.
+    pub fn not_removed(&self, why: &io::Error) -> LogLine {
+        LogLine::Warning(format!("removing the control socket {}: {why}", self.path.display()))
+    }
+}
+
+/// Removing a [`SocketFile`], as an action of a cleanup process.
+pub const CLEANUP: ActionKind = ActionKind {
+    name: "control socket",
+    prepare: ActionKind::nothing,
+    read: |action, descriptors| {
+        let file: SocketFile = serde_json::from_slice(action).ok()?;
+        descriptors.is_empty().then(|| Box::new(file) as Box<dyn CleanupAction>)
+    },
+};
+
+impl CleanupAction for SocketFile {
+    /// What cannot be removed now cannot be a moment later; the next start tries again.
+    fn attempt(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+        (true, self.remove().err().map(|e| self.not_removed(&e)).into_iter().collect())
+    }
+}
+
+/// The folder of control sockets of this user, made where it is not there: root's is that of the journals, of others
+/// it is below `$XDG_RUNTIME_DIR`.
+///
+/// # Errors
+/// [`Error::Unsupported`] where this user has none; [`Error::Io`] where it cannot be made.
+pub fn folder() -> Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(run_folder()?);
+    }
+    let path = folder_of_user().ok_or_else(|| Error::Unsupported {
+        what: "a control socket ('wirelane rules' and 'wirelane probe set' talk to one)".into(),
+        needs: "a folder of this user's for sockets: the environment has no XDG_RUNTIME_DIR".into(),
+        instead: "set it to a folder that only this user can enter, or start the capture by sudo".into(),
+    })?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    made.map_err(|source| Error::Io { path: path.clone(), source })?;
+    Ok(path)
+}
+
+/// The folder of a user who is not root.
+fn folder_of_user() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty())?;
+    Some(PathBuf::from(folder).join("wirelane"))
+}
+
+/// The folders in which the captures are that this user may manage.
+pub(super) fn folders() -> Vec<PathBuf> {
+    let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(RUN_FOLDER));
+    root.into_iter().chain(folder_of_user()).collect()
+}
+
+/// The files of sockets of this purpose in a folder. Those of processes that have ended are removed, whatever they were
+/// for.
+///
+/// # Errors
+/// Where the folder is there, and cannot be read.
+pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        match SocketFile::owner(&path) {
+            Some((owner, its)) if owner.lives() => files.extend((its == purpose).then_some(path)),
+            // Its cleanup process was killed too.
+            Some(_) => SocketFile { path }.remove()?,
+            None => {}
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A socket that this process listens at, and its file, which the cleanup process removes however the process ends.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) socket: UnixListener,
+    file: SocketFile,
+    registration: Registration,
+    /// Who may talk to it, beside root: who started the capture, whoever the process becomes.
+    pub(super) user: u32,
+}
+
+impl Listener {
+    /// Listens, in the folder of this user.
+    ///
+    /// # Errors
+    /// As [`folder`]; [`Error::Kernel`] where the socket cannot be had.
+    pub fn open(cleanup: &Arc<CleanupProcess>, purpose: Purpose) -> Result<Listener> {
+        let folder = folder()?;
+        if let Err(e) = files(&folder, purpose) {
+            tracing::warn!("{}: looking for sockets that killed captures have left: {e}", folder.display());
+        }
+        let file = SocketFile::new(&folder, purpose);
+        let registration = cleanup.register(&CLEANUP, &file, &[])?;
+        let socket = listen(&file.path).map_err(|source| {
+            Error::kernel(format!("making the control socket {}", file.path.display()), source)
+        })?;
+        let user = rustix::process::geteuid().as_raw();
+        tracing::info!("'{}' reaches this capture at {}", purpose.command(), file.path.display());
+        Ok(Listener { socket, file, registration, user })
+    }
+}
+
+/// A socket that others wait at until it is accepted from, and that only its user can connect to.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before it has a name: the file is made with the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so that
+    // there is no moment at which others could connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 16)?;
+    Ok(UnixListener::from(socket))
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let removed = match self.registration.run() {
+            Outcome::Done(said) => {
+                said.iter().for_each(LogLine::log);
+                return;
+            }
+            Outcome::Unserved => self.file.remove(),
+            // Nobody's any more: who comes next removes it.
+            Outcome::Impossible => return,
+        };
+        if let Err(e) = removed {
+            self.file.not_removed(&e).log();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_says_whose_it_is_and_goes_with_its_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SocketFile::new(folder.path(), Purpose::Rules);
+        let (owner, purpose) = SocketFile::owner(&file.path).unwrap();
+        assert_eq!((owner.pid, purpose), (std::process::id(), Purpose::Rules));
+        assert!(owner.lives());
+        let listener = listen(&file.path).unwrap();
+        assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
+        // One of a process that is gone, and files that are none of ours.
+        let dead = folder.path().join(format!("{}.1.0.probe", i32::MAX));
+        let _dead_listener = listen(&dead).unwrap();
+        let probe = SocketFile::new(folder.path(), Purpose::Probe);
+        let _probe_listener = listen(&probe.path).unwrap();
+        let not_ours = ["x.1.0.control".to_owned(), "1.probe".to_owned(), "tune-1-2.journal".to_owned()];
+        for name in &not_ours {
+            fs::write(folder.path().join(name), b"").unwrap();
+        }
+        assert_eq!(files(folder.path(), Purpose::Rules).unwrap(), std::slice::from_ref(&file.path));
+        assert_eq!(files(folder.path(), Purpose::Probe).unwrap(), std::slice::from_ref(&probe.path));
+        assert!(!dead.exists(), "it is removed by whoever looks");
+        assert!(not_ours.iter().all(|name| folder.path().join(name).exists()));
+        drop(listener);
+        file.remove().unwrap();
+        file.remove().unwrap();
+        assert!(!file.path.exists());
+        assert_eq!(files(&folder.path().join("none"), Purpose::Rules).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SocketFile::new(folder.path(), Purpose::Rules);
+        fs::write(&file.path, b"somebody's").unwrap();
+        file.remove().unwrap();
+        assert!(file.path.exists());
+    }
+}

@@ -1,0 +1,294 @@
+//! Packets into flows, and flows that have ended to the exports.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use wirelane::{Interfaces, Ledger, Record, Timebase, Worker};
+use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowKey, FlowReader, FlowRecord, Totals};
+
+use super::{Handler, ON_ITS_WAY_NS, Sink, ended};
+use crate::flows::Exporters;
+use crate::{Error, Result};
+
+/// Flows that are handed on together.
+const TOGETHER: usize = 256;
+/// How long the exporting thread waits for flows, where nothing else is to be done.
+const REST: Duration = Duration::from_millis(100);
+
+/// What all workers have come to.
+#[derive(Debug, Default)]
+pub struct SharedTotals(Mutex<WorkersTotals>);
+
+/// What became of the packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkersTotals {
+    /// In flows.
+    pub flows: Totals,
+    /// Packets that sampling has left out, and their bytes on the wire.
+    pub unsampled_packets: u64,
+    /// See [`WorkersTotals::unsampled_packets`].
+    pub unsampled_bytes: u64,
+}
+
+impl WorkersTotals {
+    /// With what the kernel has left out by sampling.
+    pub fn with_kernels(mut self, ledger: &Ledger) -> WorkersTotals {
+        if let Some(cache) = &ledger.flow_cache {
+            self.unsampled_packets += cache.unsampled;
+            self.unsampled_bytes += cache.unsampled_bytes;
+        }
+        self
+    }
+
+    /// Whether every packet that was analysed, or became part of a flow in the kernel, is in a flow, or was left out by
+    /// sampling.
+    pub fn are_those_of(&self, ledger: &Ledger) -> bool {
+        let total = &ledger.total;
+        self.flows.packets + self.unsampled_packets == total.analysed + total.kept
+            && self.flows.wire_bytes + self.unsampled_bytes == total.bytes + total.kept_bytes
+    }
+}
+
+impl SharedTotals {
+    /// The sums, once all workers have ended.
+    pub fn totals(&self) -> WorkersTotals {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, totals: &Totals, unsampled_packets: u64, unsampled_bytes: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.flows.flows += totals.flows;
+        all.flows.packets += totals.packets;
+        all.flows.bytes += totals.bytes;
+        all.flows.wire_bytes += totals.wire_bytes;
+        for (sum, more) in all.flows.by_reason.iter_mut().zip(totals.by_reason) {
+            *sum += more;
+        }
+        all.unsampled_packets += unsampled_packets;
+        all.unsampled_bytes += unsampled_bytes;
+    }
+}
+
+/// Which device a packet is of. The interfaces of a file may be RX queues of one device, as in recordings of ours: its
+/// flows are those that a live capture of the device has.
+struct Devices {
+    interfaces: Interfaces,
+    /// By the index of a file's interface: that of the first of the same device.
+    known: Vec<u16>,
+}
+
+impl Devices {
+    fn of(&mut self, record: &Record<'_>) -> u16 {
+        match self.known.get(record.device()) {
+            Some(device) => *device,
+            None => self.learn(record.device()),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, upto: usize) -> u16 {
+        for at in self.known.len()..=upto {
+            let device = self
+                .name(at)
+                .and_then(|name| (0..at).find(|other| self.name(*other).as_ref() == Some(&name)));
+            self.known.push(device.unwrap_or(at) as u16);
+        }
+        self.known[upto]
+    }
+
+    /// The device of an interface that is one of its queues, or its transmitted packets.
+    fn name(&self, at: usize) -> Option<String> {
+        let name = self.interfaces.get(at, 0)?.name;
+        let (device, queue) = name.rsplit_once('@')?;
+        (queue == "tx" || queue.parse::<u16>().is_ok()).then(|| device.to_owned())
+    }
+}
+
+/// How workers make flows.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSettings {
+    /// Timeouts, memory, directions.
+    pub cache: CacheSettings,
+    /// By the headers inside tunnels.
+    pub inner: bool,
+    /// One packet of how many.
+    pub sampling: u32,
+    /// Whether the time is now.
+    pub live: bool,
+}
+
+/// Looks at a worker's flows: the cache, and packets that sampling has left out.
+pub type Watcher = Box<dyn FnMut(&mut FlowCache, u64) + Send>;
+
+/// One worker's flows.
+pub struct FlowWorker {
+    cache: FlowCache,
+    reader: FlowReader,
+    devices: Devices,
+    time: Timebase,
+    /// Of flows that the kernel makes: up to when all is here.
+    settled: Option<Arc<AtomicU64>>,
+    ticked: u64,
+    sender: SyncSender<Vec<FlowRecord>>,
+    totals: Arc<SharedTotals>,
+    live: bool,
+    sampling: u32,
+    /// Packets until the next one that is looked at.
+    skip: u32,
+    unsampled_packets: u64,
+    unsampled_bytes: u64,
+    /// Looks at the flows that go on, with the packets that sampling has left out.
+    watcher: Option<Watcher>,
+}
+
+impl FlowWorker {
+    /// A worker's, without flows, of a capture with these interfaces.
+    pub fn new(
+        how: FlowSettings,
+        interfaces: Interfaces,
+        worker: &Worker,
+        sender: SyncSender<Vec<FlowRecord>>,
+        totals: &Arc<SharedTotals>,
+    ) -> FlowWorker {
+        FlowWorker {
+            cache: FlowCache::new(how.cache),
+            reader: FlowReader::new(how.inner),
+            devices: Devices { interfaces, known: Vec::new() },
+            time: worker.timebase(),
+            settled: worker.settled(),
+            ticked: 0,
+            sender,
+            totals: Arc::clone(totals),
+            live: how.live,
+            sampling: how.sampling,
+            skip: 0,
+            unsampled_packets: 0,
+            unsampled_bytes: 0,
+            watcher: None,
+        }
+    }
+
+    /// Has this look at the flows that go on, at the end of each batch. Their cache counts which are busiest from now on.
+    #[must_use]
+    pub fn watched(mut self, watcher: Option<Watcher>) -> FlowWorker {
+        if watcher.is_some() {
+            self.cache.watch();
+        }
+        self.watcher = watcher;
+        self
+    }
+
+    /// Ends what is due; `idle`: nothing has come for a while.
+    fn tick(&mut self, idle: bool) {
+        match &self.settled {
+            Some(settled) => {
+                let settled = settled.load(Ordering::Relaxed);
+                if settled != self.ticked {
+                    self.ticked = settled;
+                    self.cache.tick(settled);
+                }
+            }
+            // While packets come, it is they who say how late it is.
+            None if self.live && idle => {
+                self.cache.tick(self.time.steady_now_ns().saturating_sub(ON_ITS_WAY_NS));
+            }
+            None => {}
+        }
+    }
+
+    /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
+    /// lost then is in the ledger.
+    fn hand_on(&mut self) -> Result<()> {
+        if self.cache.finished().is_empty() {
+            return Ok(());
+        }
+        let mut finished = std::mem::take(self.cache.finished());
+        // Timeouts go by a clock that nobody sets.
+        for record in &mut finished {
+            *record = record.in_time(|ns| self.time.utc_of_steady_ns(ns));
+        }
+        self.sender.send(finished).map_err(|_| ended("the exports"))
+    }
+}
+
+impl Handler for FlowWorker {
+    type Error = Error;
+
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(part) = record.flow() {
+            let key = FlowKey { device: self.devices.of(record), ..part.key };
+            self.cache.part(&key, &part.flow);
+            return if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) };
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            self.unsampled_packets += u64::from(record.segments());
+            self.unsampled_bytes += record.wire_bytes();
+            return Ok(());
+        }
+        self.skip = self.sampling - 1;
+        let (ip, mut packet) = self.reader.read(record, self.time.steady_ns(record));
+        packet.device = self.devices.of(record);
+        self.cache.packet(ip, &packet);
+        if self.cache.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
+    }
+
+    fn pause(&mut self, idle: bool) -> Result<()> {
+        self.tick(idle);
+        if let Some(watcher) = &mut self.watcher {
+            watcher(&mut self.cache, self.unsampled_packets);
+        }
+        // Of a file, batch by batch would be flow by flow.
+        if self.live { self.hand_on() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.tick(false);
+        self.cache.flush();
+        self.hand_on()
+    }
+}
+
+impl Drop for FlowWorker {
+    fn drop(&mut self) {
+        self.totals.add(self.cache.totals(), self.unsampled_packets, self.unsampled_bytes);
+    }
+}
+
+/// Exports what comes, until no more does or `sink` has had enough. What became of the flows is in the exporters.
+///
+/// # Errors
+/// What `sink` says; everything that came before has been exported.
+pub fn export<S: Sink<FlowRecord>>(
+    exporters: &mut Exporters,
+    sink: &mut S,
+    inbox: &Receiver<Vec<FlowRecord>>,
+) -> std::result::Result<(), S::Error> {
+    let mut result = Ok(());
+    loop {
+        sink.look(&|| exporters.counts());
+        if exporters.is_full() {
+            exporters.wait(REST);
+            exporters.pump();
+            continue;
+        }
+        match inbox.recv_timeout(exporters.rest(REST)) {
+            Ok(flows) => {
+                exporters.flows(&flows);
+                result = sink.take(flows);
+                // With this end of the channel the workers end.
+                if result.is_err() {
+                    break;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => exporters.pump(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let result = result.and_then(|()| sink.finish());
+    exporters.finish();
+    result
+}

@@ -1,0 +1,156 @@
+//! Packets into connections, and transactions that are over to the logs.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use wirelane::{Record, Worker};
+use wirelane_analysis::http::{HttpSettings, HttpTable, Totals, Transaction};
+
+use super::{Handler, ON_ITS_WAY_NS, Sink, ended, now_ns};
+use crate::flows::Exporters;
+use crate::http::Logs;
+use crate::metrics::HttpMetrics;
+use crate::{Error, Result};
+
+/// Transactions that are handed on together.
+const TOGETHER: usize = 256;
+/// How long the exporting thread waits for transactions before readers of its files get what there is.
+const REST: Duration = Duration::from_millis(200);
+
+/// What all workers have come to.
+#[derive(Debug, Default)]
+pub struct SharedTotals(Mutex<Totals>);
+
+impl SharedTotals {
+    /// The sums, once all workers have ended.
+    pub fn totals(&self) -> Totals {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One worker's connections.
+pub struct HttpWorker {
+    table: HttpTable,
+    time: wirelane::Timebase,
+    sender: SyncSender<Vec<Transaction>>,
+    totals: Arc<SharedTotals>,
+    live: bool,
+}
+
+impl HttpWorker {
+    /// A worker without connections.
+    pub fn new(
+        settings: HttpSettings,
+        live: bool,
+        worker: &Worker,
+        sender: SyncSender<Vec<Transaction>>,
+        totals: &Arc<SharedTotals>,
+    ) -> HttpWorker {
+        let mut table = HttpTable::new(settings);
+        let time = worker.timebase();
+        if let Some(below) = worker.http_below() {
+            table.ask(below, time.clone());
+        }
+        HttpWorker { table, time, sender, totals: Arc::clone(totals), live }
+    }
+
+    /// Hands on what is over. Where the logs do not keep up, the worker waits for them, and its rings fill: what is lost
+    /// then is in the ledger.
+    fn hand_on(&mut self) -> Result<()> {
+        if self.table.finished().is_empty() {
+            return Ok(());
+        }
+        let finished = std::mem::take(self.table.finished());
+        self.sender.send(finished).map_err(|_| ended("the logs"))
+    }
+}
+
+impl Handler for HttpWorker {
+    type Error = Error;
+
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(told) = record.http() {
+            // Its stamp is that of the packet behind it, on the same clock.
+            let before = record.header().ts_ns.saturating_sub(told.last_ns);
+            self.table.below(told, self.time.utc_ns(record).saturating_sub(before));
+            return Ok(());
+        }
+        self.table.record(record, self.time.utc_ns(record));
+        if self.table.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
+    }
+
+    fn pause(&mut self, idle: bool) -> Result<()> {
+        // While packets come, it is they who say how late it is.
+        if self.live && idle {
+            self.table.tick(now_ns().saturating_sub(ON_ITS_WAY_NS));
+        }
+        // Of a file, batch by batch would be one by one.
+        if self.live { self.hand_on() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.table.flush();
+        self.hand_on()
+    }
+}
+
+impl Drop for HttpWorker {
+    fn drop(&mut self) {
+        *self.totals.0.lock().unwrap_or_else(PoisonError::into_inner) += self.table.totals();
+    }
+}
+
+/// Where transactions go.
+pub struct Outputs {
+    /// Logs.
+    pub logs: Logs,
+    /// Collectors, and files of IPFIX.
+    pub exporters: Exporters,
+    /// Whoever counts them.
+    pub metrics: Option<HttpMetrics>,
+}
+
+/// Logs and exports what comes, until no more does or `sink` has had enough. What became of the transactions is in the
+/// outputs.
+///
+/// # Errors
+/// What `sink` says; everything that came before has been logged.
+pub fn export<S: Sink<Transaction>>(
+    Outputs { logs, exporters, metrics }: &mut Outputs,
+    sink: &mut S,
+    inbox: &Receiver<Vec<Transaction>>,
+) -> std::result::Result<(), S::Error> {
+    let mut result = Ok(());
+    loop {
+        if exporters.is_full() {
+            exporters.wait(REST);
+            exporters.pump();
+            continue;
+        }
+        match inbox.recv_timeout(exporters.rest(REST)) {
+            Ok(transactions) => {
+                logs.write(&transactions);
+                exporters.transactions(&transactions);
+                if let Some(metrics) = metrics {
+                    metrics.take(&transactions);
+                }
+                result = sink.take(transactions);
+                // With this end of the channel the workers end.
+                if result.is_err() {
+                    break;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                logs.flush();
+                exporters.pump();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let result = result.and_then(|()| sink.finish());
+    logs.finish();
+    exporters.finish();
+    result
+}

@@ -1,0 +1,59 @@
+//! Filters of a running capture by an engine that judges in the worker: changed by one, looked at by others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Filter;
+
+/// A filter that may be changed while workers judge by it.
+#[derive(Debug, Default)]
+pub struct InUse {
+    /// How often it was changed: all that a worker looks at for a packet.
+    changes: AtomicU64,
+    filter: Mutex<Option<Arc<Filter>>>,
+}
+
+impl InUse {
+    /// `None` accepts everything.
+    pub fn new(filter: Option<Filter>) -> InUse {
+        InUse { changes: AtomicU64::new(0), filter: Mutex::new(filter.map(Arc::new)) }
+    }
+
+    /// Workers judge by this one from their next batch on.
+    pub fn set(&self, filter: Option<Filter>) {
+        let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = filter.map(Arc::new);
+        // Release: pairs with the Acquire in View::refresh. (The lock alone would do: who sees the number takes it.)
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A worker's view of it.
+#[derive(Debug)]
+pub struct View {
+    of: Arc<InUse>,
+    seen: u64,
+    filter: Option<Arc<Filter>>,
+}
+
+impl View {
+    /// Of this filter; looked at for the first time at the first [`View::refresh`].
+    pub fn new(of: Arc<InUse>) -> View {
+        View { of, seen: u64::MAX, filter: None }
+    }
+
+    /// Looks whether it was changed: once in a batch. Takes the lock only then.
+    pub fn refresh(&mut self) {
+        // Acquire: pairs with the Release in InUse::set.
+        let changes = self.of.changes.load(Ordering::Acquire);
+        if changes != self.seen {
+            self.filter = self.of.filter.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.seen = changes;
+        }
+    }
+
+    /// Whether the filter that was there at the last [`View::refresh`] accepts the packet ([`Filter::accepts`]).
+    pub fn accepts(&self, data: &[u8], wire_len: u32, outgoing: bool) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.accepts(data, wire_len, outgoing))
+    }
+}

@@ -1,0 +1,186 @@
+//! tcpdump's filter expressions (pcap-filter(7)), compiled for the kernel and for user space.
+//!
+//! ```text
+//!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -.-> the kernel: bpf/verdict.h
+//!       |                                                        `-> natively: Filter::accepts
+//!       `-> locate.rs: where the mistake is, if there is one
+//!  in_use.rs   filters of a running capture by the engines that judge natively, which can be changed
+//!  file.rs     the same for files, with a filter for each link type
+//! ```
+//!
+//! Both ways go through one interpreter, `bpf/lib/filter.h`.
+
+mod error;
+mod file;
+mod in_use;
+mod libpcap;
+mod locate;
+#[cfg(test)]
+mod tests;
+mod translate;
+
+use std::ffi::CString;
+use std::mem::offset_of;
+
+use wirelane_bpf::filter::{Filter as Layout, MAX_TEXT, Step};
+use wirelane_bpf::layout::LinkType;
+use wirelane_bpf::linktype;
+use wirelane_bpf::native;
+
+pub use self::error::{Error, Result};
+pub use self::file::FileFilter;
+pub use self::file::{FileInUse, FileView};
+pub use self::in_use::{InUse, View};
+pub use self::locate::show;
+pub use self::translate::Classic;
+
+/// An expression, compiled for packets of one link type.
+///
+/// ```
+/// # /// # use wirelane_filter::Filter;
+/// let filter = Filter::compile("udp port 53", linktype::RAW)?;
+/// # let mut packet = [0u8; 28];
+/// # packet[0] = 0x45; packet[9] = 17; packet[21] = 53;
+/// assert!(filter.accepts(&packet, 28, false));
+/// # Ok::<(), wirelane_filter::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    text: String,
+    steps: Vec<Step>,
+}
+
+/// Where the packets come from that a filter is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Devices: it is known which way a packet goes.
+    Live,
+    /// A file.
+    File,
+}
+
+impl Filter {
+    /// Compiles an expression for packets of files whose link type has this LINKTYPE number ([`wirelane_bpf::linktype`]). An
+    /// empty one accepts everything.
+    ///
+    /// Names in it are looked up: of hosts, networks, ports and protocols, as the system does.
+    ///
+    /// # Errors
+    /// [`Error`], with the place of the mistake.
+    pub fn compile(expression: &str, link_number: u32) -> Result<Filter> {
+        Filter::of(expression, link_number, Origin::File)
+    }
+
+    /// A program that libpcap has compiled for packets of live devices (pcap_compile(3PCAP)). It says which packets are
+    /// wanted; how many bytes of them it accepts does not matter.
+    ///
+    /// # Errors
+    /// [`Error`] where it does something that filters in the kernel cannot, or is too long.
+    pub fn of_program(program: &[Classic]) -> Result<Filter> {
+        let text = format!("(a compiled program of {} instructions)", program.len());
+        match translate::translate(program, true) {
+            Ok(steps) => Ok(Filter { text, steps }),
+            Err(reason) => Err(Error { expression: text, at: 0, reason }),
+        }
+    }
+
+    /// The same for packets of this origin.
+    pub fn of(expression: &str, link_number: u32, origin: Origin) -> Result<Filter> {
+        Filter::try_of(expression, link_number, origin).map_err(|reason| {
+            // That a beginning accepts nothing does not make it wrong, unless this is what is wrong.
+            let compiles = |text: &str| match steps(text, link_number, origin) {
+                Ok(_) => true,
+                Err(other) => other == NOTHING && reason != NOTHING,
+            };
+            Error {
+                expression: expression.to_owned(),
+                at: locate::mistake(expression, &reason, compiles),
+                reason: in_our_words(&reason),
+            }
+        })
+    }
+
+    /// The same without looking for the place of a mistake. The error is libpcap's text, or ours.
+    fn try_of(expression: &str, link_number: u32, origin: Origin) -> std::result::Result<Filter, String> {
+        Ok(Filter { text: expression.trim().to_owned(), steps: steps(expression, link_number, origin)? })
+    }
+
+    /// The expression.
+    pub fn expression(&self) -> &str {
+        &self.text
+    }
+
+    /// Its steps: what an interpreter runs.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// `struct wl_filter`: the value in a map of the kernel's.
+    pub fn encode(&self) -> Vec<u8> {
+        let text = self.expression().as_bytes();
+        let mut bytes = Vec::with_capacity(size_of::<Layout>());
+        bytes.extend((self.steps().len() as u32).to_ne_bytes());
+        bytes.extend((text.len() as u32).to_ne_bytes());
+        bytes.extend(&text[..text.len().min(MAX_TEXT)]);
+        bytes.resize(offset_of!(Layout, steps), 0);
+        for step in self.steps() {
+            bytes.extend([step.op, step.with_x, step.size, 0]);
+            bytes.extend(step.yes.to_ne_bytes());
+            bytes.extend(step.no.to_ne_bytes());
+            bytes.extend(step.value.to_ne_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes.resize(size_of::<Layout>(), 0);
+        bytes
+    }
+
+    /// Whether it accepts a packet that had `wire_len` bytes, of which `data` is there, and that was on its way out
+    /// (`outgoing`) or came in.
+    pub fn accepts(&self, data: &[u8], wire_len: u32, outgoing: bool) -> bool {
+        native::filter(&self.steps, data, wire_len, outgoing)
+    }
+}
+
+/// The filter for the packets of a device with this link type and name; `None` of an empty expression.
+///
+/// # Errors
+/// [`Error`].
+pub fn for_device(expression: &str, link_type: LinkType, device: &str) -> Result<Option<Filter>> {
+    if expression.trim().is_empty() {
+        return Ok(None);
+    }
+    match linktype::number(link_type) {
+        Some(number) => Filter::of(expression, number, Origin::Live).map(Some),
+        None => Err(Error {
+            expression: expression.to_owned(),
+            at: 0,
+            reason: format!("packets of {} begin with headers that expressions are not known for", device),
+        }),
+    }
+}
+
+fn steps(expression: &str, link_number: u32, origin: Origin) -> std::result::Result<Vec<Step>, String> {
+    if expression.len() > LONGEST {
+        return Err(format!("it has {} bytes, more than {LONGEST}", expression.len()));
+    }
+    let text = CString::new(expression).map_err(|_| "a zero byte cannot be in it".to_owned())?;
+    let classic = libpcap::compile(&text, link_number, origin)?;
+    translate::translate(&classic, origin == Origin::Live)
+}
+
+/// Most bytes of an expression. libpcap takes time by the square of its length, and stack for each part of it.
+pub const LONGEST: usize = 8192;
+
+/// libpcap's message for an expression that no packet can satisfy.
+const NOTHING: &str = "expression rejects all packets";
+
+/// libpcap's messages, without what the place of the mistake says already.
+fn in_our_words(reason: &str) -> String {
+    match reason {
+        "can't parse filter expression: syntax error" | "syntax error in filter expression" => {
+            "this is not understood".to_owned()
+        }
+        NOTHING => "no packet can be all of this".to_owned(),
+        _ => reason.to_owned(),
+    }
+}

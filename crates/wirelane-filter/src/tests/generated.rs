@@ -1,0 +1,239 @@
+//! Generated expressions, and those of libpcap's own tests, over every capture of the corpus: our verdicts are libpcap's.
+
+use std::ffi::CString;
+use std::fs;
+
+use super::super::translate::{Classic, translate};
+use super::super::{Filter, Origin, libpcap};
+use super::Dice;
+use super::generator::{self, Values};
+use super::packets::{Capture, captures, corpus};
+use wirelane_bpf::linktype;
+
+/// Most packets of a capture that take part; those of the long ones resemble each other.
+const OF_A_CAPTURE: usize = 100;
+/// Packets of each capture that an expression meets. Which ones is different for each expression.
+const AT_A_TIME: usize = 3;
+/// How many expressions are made.
+const EXPRESSIONS: usize = 2400;
+/// How many have to be such that libpcap compiles them.
+const COMPILED: usize = 2000;
+
+/// The same expression, for us and for libpcap; the error is libpcap's, or says that it takes a loop.
+fn both(expression: &str, link: u32) -> Result<(Filter, Vec<Classic>), String> {
+    let text = CString::new(expression).expect("no zero byte");
+    let classic = libpcap::compile(&text, link, Origin::File)?;
+    let steps = match translate(&classic, false) {
+        Ok(steps) => steps,
+        // The one thing of pcap-filter(7) that cannot be.
+        Err(reason) if reason.contains("takes a loop") && expression.contains("protochain") => {
+            return Err(reason);
+        }
+        Err(reason) => panic!("{expression:?} on link type {link}: {reason}"),
+    };
+    Ok((Filter { text: expression.to_owned(), steps }, libpcap::oracle::defined(&classic)))
+}
+
+/// What came of comparisons.
+#[derive(Default)]
+struct Tally {
+    accepted: u64,
+    refused: u64,
+    /// Times that an expression makes no sense for the link type of some captures.
+    not_for_link: u64,
+}
+
+/// Judges packets of every capture by an expression, in both ways.
+fn judge(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally) -> bool {
+    // There are some thirty link types: looking through a list is as good as anything.
+    let mut compiled: Vec<(u32, Option<Both>)> = Vec::new();
+    for capture in captures {
+        let packets = &capture.packets;
+        for step in 0..AT_A_TIME.min(packets.len()) {
+            let packet = &packets[(turn * AT_A_TIME + step) % packets.len()];
+            let known = compiled.iter().position(|(link, _)| *link == packet.link).unwrap_or_else(|| {
+                let both = both(expression, packet.link).ok();
+                tally.not_for_link += u64::from(both.is_none());
+                compiled.push((packet.link, both));
+                compiled.len() - 1
+            });
+            let Some((ours, classic)) = &compiled[known].1 else { continue };
+            let expected = libpcap::oracle::accepts(classic, &packet.data, packet.wire_len);
+            assert_eq!(
+                ours.accepts(&packet.data, packet.wire_len, false),
+                expected,
+                "{expression:?}, a packet of {} ({} of {} bytes: {:02x?}): right is libpcap",
+                capture.name,
+                packet.data.len(),
+                packet.wire_len,
+                &packet.data[..packet.data.len().min(128)]
+            );
+            if expected { tally.accepted += 1 } else { tally.refused += 1 }
+        }
+    }
+    compiled.iter().any(|(_, both)| both.is_some())
+}
+
+/// Ours, and what libpcap has made.
+type Both = (Filter, Vec<Classic>);
+
+#[test]
+fn verdicts_on_generated_expressions_are_libpcaps() {
+    let what = "verdicts_on_generated_expressions_are_libpcaps";
+    let Some(captures) = captures(what, OF_A_CAPTURE) else { return };
+    let values = Values::of(&captures);
+    let mut links: Vec<u32> = captures.iter().flat_map(|c| c.packets.iter().map(|p| p.link)).collect();
+    links.sort_unstable();
+    links.dedup();
+    let mut dice = Dice(0x5eed);
+    let (mut tally, mut compiled) = (Tally::default(), 0);
+    for turn in 0..EXPRESSIONS {
+        // Half of them for Ethernet; the others for each link type that the corpus has, in turn.
+        let link = if turn % 2 == 0 { linktype::ETHERNET } else { links[turn / 2 % links.len()] };
+        let expression = generator::expression(&mut dice, &values, link);
+        compiled += usize::from(judge(&expression, turn, &captures, &mut tally));
+    }
+    let Tally { accepted, refused, not_for_link } = tally;
+    println!(
+        "{compiled} of {EXPRESSIONS} expressions over {} captures and {} link types: {} verdicts equal to libpcap's \
+         ({accepted} accepted, {refused} refused); {not_for_link} times an expression is not for a link type",
+        captures.len(),
+        links.len(),
+        accepted + refused
+    );
+    assert!(compiled >= COMPILED, "the generator makes too many that libpcap does not compile");
+    // Otherwise the verdicts are equal for no good reason.
+    assert!(accepted * 10 > refused && refused * 10 > accepted);
+}
+
+/// The number of one of libpcap's link types in files (pcap-common.c), by the name that its tests have for it.
+pub(super) fn link_of_name(name: &str) -> Option<u32> {
+    Some(match name {
+        "NULL" => 0,
+        "EN10MB" => 1,
+        "AX25" => 3,
+        "IEEE802" => 6,
+        "ARCNET" => 7,
+        "SLIP" => 8,
+        "PPP" => 9,
+        "FDDI" => 10,
+        "PPP_SERIAL" => 50,
+        "PPP_ETHER" => 51,
+        "ATM_RFC1483" => 100,
+        "RAW" => 101,
+        "C_HDLC" => 104,
+        "IEEE802_11" => 105,
+        "FRELAY" => 107,
+        "LOOP" => 108,
+        "LINUX_SLL" => 113,
+        "LTALK" => 114,
+        "PFLOG" => 117,
+        "PRISM_HEADER" => 119,
+        "IP_OVER_FC" => 122,
+        "SUNATM" => 123,
+        "IEEE802_11_RADIO" => 127,
+        "ARCNET_LINUX" => 129,
+        "APPLE_IP_OVER_IEEE1394" => 138,
+        "MTP2_WITH_PHDR" => 139,
+        "MTP2" => 140,
+        "MTP3" => 141,
+        "IEEE802_11_RADIO_AVS" => 163,
+        "BACNET_MS_TP" => 165,
+        "PPP_BSDOS" => 103,
+        "PPI" => 192,
+        "IPNET" => 226,
+        "IPV4" => 228,
+        "IPV6" => 229,
+        "LINUX_SLL2" => 276,
+        _ => return None,
+    })
+}
+
+/// A table of libpcap's own tests.
+pub(super) fn table(what: &str, name: &str) -> Option<Vec<serde_json::Value>> {
+    let corpus = corpus(what)?;
+    let text = fs::read_to_string(corpus.join("filters").join(name)).expect("the table is readable");
+    let table: serde_json::Value = serde_json::from_str(&text).expect("the table is JSON");
+    Some(table.as_array().expect("an array").clone())
+}
+
+/// Whether a name is to be looked up that only the machine of libpcap's tests has.
+fn has_name(expression: &str) -> bool {
+    expression.to_ascii_lowercase().contains("libpcap.test")
+}
+
+/// All expressions that libpcap's own tests accept (those that this libpcap has too), over packets of every capture.
+#[test]
+fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
+    let what = "verdicts_on_libpcaps_own_expressions_are_libpcaps";
+    let Some(table) = table(what, "libpcap-accept.json") else { return };
+    let Some(captures) = captures(what, OF_A_CAPTURE) else { return };
+    let (mut tally, mut compiled, mut unknown) = (Tally::default(), 0, 0);
+    let mut turn = 0;
+    for entry in &table {
+        let link = entry["DLT"].as_str().map_or(Some(1), link_of_name);
+        for alias in entry["aliases"].as_array().into_iter().flatten() {
+            let expression = alias.as_str().expect("a text");
+            if has_name(expression) {
+                continue;
+            }
+            // For its own link type, of which the corpus may have no packet.
+            match link.map(|link| both(expression, link)) {
+                Some(Ok(_)) => compiled += 1,
+                Some(Err(_)) | None => unknown += 1,
+            }
+        }
+        // What has several names is one program.
+        turn += 1;
+        let first = entry["aliases"][0].as_str().expect("a text");
+        if !has_name(first) {
+            judge(first, turn, &captures, &mut tally);
+        }
+    }
+    println!(
+        "{compiled} expressions, {unknown} that are newer than this libpcap: {} verdicts equal",
+        tally.accepted + tally.refused
+    );
+    assert!(compiled > 500 && tally.accepted > 10_000 && tally.refused > 10_000);
+}
+
+/// The results that libpcap's tests have for each packet of a capture.
+#[test]
+fn results_of_libpcaps_own_tests_are_ours() {
+    let what = "results_of_libpcaps_own_tests_are_ours";
+    let Some(table) = table(what, "libpcap-apply.json") else { return };
+    let Some(captures) = captures(what, usize::MAX) else { return };
+    let (mut equal, mut changed, mut newer) = (0, 0, 0);
+    for entry in &table {
+        let name = entry["capture"].as_str().unwrap_or_default();
+        let same = |capture: &&Capture| capture.name.trim_end_matches(".gz") == name.trim_end_matches(".gz");
+        let capture = captures.iter().find(same).unwrap_or_else(|| panic!("{name} is not in the corpus"));
+        let results = entry["results"].as_array().expect("results");
+        let expression = entry["expr"].as_str().or(entry["aliases"][0].as_str()).expect("an expression");
+        // A protochain is a loop, and a netmask is not known of files; what is newer than this libpcap has no result.
+        if expression.contains("protochain") || entry.get("netmask").is_some() {
+            continue;
+        }
+        let Ok((ours, classic)) = both(expression, capture.packets[0].link) else {
+            newer += 1;
+            continue;
+        };
+        assert!(results.len() <= capture.packets.len(), "{name}");
+        for (packet, result) in capture.packets.iter().zip(results) {
+            let expected = result.as_u64().expect("a number") != 0;
+            // Where this libpcap has another opinion than the newer one that the results are of, ours is this one's.
+            let here = libpcap::oracle::accepts(&classic, &packet.data, packet.wire_len);
+            assert_eq!(ours.accepts(&packet.data, packet.wire_len, false), here, "{expression:?}, {name}");
+            if here == expected {
+                equal += 1;
+            } else {
+                println!("{expression:?} over {name}: this libpcap says {here}, the newer one {expected}");
+                changed += 1;
+            }
+        }
+    }
+    println!(
+        "{equal} results are equal, {changed} are other ones in this libpcap, {newer} expressions it does not know"
+    );
+    assert!(equal > 200 && changed < 10, "{equal} {changed}");
+}

@@ -1,0 +1,301 @@
+//! The kernel's compilation of the interpreter against the native one: `bpf/filter_probe.bpf.c`, which has
+//! the capture programs' verdict.h, driven by BPF_PROG_TEST_RUN. What hooks do around it is tested with traffic
+//! (tests/tests/all/filters_live.rs).
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
+use wirelane_bpf::filter::{MAX_STEPS, MEMORY, Step, op};
+use wirelane_bpf::native;
+use wirelane_bpf::skel::filter_probe::{FilterProbeSkel, FilterProbeSkelBuilder};
+
+use super::super::{Filter, Origin};
+use super::Dice;
+use super::generator::{self, Values};
+use super::packets::{Capture, captures};
+use wirelane_bpf::linktype;
+
+/// BPF_PROG_TEST_RUN refuses XDP packets that are shorter (the kernel's ETH_HLEN).
+const SHORTEST: usize = 14;
+/// And longer; from about 3500 bytes on they are in several buffers.
+const LONGEST: usize = 9000;
+/// Where a VLAN tag is in a packet, and its length.
+const TAG: std::ops::Range<usize> = 12..16;
+/// `struct probe_lane`: the interpreter's memory, the packet's first bytes with their tag, and what the run is told.
+const RUN: usize = 96;
+const HEAD: usize = 24;
+
+struct Probe(FilterProbeSkel<'static>);
+
+impl Probe {
+    /// Loads the program, or says that `what` is left out.
+    fn load(what: &str) -> Option<Probe> {
+        if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
+            println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
+            return None;
+        }
+        // The object outlives the skeleton; one per test, so it may as well live as long as the process.
+        let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let open = FilterProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
+        match open.load() {
+            Ok(skel) => Some(Probe(skel)),
+            Err(error) => panic!(
+                "the kernel did not load filter_probe.bpf.c: {error}. This test needs root (CAP_BPF, CAP_NET_ADMIN, \
+                 CAP_PERFMON); set WIRELANE_UNPRIVILEGED=1 to leave it out."
+            ),
+        }
+    }
+
+    /// From now on, packets are judged by these steps.
+    fn use_filter(&self, filter: &Filter) {
+        let bytes = filter.encode();
+        self.0
+            .maps
+            .probe_filter
+            .update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .expect("the map is writable");
+    }
+
+    /// The kernel's verdict on a packet, which has a tag in bytes 12 to 15 that is not in its memory, if `tagged`.
+    fn accepts(&self, packet: &[u8], tagged: bool, outgoing: bool) -> bool {
+        let mut lane = [0xa5u8; RUN + HEAD + 8];
+        lane[RUN..RUN + HEAD].fill(0);
+        let mut data = packet.to_vec();
+        if tagged {
+            let head = packet.len().min(HEAD);
+            lane[RUN..RUN + head].copy_from_slice(&packet[..head]);
+            data.drain(TAG);
+        }
+        lane[RUN + HEAD..RUN + HEAD + 4].copy_from_slice(&u32::from(tagged).to_ne_bytes());
+        lane[RUN + HEAD + 4..].copy_from_slice(&u32::from(outgoing).to_ne_bytes());
+        self.0
+            .maps
+            .probe_lane
+            .update(&0u32.to_ne_bytes(), &lane, MapFlags::ANY)
+            .expect("the map is writable");
+        let input = ProgramInput { data_in: Some(&data), ..Default::default() };
+        let output = self.0.progs.wl_filter_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
+        match output.return_value {
+            1 => false, // XDP_DROP
+            2 => true,  // XDP_PASS
+            other => panic!("the probe returned {other}"),
+        }
+    }
+}
+
+/// Verdicts of the two, compared.
+#[derive(Default)]
+struct Tally {
+    accepted: u64,
+    refused: u64,
+    in_pieces: u64,
+}
+
+impl Tally {
+    fn compare(
+        &mut self,
+        probe: &Probe,
+        steps: &[Step],
+        packet: &[u8],
+        tagged: bool,
+        outgoing: bool,
+        what: &str,
+    ) {
+        let expected = native::filter(steps, packet, packet.len() as u32, outgoing);
+        assert_eq!(
+            probe.accepts(packet, tagged, outgoing),
+            expected,
+            "{what}, {} bytes, tagged {tagged}, outgoing {outgoing}: right is native; {:02x?}",
+            packet.len(),
+            &packet[..packet.len().min(96)]
+        );
+        *(if expected { &mut self.accepted } else { &mut self.refused }) += 1;
+        self.in_pieces += u64::from(packet.len() > 3600);
+    }
+
+    fn show(&self, what: &str) {
+        println!(
+            "{what}: {} verdicts of kernel and native are equal ({} accepted, {} refused), {} of packets in several \
+             buffers",
+            self.accepted + self.refused,
+            self.accepted,
+            self.refused,
+            self.in_pieces
+        );
+    }
+}
+
+fn filter_of(steps: Vec<Step>) -> Filter {
+    Filter { text: "steps".into(), steps }
+}
+
+/// Packets that a test run takes.
+fn testable(captures: &[Capture]) -> Vec<&[u8]> {
+    captures
+        .iter()
+        .flat_map(|capture| &capture.packets)
+        .filter(|packet| packet.link == linktype::ETHERNET)
+        .map(|packet| packet.data.as_slice())
+        .filter(|data| (SHORTEST..=LONGEST).contains(&data.len()))
+        .collect()
+}
+
+#[test]
+fn kernel_and_native_agree_on_expressions() {
+    let what = "kernel_and_native_agree_on_expressions";
+    let Some(captures) = captures(what, 20) else { return };
+    let Some(probe) = Probe::load(what) else { return };
+    let values = Values::of(&captures);
+    let packets = testable(&captures);
+    let (mut dice, mut tally, mut longest) = (Dice(3), Tally::default(), 0);
+    let mut expressions = 0;
+    while expressions < 400 {
+        let expression = generator::expression(&mut dice, &values, linktype::ETHERNET);
+        let Ok(filter) = Filter::try_of(&expression, linktype::ETHERNET, Origin::Live) else { continue };
+        expressions += 1;
+        longest = longest.max(filter.steps().len());
+        probe.use_filter(&filter);
+        for _ in 0..40 {
+            let packet = *dice.pick(&packets);
+            // One whose tag was taken out: any will do whose tag is where one may be put back.
+            let tagged = packet.len() >= TAG.end + SHORTEST && dice.once_in(3);
+            let outgoing = dice.once_in(2);
+            tally.compare(&probe, filter.steps(), packet, tagged, outgoing, &expression);
+        }
+    }
+    tally.show(&format!("{expressions} expressions, of up to {longest} steps"));
+    assert!(tally.accepted > 2000 && tally.refused > 2000 && longest > 64);
+}
+
+/// Which way a packet goes is the one thing that no file can tell.
+#[test]
+fn the_kernel_knows_the_direction() {
+    let what = "the_kernel_knows_the_direction";
+    let Some(probe) = Probe::load(what) else { return };
+    let packet = [0u8; 60];
+    for (expression, of_outgoing) in [("inbound", false), ("outbound", true), ("not inbound", true)] {
+        let filter = Filter::of(expression, linktype::ETHERNET, Origin::Live).unwrap();
+        probe.use_filter(&filter);
+        for outgoing in [false, true] {
+            let expected = outgoing == of_outgoing;
+            assert_eq!(filter.accepts(&packet, 60, outgoing), expected, "{expression}");
+            assert_eq!(probe.accepts(&packet, false, outgoing), expected, "{expression}");
+        }
+    }
+}
+
+/// Any steps that lead on: of all operations, with loads at all places, also across the ends of buffers.
+#[test]
+fn kernel_and_native_agree_on_any_steps() {
+    let what = "kernel_and_native_agree_on_any_steps";
+    let Some(probe) = Probe::load(what) else { return };
+    let (mut dice, mut tally) = (Dice(5), Tally::default());
+    let packets: Vec<Vec<u8>> = [14, 15, 17, 18, 20, 60, 61, 300, 1514, 3500, 3520, 3700, 4096, 7600, 9000]
+        .iter()
+        .map(|length| (0..*length).map(|_| dice.next() as u8).collect())
+        .collect();
+    for round in 0..1500 {
+        let count = match round % 10 {
+            0 => MAX_STEPS,
+            1 => 17,
+            2 => 18,
+            _ => 17 + dice.below(60),
+        };
+        // As the translator does: memory that is read has been written.
+        let clear = (0..MEMORY).map(|value| Step { op: op::KEEP_A, yes: 1, no: 1, value, ..Step::default() });
+        let rest = count - MEMORY as usize;
+        let steps: Vec<Step> = clear.chain((0..rest).map(|at| any_step(&mut dice, rest - at))).collect();
+        let filter = filter_of(steps);
+        probe.use_filter(&filter);
+        for _ in 0..8 {
+            let packet = dice.pick(&packets);
+            let tagged = packet.len() >= TAG.end + SHORTEST && dice.once_in(3);
+            let outgoing = dice.once_in(2);
+            tally.compare(&probe, filter.steps(), packet, tagged, outgoing, &format!("round {round}"));
+        }
+    }
+    tally.show("any steps");
+    assert!(tally.accepted > 1000 && tally.refused > 1000 && tally.in_pieces > 1000);
+}
+
+/// A step that leads on, with `left` steps from this one to the end.
+fn any_step(dice: &mut Dice, left: usize) -> Step {
+    let on = |dice: &mut Dice| (1 + dice.below(left.min(4))) as u16;
+    let mut step = Step {
+        op: dice.below(32) as u8, // one more than there are
+        with_x: u8::from(dice.once_in(3)),
+        size: *dice.pick(&[1, 2, 4]),
+        yes: on(dice),
+        no: on(dice),
+        value: dice.word(),
+        ..Step::default()
+    };
+    // Most go on, so that what is behind is reached; and most loads are of bytes that are there.
+    let ends = [op::REFUSE, op::IF_A, 31];
+    if ends.contains(&step.op) || step.op == op::ACCEPT && !dice.once_in(3) {
+        step.op = *dice.pick(&[op::ADD, op::XOR, op::GO, op::X_IS_A]);
+    }
+    if [op::LOAD, op::HEADER].contains(&step.op) && !dice.once_in(20) {
+        let below = *dice.pick(&[14, 60, 60, 60, 3600]);
+        (step.with_x, step.value) = (0, dice.below(below) as u32);
+    }
+    if [op::DIVIDE, op::MODULO].contains(&step.op) && !dice.once_in(10) {
+        (step.with_x, step.value) = (0, step.value.max(1));
+    }
+    if left == 1 {
+        step.op = *dice.pick(&[op::ACCEPT, op::IF_A, op::REFUSE]);
+    }
+    step
+}
+
+/// Every load near the end of a buffer, and of the packet: it is there or it is not, byte by byte.
+#[test]
+fn loads_at_the_ends_of_buffers_are_whole() {
+    let what = "loads_at_the_ends_of_buffers_are_whole";
+    let Some(probe) = Probe::load(what) else { return };
+    let mut dice = Dice(11);
+    let mut tally = Tally::default();
+    let packet: Vec<u8> = (0..8000).map(|_| dice.next() as u8).collect();
+    let ends = [14usize, 60, 128, 1514, 3520, 4096 - 256, 7616, 8000];
+    for length in ends {
+        let packet = &packet[..length];
+        for end in ends.iter().filter(|end| **end <= length) {
+            for at in end.saturating_sub(6)..end + 3 {
+                for size in [1, 2, 4] {
+                    // Accepted where the bytes are the packet's own.
+                    let mut value = [0; 4];
+                    let bytes = packet.get(at..at + usize::from(size)).unwrap_or_default();
+                    value[4 - bytes.len()..].copy_from_slice(bytes);
+                    let load =
+                        Step { op: op::LOAD, size, yes: 1, no: 1, value: at as u32, ..Step::default() };
+                    let same = Step {
+                        op: op::EQUAL,
+                        yes: 1,
+                        no: 2,
+                        value: u32::from_be_bytes(value),
+                        ..Step::default()
+                    };
+                    let accept = Step { op: op::ACCEPT, yes: 1, no: 1, ..Step::default() };
+                    let filter = filter_of(vec![load, same, accept, Step::default()]);
+                    probe.use_filter(&filter);
+                    let there = !bytes.is_empty();
+                    assert_eq!(
+                        probe.accepts(packet, false, false),
+                        there,
+                        "{size} bytes at {at} of {length}"
+                    );
+                    tally.compare(&probe, filter.steps(), packet, false, false, "a load");
+                    if length >= TAG.end + SHORTEST {
+                        assert_eq!(
+                            probe.accepts(packet, true, false),
+                            there,
+                            "{size} at {at} of {length}, tagged"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    tally.show("loads at ends");
+}

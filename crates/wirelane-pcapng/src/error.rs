@@ -1,0 +1,80 @@
+//! Errors of capture files.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Everything that can go wrong in this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A capture file is damaged or is none; what came before the offset has been read.
+    #[error("{path}: at byte {offset}: {reason}")]
+    CaptureFile {
+        /// The file.
+        path: PathBuf,
+        /// Where the first thing that cannot be read starts.
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file could not be opened or read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An option has a value that makes no sense.
+    #[error("{option}: {reason}")]
+    BadOption {
+        /// The option, as the library or the command line calls it.
+        option: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// Writing failed.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    /// A pcap file has one link type, and this packet has another.
+    #[error(
+        "a pcap file holds one link type, this one {first}, and a packet has {second}; write pcapng instead"
+    )]
+    SecondLinkType {
+        /// LINKTYPE number of the file.
+        first: u32,
+        /// LINKTYPE number of the packet.
+        second: u32,
+    },
+    /// The format has too few bits for the link type.
+    #[error("link type {number} does not fit pcapng, whose link types end at 65535")]
+    LinkType {
+        /// LINKTYPE number.
+        number: u32,
+    },
+    /// The format has too few bits for the time.
+    #[error(
+        "the time {ts_ns} ns does not fit pcap, whose seconds since 1970 end in 2106; write pcapng instead"
+    )]
+    Time {
+        /// UTC nanoseconds.
+        ts_ns: u64,
+    },
+    /// A packet or statistics of an interface that was not added.
+    #[error("interface {id} has not been added; there are {interfaces}")]
+    NoInterface {
+        /// What was given.
+        id: u32,
+        /// How many there are.
+        interfaces: u32,
+    },
+    /// More bytes than a packet can have.
+    #[error("a packet of {len} bytes is longer than a capture file can hold")]
+    PacketTooLong {
+        /// Captured bytes.
+        len: usize,
+    },
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

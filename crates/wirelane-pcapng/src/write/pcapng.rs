@@ -1,0 +1,330 @@
+//! pcapng (draft-ietf-opsawg-pcapng): one section, little endian, nanoseconds.
+//!
+//! A recording is a Section Header Block, an Interface Description Block per virtual device, an Enhanced Packet
+//! Block per packet, and an Interface Statistics Block per interface at its end (or now and then), so that a
+//! reader sees what was lost as well as what was kept.
+
+use std::io::Write;
+
+use crate::{Error, Result};
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// Longest packet, so that its block's length fits 32 bits with everything around it.
+const MAX_PACKET: usize = u32::MAX as usize - 64;
+/// `if_tsresol`: units of 10^-9 s.
+const NANOSECONDS: u8 = 9;
+
+/// Codes of options (sections 4.1 to 4.6 of the draft); most mean something else in each type of block.
+mod code {
+    pub(super) const END: u16 = 0;
+    pub(super) const COMMENT: u16 = 1;
+    pub(super) const SHB_HARDWARE: u16 = 2;
+    pub(super) const SHB_OS: u16 = 3;
+    pub(super) const SHB_USERAPPL: u16 = 4;
+    pub(super) const IF_NAME: u16 = 2;
+    pub(super) const IF_DESCRIPTION: u16 = 3;
+    pub(super) const IF_SPEED: u16 = 8;
+    pub(super) const IF_TSRESOL: u16 = 9;
+    pub(super) const IF_FILTER: u16 = 11;
+    pub(super) const IF_HARDWARE: u16 = 15;
+    pub(super) const EPB_FLAGS: u16 = 2;
+    pub(super) const ISB_STARTTIME: u16 = 2;
+    pub(super) const ISB_ENDTIME: u16 = 3;
+    pub(super) const ISB_IFRECV: u16 = 4;
+    pub(super) const ISB_IFDROP: u16 = 5;
+    pub(super) const ISB_FILTERACCEPT: u16 = 6;
+    pub(super) const ISB_OSDROP: u16 = 7;
+    pub(super) const ISB_USRDELIV: u16 = 8;
+}
+
+/// What a section says about its making. Empty texts are left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SectionInfo<'a> {
+    /// The machine, `shb_hardware`.
+    pub hardware: &'a str,
+    /// The operating system, `shb_os`.
+    pub os: &'a str,
+    /// The application, `shb_userappl`.
+    pub application: &'a str,
+    /// What else is to be said, `opt_comment`.
+    pub comment: &'a str,
+}
+
+/// What a recording says about an interface. Empty texts are left out; texts longer than 65,535 bytes are cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interface<'a> {
+    /// `if_name`: the virtual device, as in `eth1@2`.
+    pub name: &'a str,
+    /// `if_description`.
+    pub description: &'a str,
+    /// `if_hardware`: for example driver and card.
+    pub hardware: &'a str,
+    /// `if_filter`: the capture filter, as a tcpdump expression.
+    pub filter: &'a str,
+    /// LINKTYPE number of its packets ([`wirelane_bpf::linktype`]).
+    pub link_number: u32,
+    /// Snap length in bytes; 0: none.
+    pub snap_len: u32,
+    /// `if_speed` in bits per second, where it is known.
+    pub speed_bps: Option<u64>,
+}
+
+/// What became of an interface's packets. Counts that are `None` are left out: not known is not zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InterfaceStatistics {
+    /// When the counts were taken, in UTC nanoseconds.
+    pub at_ns: u64,
+    /// When the capture began, in UTC nanoseconds.
+    pub start_ns: Option<u64>,
+    /// When it ended, in UTC nanoseconds.
+    pub end_ns: Option<u64>,
+    /// `isb_ifrecv`: packets that the interface received.
+    pub received: Option<u64>,
+    /// `isb_ifdrop`: packets that the interface dropped for want of resources.
+    pub dropped: Option<u64>,
+    /// `isb_filteraccept`: packets that the filter accepted.
+    pub filter_accepted: Option<u64>,
+    /// `isb_osdrop`: packets that were dropped on their way to user space.
+    pub os_drop: Option<u64>,
+    /// `isb_usrdeliv`: packets that were delivered to user space.
+    pub delivered: Option<u64>,
+}
+
+/// Which way a packet went, `epb_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Into the device.
+    Inbound,
+    /// Out of the device.
+    Outbound,
+}
+
+/// Writes a pcapng file.
+#[derive(Debug)]
+pub struct PcapngWriter<W> {
+    output: W,
+    interfaces: u32,
+    /// Where the rare blocks are put together; packets do not pass through it.
+    block: Vec<u8>,
+}
+
+impl<W: Write> PcapngWriter<W> {
+    /// Writes the section header.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn new(output: W, info: &SectionInfo<'_>) -> Result<PcapngWriter<W>> {
+        let mut writer = PcapngWriter { output, interfaces: 0, block: Vec::new() };
+        writer.begin(SECTION);
+        writer.put(&BYTE_ORDER_MAGIC.to_le_bytes());
+        writer.put(&1u16.to_le_bytes());
+        writer.put(&0u16.to_le_bytes());
+        // The section's length is not known before its end.
+        writer.put(&u64::MAX.to_le_bytes());
+        writer.text(code::COMMENT, info.comment);
+        writer.text(code::SHB_HARDWARE, info.hardware);
+        writer.text(code::SHB_OS, info.os);
+        writer.text(code::SHB_USERAPPL, info.application);
+        writer.end()?;
+        Ok(writer)
+    }
+
+    /// Describes an interface and returns its id, which counts from 0.
+    ///
+    /// # Errors
+    /// [`Error::LinkType`], with nothing written, or [`Error::Write`].
+    pub fn add_interface(&mut self, interface: &Interface<'_>) -> Result<u32> {
+        let link_number = u16::try_from(interface.link_number)
+            .map_err(|_| Error::LinkType { number: interface.link_number })?;
+        self.begin(INTERFACE);
+        self.put(&link_number.to_le_bytes());
+        self.put(&[0; 2]);
+        self.put(&interface.snap_len.to_le_bytes());
+        self.text(code::IF_NAME, interface.name);
+        self.text(code::IF_DESCRIPTION, interface.description);
+        if let Some(speed) = interface.speed_bps {
+            self.option(code::IF_SPEED, &[&speed.to_le_bytes()]);
+        }
+        self.option(code::IF_TSRESOL, &[&[NANOSECONDS]]);
+        if !interface.filter.is_empty() {
+            // The byte 0 says that an expression follows, and not bytecode.
+            self.option(code::IF_FILTER, &[&[0], cut(interface.filter, usize::from(u16::MAX) - 1)]);
+        }
+        self.text(code::IF_HARDWARE, interface.hardware);
+        self.end()?;
+        self.interfaces += 1;
+        Ok(self.interfaces - 1)
+    }
+
+    /// Writes a packet of an interface: UTC nanoseconds, captured bytes, length on the wire in bytes, and which
+    /// way it went, where that is known.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`] and [`Error::PacketTooLong`], with nothing written, or [`Error::Write`].
+    pub fn write_packet(
+        &mut self,
+        interface: u32,
+        ts_utc_ns: u64,
+        data: &[u8],
+        wire_len: u32,
+        direction: Option<Direction>,
+    ) -> Result<()> {
+        self.check(interface)?;
+        if data.len() > MAX_PACKET {
+            return Err(Error::PacketTooLong { len: data.len() });
+        }
+        // Padding, then options: epb_flags (4 bytes of header, 4 of value) and the end of options.
+        let mut tail = [0; 3 + 12 + 4];
+        let padding = data.len().next_multiple_of(4) - data.len();
+        let mut tail_len = padding;
+        if let Some(direction) = direction {
+            let flags: u32 = if direction == Direction::Inbound { 1 } else { 2 };
+            tail[tail_len..tail_len + 2].copy_from_slice(&code::EPB_FLAGS.to_le_bytes());
+            tail[tail_len + 2..tail_len + 4].copy_from_slice(&4u16.to_le_bytes());
+            tail[tail_len + 4..tail_len + 8].copy_from_slice(&flags.to_le_bytes());
+            tail_len += 12;
+        }
+        let block_len = (28 + data.len() + tail_len + 4) as u32;
+        tail[tail_len..tail_len + 4].copy_from_slice(&block_len.to_le_bytes());
+        let mut header = [0; 28];
+        for (field, value) in header.chunks_exact_mut(4).zip([
+            ENHANCED_PACKET,
+            block_len,
+            interface,
+            (ts_utc_ns >> 32) as u32,
+            ts_utc_ns as u32,
+            data.len() as u32,
+            wire_len,
+        ]) {
+            field.copy_from_slice(&value.to_le_bytes());
+        }
+        self.output.write_all(&header)?;
+        self.output.write_all(data)?;
+        self.output.write_all(&tail[..tail_len + 4])?;
+        Ok(())
+    }
+
+    /// Writes what became of an interface's packets.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], with nothing written, or [`Error::Write`].
+    pub fn write_statistics(&mut self, interface: u32, statistics: &InterfaceStatistics) -> Result<()> {
+        self.check(interface)?;
+        self.begin(STATISTICS);
+        self.put(&interface.to_le_bytes());
+        self.put(&time(statistics.at_ns));
+        for (code, time_ns) in
+            [(code::ISB_STARTTIME, statistics.start_ns), (code::ISB_ENDTIME, statistics.end_ns)]
+        {
+            if let Some(time_ns) = time_ns {
+                self.option(code, &[&time(time_ns)]);
+            }
+        }
+        for (code, count) in [
+            (code::ISB_IFRECV, statistics.received),
+            (code::ISB_IFDROP, statistics.dropped),
+            (code::ISB_FILTERACCEPT, statistics.filter_accepted),
+            (code::ISB_OSDROP, statistics.os_drop),
+            (code::ISB_USRDELIV, statistics.delivered),
+        ] {
+            if let Some(count) = count {
+                self.option(code, &[&count.to_le_bytes()]);
+            }
+        }
+        self.end()
+    }
+
+    /// What it writes to.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
+    /// Passes what is buffered on, so that a reader at the other end of a pipe sees it.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn flush(&mut self) -> Result<()> {
+        Ok(self.output.flush()?)
+    }
+
+    /// Flushes and gives the output back.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn finish(mut self) -> Result<W> {
+        self.flush()?;
+        Ok(self.output)
+    }
+
+    fn check(&self, interface: u32) -> Result<()> {
+        match interface < self.interfaces {
+            true => Ok(()),
+            false => Err(Error::NoInterface { id: interface, interfaces: self.interfaces }),
+        }
+    }
+
+    /// Starts a block whose options, if any, come last.
+    fn begin(&mut self, kind: u32) {
+        self.block.clear();
+        self.put(&kind.to_le_bytes());
+        self.put(&[0; 4]);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.block.extend_from_slice(bytes);
+    }
+
+    /// An option whose value is these parts, at most 65,535 bytes together.
+    fn option(&mut self, code: u16, parts: &[&[u8]]) {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        self.put(&code.to_le_bytes());
+        self.put(&(len as u16).to_le_bytes());
+        for part in parts {
+            self.put(part);
+        }
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    /// A text option, unless it is empty.
+    fn text(&mut self, code: u16, text: &str) {
+        if !text.is_empty() {
+            self.option(code, &[cut(text, usize::from(u16::MAX))]);
+        }
+    }
+
+    /// Ends the block's options and writes it.
+    fn end(&mut self) -> Result<()> {
+        self.option(code::END, &[]);
+        let len = (self.block.len() + 4) as u32;
+        self.block[4..8].copy_from_slice(&len.to_le_bytes());
+        self.put(&len.to_le_bytes());
+        Ok(self.output.write_all(&self.block)?)
+    }
+}
+
+/// The block that says what became of an interface's packets, for a section in which it has been described.
+/// # Errors
+/// None: a `Vec` takes everything.
+pub fn statistics_block(interface: u32, statistics: &InterfaceStatistics) -> Result<Vec<u8>> {
+    let mut writer = PcapngWriter { output: Vec::new(), interfaces: u32::MAX, block: Vec::new() };
+    writer.write_statistics(interface, statistics)?;
+    Ok(writer.output)
+}
+
+/// The text's bytes, cut between two characters where it is too long.
+fn cut(text: &str, limit: usize) -> &[u8] {
+    let end = (0..=text.len().min(limit)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text.as_bytes()[..end]
+}
+
+/// A time in the form of statistics: the upper 32 bits, then the lower ones.
+fn time(ns: u64) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&((ns >> 32) as u32).to_le_bytes());
+    bytes[4..].copy_from_slice(&(ns as u32).to_le_bytes());
+    bytes
+}

@@ -1,0 +1,270 @@
+//! From conditions to clauses: what each asks of each dimension.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wirelane_bpf::rules::{DIMS_USED, MAX_MEMBERS, MAX_PATTERNS, NO_VLAN, dim, kind};
+
+use super::ranges::Ranges;
+use crate::{Addresses, Condition, Kind, Rule, Test, Vlan, Way};
+use crate::{named, patterns};
+
+/// What a clause asks of a dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    values: Arc<Ranges>,
+    values6: Arc<Ranges>,
+    /// It accepts packets without the field.
+    pub absent: bool,
+}
+
+impl Demand {
+    /// The values that it accepts; of addresses, the IPv4 ones.
+    pub fn values(&self) -> &Arc<Ranges> {
+        &self.values
+    }
+
+    /// The IPv6 addresses that it accepts.
+    pub fn values6(&self) -> &Arc<Ranges> {
+        &self.values6
+    }
+}
+
+/// What one rule asks for, all at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Clause {
+    /// The index of its rule.
+    pub rule: usize,
+    /// By dimension; `None`: anything.
+    pub demands: [Option<Demand>; DIMS_USED],
+}
+
+/// The highest value of each dimension; of addresses, of IPv4 ones.
+const LAST: [u128; DIMS_USED] = {
+    let mut last = [0xff; DIMS_USED];
+    last[dim::SRC] = u32::MAX as u128;
+    last[dim::DST] = u32::MAX as u128;
+    last[dim::SRC_PORT] = 0xffff;
+    last[dim::DST_PORT] = 0xffff;
+    last[dim::VLAN] = NO_VLAN as u128;
+    last[dim::LENGTH] = 0xffff;
+    last[dim::QUEUE] = 0xffff;
+    last[dim::ETHERTYPE] = 0xffff;
+    last
+};
+
+/// The highest value of a dimension; of addresses, of IPv4 ones.
+pub(super) fn last(dim: usize) -> u128 {
+    LAST[dim]
+}
+
+/// Bytes of a value of a dimension; of addresses, of IPv4 ones.
+pub(super) fn bytes(dim: usize) -> u32 {
+    (128 - LAST[dim].leading_zeros()).div_ceil(8)
+}
+
+/// How many clauses a rule makes, if no device is ruled out.
+pub(crate) fn count(rule: &Rule) -> usize {
+    let sides =
+        rule.conditions.iter().filter(|condition| !condition.negated && sides(&condition.test).is_some());
+    u32::try_from(sides.count()).ok().and_then(|sides| 1usize.checked_shl(sides)).unwrap_or(usize::MAX)
+}
+
+/// The two dimensions of a test that asks for either side.
+fn sides(test: &Test) -> Option<[usize; 2]> {
+    match test {
+        Test::Host(_) => Some([dim::SRC, dim::DST]),
+        Test::Port(_) => Some([dim::SRC_PORT, dim::DST_PORT]),
+        _ => None,
+    }
+}
+
+/// Makes clauses of rules. It remembers the sets that it has made of lists of addresses, which rules may share.
+#[derive(Default)]
+pub(crate) struct Clauses<'r> {
+    addresses: HashMap<(*const Addresses, bool), Values>,
+    /// The tests of named sets, each a bit.
+    tests: Vec<(u8, &'r str)>,
+    /// The names of patterns and plug-ins, the same way.
+    patterns: Vec<String>,
+    /// Keeps them where they are: their places are what they are remembered by.
+    _rules: std::marker::PhantomData<&'r Rule>,
+}
+
+/// Accepted values, and accepted IPv6 addresses.
+type Values = (Arc<Ranges>, Arc<Ranges>);
+
+impl<'r> Clauses<'r> {
+    /// For rules of one set, in the order in which their tests of named sets are numbered.
+    pub fn new(rules: impl IntoIterator<Item = &'r Rule> + Clone) -> Clauses<'r> {
+        let patterns = patterns::names(rules.clone());
+        Clauses { tests: named::tests(rules), patterns, ..Clauses::default() }
+    }
+
+    /// The bits of names of patterns, in dimension `PAYLOAD`.
+    fn pattern_bits(&self, names: &[String]) -> u8 {
+        let of = |name: &String| self.patterns.iter().position(|known| known == name);
+        let bits = names.iter().filter_map(of).filter(|bit| *bit < MAX_PATTERNS);
+        bits.fold(0, |bits, bit| bits | 1 << bit)
+    }
+
+    /// The bits of a test of named sets, in dimension `SETS`.
+    fn bits(&self, what: u8, names: &[String]) -> u8 {
+        let of = |name: &String| self.tests.iter().position(|test| *test == (what, name.as_str()));
+        let bits = names.iter().filter_map(of).filter(|bit| *bit < MAX_MEMBERS);
+        bits.fold(0, |bits, bit| bits | 1 << bit)
+    }
+
+    /// The clauses of a rule on this device; on any, without one. None if it asks for another.
+    pub fn of(&mut self, index: usize, rule: &'r Rule, device: Option<&str>) -> Vec<Clause> {
+        let mut clauses = vec![Clause { rule: index, demands: Default::default() }];
+        for condition in &rule.conditions {
+            let Condition { negated, test } = condition;
+            if let Test::Device(names) = test {
+                let here = device.is_none_or(|device| names.iter().any(|name| name == device) != *negated);
+                if !here {
+                    return Vec::new();
+                }
+                continue;
+            }
+            let values = self.values(test, *negated);
+            match sides(test) {
+                // Either side, so one clause for each.
+                Some(dims) if !negated => {
+                    let narrowed = |dim| clauses.iter().map(move |clause| (dim, clause.clone()));
+                    clauses = narrowed(dims[0])
+                        .chain(narrowed(dims[1]))
+                        .map(|(dim, clause)| narrow(clause, dim, &values, false))
+                        .collect();
+                }
+                // Neither side.
+                Some(dims) => {
+                    for dim in dims {
+                        clauses =
+                            clauses.into_iter().map(|clause| narrow(clause, dim, &values, true)).collect();
+                    }
+                }
+                None => {
+                    let dim = dim_of(test);
+                    clauses =
+                        clauses.into_iter().map(|clause| narrow(clause, dim, &values, *negated)).collect();
+                }
+            }
+        }
+        clauses
+    }
+
+    /// What a test accepts, or what it does not.
+    fn values(&mut self, test: &'r Test, negated: bool) -> Values {
+        let both = |values: Ranges, values6: Ranges, last: u128| {
+            if negated {
+                (Arc::new(values.complement(last)), Arc::new(values6.complement(u128::MAX)))
+            } else {
+                (Arc::new(values), Arc::new(values6))
+            }
+        };
+        if let Test::Src(list) | Test::Dst(list) | Test::Host(list) = test {
+            let made = || both(Ranges::of_v4(list), Ranges::of_v6(list), LAST[dim::SRC]);
+            return self.addresses.entry((Arc::as_ptr(list), negated)).or_insert_with(made).clone();
+        }
+        if let Some(names) = patterns::asked(test) {
+            let bits = self.pattern_bits(&names);
+            return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::PAYLOAD]);
+        }
+        if let Some((what, names)) = named::asked(test) {
+            let bits = self.bits(what, names);
+            return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::SETS]);
+        }
+        both(numbers(test), Ranges::default(), LAST[dim_of(test)])
+    }
+}
+
+/// Adds a demand to a clause.
+fn narrow(mut clause: Clause, dim: usize, (values, values6): &Values, absent: bool) -> Clause {
+    let demand = &mut clause.demands[dim];
+    *demand = Some(match demand.take() {
+        None => Demand { values: values.clone(), values6: values6.clone(), absent },
+        Some(before) => Demand {
+            values: Arc::new(before.values.intersection(values)),
+            values6: Arc::new(before.values6.intersection(values6)),
+            absent: before.absent && absent,
+        },
+    });
+    clause
+}
+
+/// The dimension of a test; of one that asks for either side, the source's.
+fn dim_of(test: &Test) -> usize {
+    match test {
+        Test::Src(_) | Test::Host(_) => dim::SRC,
+        Test::Dst(_) => dim::DST,
+        Test::SrcPort(_) | Test::Port(_) => dim::SRC_PORT,
+        Test::DstPort(_) => dim::DST_PORT,
+        Test::Protocol(_) => dim::PROTO,
+        Test::Ethertype(_) => dim::ETHERTYPE,
+        Test::Kind(_) | Test::Direction(_) => dim::KIND,
+        Test::TcpFlags(_) => dim::TCP_FLAGS,
+        Test::IcmpType(_) => dim::ICMP_TYPE,
+        Test::Vlan(_) => dim::VLAN,
+        Test::Dscp(_) => dim::TOS,
+        Test::Length(_) => dim::LENGTH,
+        Test::Queue(_) => dim::QUEUE,
+        Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
+        Test::Payload(_) | Test::Application(_) | Test::Plugin(_) => dim::PAYLOAD,
+        Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
+    }
+}
+
+/// The values that a test accepts, but for addresses.
+fn numbers(test: &Test) -> Ranges {
+    match test {
+        Test::SrcPort(ranges)
+        | Test::DstPort(ranges)
+        | Test::Port(ranges)
+        | Test::Ethertype(ranges)
+        | Test::Queue(ranges) => Ranges::of_numbers(ranges),
+        Test::Protocol(ranges) | Test::IcmpType(ranges) => Ranges::of_numbers(ranges),
+        Test::Kind(kinds) => Ranges::of_bytes(|byte| kinds.iter().any(|kind| is_kind(byte, *kind))),
+        Test::Direction(way) => Ranges::of_bytes(|byte| (byte & kind::EGRESS != 0) == (*way == Way::Tx)),
+        Test::TcpFlags(tests) => {
+            Ranges::of_bytes(|flags| tests.iter().any(|test| flags & test.mask == test.set))
+        }
+        Test::Vlan(tags) => Ranges::of(tags.iter().map(|tag| match tag {
+            Vlan::Untagged => (NO_VLAN.into(), NO_VLAN.into()),
+            Vlan::Ids(first, last) => ((*first).into(), (*last).into()),
+        })),
+        // The two lowest bits of the byte are for congestion (RFC 3168).
+        Test::Dscp(points) => {
+            let tos = |point: u8| u128::from(point) << 2;
+            Ranges::of(points.iter().map(|range| (tos(*range.start()), tos(*range.end()) + 3)))
+        }
+        Test::Length(lengths) => Ranges::of(lengths.iter().map(|range| {
+            let longest = |length: u32| u128::from(length.min(0xffff));
+            (longest(*range.start()), longest(*range.end()))
+        })),
+        Test::Src(_) | Test::Dst(_) | Test::Host(_) => unreachable!("addresses are of two families"),
+        Test::SrcIn(_)
+        | Test::DstIn(_)
+        | Test::HostIn(_)
+        | Test::FlowIn(_)
+        | Test::Payload(_)
+        | Test::Application(_)
+        | Test::Plugin(_) => {
+            unreachable!("which bits a name has, only the tests of all rules say")
+        }
+        Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
+    }
+}
+
+/// Whether a packet with this byte in dimension `KIND` is of a kind.
+fn is_kind(byte: u8, of: Kind) -> bool {
+    match of {
+        Kind::Ipv4 => byte & kind::L3 == kind::L3_IPV4,
+        Kind::Ipv6 => byte & kind::L3 == kind::L3_IPV6,
+        Kind::Arp => byte & kind::L3 == kind::L3_ARP,
+        Kind::Fragment => byte & kind::FRAGMENT != 0,
+        Kind::FirstFragment => byte & kind::FRAGMENT != 0 && byte & kind::LATER == 0,
+        Kind::LaterFragment => byte & kind::LATER != 0,
+        Kind::Tunnel => byte & kind::TUNNEL != 0,
+    }
+}

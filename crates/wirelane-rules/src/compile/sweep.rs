@@ -1,0 +1,156 @@
+//! From where on which values of a dimension mean which clauses.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wirelane_bpf::rules::{DIMS_USED, WORDS, dim};
+
+use super::Room;
+use super::clauses::{Clause, Demand, bytes};
+use super::homes::Homes;
+use super::ranges::Ranges;
+use super::tables::{Bits, Full, Segment, Tables, most_nodes, set};
+
+/// Which of a demand's sets is meant: of IPv6 addresses, or of everything else.
+pub(super) type Of = fn(&Demand) -> &Arc<Ranges>;
+
+/// The trees of a dimension, in the order of [`wirelane_bpf::rules::Field`], with the bytes of their values.
+pub(super) fn trees(dim: usize) -> Vec<(Of, u32)> {
+    match dim {
+        dim::SRC | dim::DST => vec![(Demand::values, bytes(dim)), (Demand::values6, 16)],
+        _ => vec![(Demand::values, bytes(dim))],
+    }
+}
+
+/// Clauses that accept the same values.
+struct Alike<'c> {
+    ranges: &'c Ranges,
+    /// Words of bits in which some of them are, and these bits.
+    words: Vec<(usize, u64)>,
+}
+
+/// The segments of a dimension, whose values have so many bytes, from value 0 on. `class` is asked for the class of each.
+pub(super) fn segments(
+    clauses: &[Clause],
+    dim: usize,
+    (of, bytes): (Of, u32),
+    mut class: impl FnMut(&Bits) -> Result<u32, Full>,
+) -> Result<Vec<Segment>, Full> {
+    let (mut bits, alike) = grouped(clauses, dim, of);
+    let last_value = u128::MAX >> (128 - bytes * 8);
+    // Where something begins, or is over.
+    let mut turns: Vec<(u128, u32)> = Vec::new();
+    for (number, group) in alike.iter().enumerate() {
+        for (first, last) in group.ranges.iter() {
+            turns.push((first, number as u32));
+            let behind = last.checked_add(1).filter(|behind| *behind <= last_value);
+            turns.extend(behind.map(|behind| (behind, number as u32)));
+        }
+    }
+    turns.sort_unstable();
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut turns = turns.into_iter().peekable();
+    let mut first = 0;
+    loop {
+        // Ranges of a set do not touch, so none of its clauses turns twice at one value.
+        while let Some((_, group)) = turns.next_if(|(at, _)| *at == first) {
+            for (word, changed) in &alike[group as usize].words {
+                bits[*word] ^= changed;
+            }
+        }
+        let class = class(&bits)?;
+        if segments.last().is_none_or(|last| last.class != class) {
+            segments.push(Segment { first, class });
+        }
+        match turns.peek() {
+            Some((at, _)) => first = *at,
+            None => return Ok(segments),
+        }
+    }
+}
+
+/// The clauses that accept every value, and the others, together where they accept the same.
+fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
+    let mut all = [0; WORDS];
+    let (mut numbers, mut alike) = (HashMap::new(), Vec::<Alike<'_>>::new());
+    // Rules that share a list have one set of it, and need not be compared number by number.
+    let mut known: HashMap<*const Ranges, usize> = HashMap::new();
+    for (number, clause) in clauses.iter().enumerate() {
+        let Some(demand) = &clause.demands[dim] else {
+            set(&mut all, number);
+            continue;
+        };
+        let ranges = of(demand);
+        let group = *known.entry(Arc::as_ptr(ranges)).or_insert_with(|| {
+            *numbers.entry(ranges.as_ref()).or_insert_with(|| {
+                alike.push(Alike { ranges, words: Vec::new() });
+                alike.len() - 1
+            })
+        });
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        match alike[group].words.last_mut() {
+            Some((last, bits)) if *last == word => *bits |= bit,
+            _ => alike[group].words.push((word, bit)),
+        }
+    }
+    (all, alike)
+}
+
+/// At most how much room these clauses take, without making the nodes: each is counted, also those that are one.
+pub(super) fn room(clauses: &[Clause]) -> Room {
+    // Classes are few beside nodes, and what they are decides where a segment ends: they are made.
+    let Ok(mut tables) = Tables::new(clauses.len(), Homes::new(clauses), usize::MAX, 0) else {
+        return Room::UNLIMITED;
+    };
+    let mut nodes = 0;
+    for dim in 0..DIMS_USED {
+        if clauses.iter().all(|clause| clause.demands[dim].is_none()) {
+            continue;
+        }
+        for tree in trees(dim) {
+            match segments(clauses, dim, tree, |bits| tables.class(dim, bits)) {
+                Ok(segments) => nodes += most_nodes(&segments, tree.1),
+                // More classes than there are numbers for: there is no room for that anywhere.
+                Err(Full) => return Room::UNLIMITED,
+            }
+        }
+    }
+    let (_, classes) = tables.finish();
+    // Of packets without the field, each dimension may have one more.
+    Room { nodes, classes: classes.len() + DIMS_USED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{MOST_BUILT, build, clauses::Clauses};
+    use crate::{Action, Addresses, Condition, Rule, Test};
+    use wirelane_testing::Dice;
+
+    #[test]
+    fn no_more_nodes_are_made_than_are_counted() {
+        let mut dice = Dice(13);
+        for _ in 0..200 {
+            let rules: Vec<Rule> = (1..1 + dice.below(8) as u32)
+                .map(|id| {
+                    let mut list = Addresses::default();
+                    for _ in 0..1 + dice.below(6) {
+                        let six = std::net::Ipv6Addr::from(u128::from(dice.next()) << dice.below(100));
+                        let four = std::net::Ipv4Addr::from(dice.word() & 0xff00_ffff);
+                        let part = if dice.once_in(2) { six.to_string() } else { four.to_string() };
+                        list.insert(&part).expect("an address");
+                    }
+                    let test = Test::Src(list.into());
+                    let conditions = vec![Condition { negated: dice.once_in(3), test }];
+                    Rule { conditions, ..Rule::new(id, Action::Drop) }
+                })
+                .collect();
+            let mut maker = Clauses::new(&rules);
+            let clauses: Vec<Clause> =
+                rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, None)).collect();
+            let counted = room(&clauses);
+            let built = build(&clauses, Room { nodes: MOST_BUILT, classes: usize::MAX }).expect("a few");
+            assert!(built.nodes.len() <= counted.nodes && built.classes.len() <= counted.classes);
+        }
+    }
+}

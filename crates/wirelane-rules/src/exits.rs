@@ -1,0 +1,119 @@
+//! Exits: devices that rules send packets to. A capture names them when it starts, and rules name them from then on.
+
+use std::collections::BTreeSet;
+
+use wirelane_bpf::rules::MAX_EXITS;
+
+use super::check::{Fault, Which};
+use super::names::shown;
+use super::{Action, RuleSet};
+use crate::{Error, Result};
+
+/// What a rule sends, and where to.
+#[derive(Clone, Copy)]
+pub(super) struct Sends<'r> {
+    pub action: Action,
+    pub mirror: Option<&'r str>,
+    pub to: Option<&'r str>,
+}
+
+impl<'r> Sends<'r> {
+    /// The devices that it names.
+    fn names(self) -> impl Iterator<Item = &'r str> {
+        self.mirror.into_iter().chain(self.to)
+    }
+
+    /// The bits of its copy's exit, and of that which it redirects to.
+    pub fn bits(self, exits: &[String]) -> (u8, u8) {
+        let to = if self.action == Action::Redirect { bit(exits, self.to) } else { 0 };
+        (bit(exits, self.mirror), to)
+    }
+
+    /// What is wrong with it on its own.
+    pub fn faults(self, fault: &mut dyn FnMut(String)) {
+        match (self.action, self.to) {
+            (Action::Redirect, None) => fault("action = \"redirect\" needs to = \"DEVICE\"".to_owned()),
+            (Action::Redirect, Some(_)) | (_, None) => {}
+            (action, Some(_)) => {
+                fault(format!("to is for action = \"redirect\", and its action is \"{action}\""));
+            }
+        }
+        for name in self.names().filter(|name| !is_device_name(name)) {
+            fault(format!("'{}' cannot be the name of a device", shown(name)));
+        }
+    }
+
+    /// `redirect to eth2, mirror to eth3`: what it does, in words.
+    pub fn words(self) -> String {
+        let mut words = self.action.to_string();
+        if let Some(to) = self.to {
+            words += &format!(" to {}", shown(to));
+        }
+        if let Some(mirror) = self.mirror {
+            words += &format!(", mirror to {}", shown(mirror));
+        }
+        words
+    }
+}
+
+/// Whether a device can have this name, as the kernel has it (dev_valid_name()).
+pub(super) fn is_device_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() < 16
+        && name != "."
+        && name != ".."
+        && !name.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace())
+}
+
+/// The bit of an exit in a mask; 0 where it is none.
+fn bit(exits: &[String], name: Option<&str>) -> u8 {
+    let at = name.and_then(|name| exits.iter().position(|exit| exit == name));
+    at.filter(|at| *at < MAX_EXITS).map_or(0, |at| 1 << at)
+}
+
+/// The names of the exits whose bits are in a mask.
+pub fn named(exits: &[String], mask: u32) -> Vec<String> {
+    let bits = (0..MAX_EXITS).filter(|at| mask & 1 << at != 0);
+    bits.filter_map(|at| exits.get(at).cloned()).collect()
+}
+
+/// That a device is no exit, and what to do.
+pub(super) fn no_exit(name: &str, exits: &[String]) -> String {
+    let all: Vec<&str> = exits.iter().map(String::as_str).chain([name]).collect();
+    format!("'{}' is no exit: start the capture with --exits {}", shown(name), shown(&all.join(",")))
+}
+
+impl RuleSet {
+    /// The devices that its rules send packets to, by their names.
+    pub fn exits(&self) -> Vec<String> {
+        let names: BTreeSet<&str> = self.all_sends().flat_map(|(_, sends)| sends.names()).collect();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// What each rule sends.
+    fn all_sends(&self) -> impl Iterator<Item = (Which, Sends<'_>)> {
+        let wildcard = self.rules.iter().enumerate().map(|(at, rule)| (Which::Wildcard(at), rule.sends()));
+        let precise = self.precise.iter().enumerate().map(|(at, rule)| (Which::Precise(at), rule.sends()));
+        wildcard.chain(precise)
+    }
+
+    /// Whether all devices that its rules send packets to are exits of the capture.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] with every rule of which they are not.
+    pub fn check_exits(&self, exits: &[String]) -> Result<()> {
+        let faults = self.all_sends().flat_map(|(which, sends)| {
+            let unknown = sends.names().filter(|name| !exits.iter().any(|exit| exit == name));
+            let fault = move |name| Fault { rule: Some(which), reason: no_exit(name, exits), other: None };
+            unknown.map(fault).collect::<Vec<_>>()
+        });
+        let mistakes = self.mistakes(faults.collect());
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
+    }
+}
+
+/// What is wrong where rules send to so many devices.
+pub(super) fn too_many(there_are: usize) -> Option<String> {
+    (there_are > MAX_EXITS)
+        .then(|| format!("the rules send packets to {there_are} devices, more than {MAX_EXITS}"))
+}

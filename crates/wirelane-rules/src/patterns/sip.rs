@@ -1,0 +1,102 @@
+//! Header fields of SIP messages whose value may have anything around what is asked for: the gates that say where such a
+//! value is (`bpf/lib/search.h`).
+//!
+//! ```text
+//! INVITE sip:bob@b SIP/2.0          a beginning opens MESSAGE
+//! From: "Alice" <sip:alice@a>;...   a field's name opens its gate, if MESSAGE is open: texts count
+//!   tag=9                           the end of the line shuts it, and a blank behind that opens it again
+//! To: ...
+//!                                   an empty line shuts all, and nothing opens MESSAGE again
+//! ```
+
+use wirelane_bpf::search::KEPT;
+
+use super::{Pattern, Patterns};
+
+/// The methods of SIP requests (IANA's registry).
+pub(crate) const METHODS: [&str; 14] = [
+    "ACK",
+    "BYE",
+    "CANCEL",
+    "INFO",
+    "INVITE",
+    "MESSAGE",
+    "NOTIFY",
+    "OPTIONS",
+    "PRACK",
+    "PUBLISH",
+    "REFER",
+    "REGISTER",
+    "SUBSCRIBE",
+    "UPDATE",
+];
+
+/// The schemes of what they are sent to.
+pub(crate) const SCHEMES: [&str; 3] = ["sip:", "sips:", "tel:"];
+
+/// What a response begins with.
+pub(crate) const RESPONSE: &str = "SIP/2.0 ";
+
+const MESSAGE: u8 = 0x1;
+
+/// A header field of which a part is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SipHeader {
+    From,
+    To,
+}
+
+impl SipHeader {
+    const ALL: [SipHeader; 2] = [SipHeader::From, SipHeader::To];
+
+    /// Its name, and its compact one (RFC 3261, 7.3.3).
+    pub(crate) fn names(self) -> [&'static str; 2] {
+        match self {
+            SipHeader::From => ["From", "f"],
+            SipHeader::To => ["To", "t"],
+        }
+    }
+
+    /// The gate that is open in its value.
+    pub(super) fn gate(self) -> u8 {
+        match self {
+            SipHeader::From => 0x2,
+            SipHeader::To => 0x4,
+        }
+    }
+}
+
+/// What a pattern does to gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    pub(super) needs: u8,
+    pub(super) opens: u8,
+    pub(super) closes: u8,
+}
+
+/// The patterns that open and close gates. What stands at one place is shut first and opened then, as the end of a line
+/// is no part of anything that opens one there.
+pub(super) fn gates() -> Vec<(Patterns, Gate)> {
+    let table = |text: String, depth: Option<u32>, needs: u8, opens: u8, closes: u8| {
+        let patterns = [Pattern(text.into_bytes())].into();
+        let patterns = Patterns { name: String::new(), id: 0, patterns, nocase: true, offset: 0, depth };
+        (patterns, Gate { needs, opens, closes })
+    };
+    let requests = METHODS.iter().flat_map(|method| SCHEMES.map(|scheme| format!("{method} {scheme}")));
+    let beginning = |text: String| {
+        let depth = Some(text.len() as u32);
+        table(text, depth, 0, MESSAGE, 0)
+    };
+    let mut all: Vec<_> = requests.chain([RESPONSE.to_owned()]).map(beginning).collect();
+    let values = SipHeader::ALL.iter().fold(0, |gates, header| gates | header.gate());
+    for header in SipHeader::ALL {
+        for name in header.names() {
+            let colons = ["", " ", "\t"].map(|blank| format!("\n{name}{blank}:"));
+            all.extend(colons.map(|text| table(text, None, MESSAGE, header.gate(), 0)));
+        }
+    }
+    all.push(table("\n".to_owned(), None, MESSAGE, 0, values | KEPT));
+    all.extend(["\n ", "\n\t"].map(|text| table(text.to_owned(), None, MESSAGE, KEPT, 0)));
+    all.extend(["\n\n", "\n\r\n"].map(|text| table(text.to_owned(), None, 0, 0, values | MESSAGE)));
+    all
+}

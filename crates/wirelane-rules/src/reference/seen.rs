@@ -1,0 +1,356 @@
+//! A packet as rules see it, field by field.
+
+use std::cell::{Cell, OnceCell};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::{Ip, flags, ip_flags, l3};
+use wirelane_bpf::members::{Member, Membership as _};
+use wirelane_bpf::native;
+use wirelane_bpf::rules::Facts;
+
+use super::search::{Searched, search};
+use crate::named::Flow;
+use crate::patterns::{self, Sought};
+use crate::text::{direction, dscp, ethertype, protocol, tcp_flags};
+use crate::{
+    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
+};
+
+/// A packet with all that rules may ask of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<'p> {
+    /// What the parser found, and its bytes.
+    pub packet: Packet<'p>,
+    /// What is known beside that.
+    pub facts: &'p Facts,
+    /// The device.
+    pub device: &'p str,
+    /// The named sets that rules ask.
+    pub sets: &'p [NamedSet],
+    /// The patterns that rules ask for.
+    pub patterns: &'p [Sought],
+    /// What was found of them, once somebody has asked.
+    pub searched: OnceCell<Searched>,
+    /// A rule has asked a plug-in. None can be asked here: it is taken for one that does not match.
+    pub plugged: Cell<bool>,
+}
+
+impl<'p> Seen<'p> {
+    /// The headers that count.
+    pub(super) fn ip(&self) -> &'p Ip {
+        let Packet { parsed, inner, .. } = self.packet;
+        if inner && parsed.flags & flags::TUNNEL != 0 { &parsed.inner } else { &parsed.outer }
+    }
+
+    /// What is in its payload.
+    pub(super) fn searched(&self) -> &Searched {
+        self.searched.get_or_init(|| search(self, self.patterns))
+    }
+
+    /// Whether plug-ins would be asked, if there are any: where the payload is searched.
+    pub(super) fn asks_plugins(&self) -> bool {
+        self.plugged.get() || self.searched.get().is_some()
+    }
+
+    /// Whether a rule fits. The payload is searched only where everything else does.
+    pub(super) fn fits(&self, rule: &Rule) -> bool {
+        let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
+            rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
+        others.into_iter().all(|condition| self.satisfies(condition))
+            && payload.into_iter().all(|condition| self.satisfies(condition))
+    }
+
+    fn is_ip(&self) -> bool {
+        matches!(self.ip().l3, l3::IPV4 | l3::IPV6)
+    }
+
+    /// Source and destination address, where there is IP.
+    fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let ip = self.ip();
+        let four = |octets: &[u8; 16]| Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]);
+        match ip.l3 {
+            l3::IPV4 => Some((four(&ip.src).into(), four(&ip.dst).into())),
+            l3::IPV6 => Some((Ipv6Addr::from(ip.src).into(), Ipv6Addr::from(ip.dst).into())),
+            _ => None,
+        }
+    }
+
+    /// Source and destination port, where they are known.
+    fn ports(&self) -> Option<(u16, u16)> {
+        let ip = self.ip();
+        (ip.flags & ip_flags::PORTS != 0).then(|| (u16::from_be(ip.src_port), u16::from_be(ip.dst_port)))
+    }
+
+    fn protocol(&self) -> Option<u8> {
+        self.is_ip().then_some(self.ip().proto)
+    }
+
+    fn tos(&self) -> Option<u8> {
+        self.is_ip().then_some(self.ip().tos)
+    }
+
+    fn tcp_flags(&self) -> Option<u8> {
+        (self.ip().flags & ip_flags::TCP != 0).then_some(self.ip().tcp_flags)
+    }
+
+    fn icmp_type(&self) -> Option<u8> {
+        (self.ip().flags & ip_flags::ICMP != 0).then_some(self.ip().icmp_type)
+    }
+
+    fn ethertype(&self) -> Option<u16> {
+        (self.packet.parsed.eth_type != 0).then_some(self.packet.parsed.eth_type)
+    }
+
+    /// The id of the outermost tag.
+    fn vlan(&self) -> Option<u16> {
+        (self.packet.parsed.flags & flags::VLAN != 0).then_some(self.packet.parsed.vlan_tci[0] & 0xfff)
+    }
+
+    fn way(&self) -> Way {
+        if self.facts.egress != 0 { Way::Tx } else { Way::Rx }
+    }
+
+    fn is(&self, kind: Kind) -> bool {
+        let ip = self.ip();
+        let (fragment, later) = (ip.flags & ip_flags::FRAGMENT != 0, ip.flags & ip_flags::LATER != 0);
+        match kind {
+            Kind::Ipv4 => ip.l3 == l3::IPV4,
+            Kind::Ipv6 => ip.l3 == l3::IPV6,
+            Kind::Arp => ip.l3 == l3::ARP,
+            Kind::Fragment => fragment,
+            Kind::FirstFragment => fragment && !later,
+            Kind::LaterFragment => later,
+            Kind::Tunnel => self.packet.parsed.flags & flags::TUNNEL != 0,
+        }
+    }
+
+    /// Whether a condition holds.
+    pub(super) fn satisfies(&self, condition: &Condition) -> bool {
+        self.passes(&condition.test) != condition.negated
+    }
+
+    fn passes(&self, test: &Test) -> bool {
+        let (addresses, ports) = (self.addresses(), self.ports());
+        match test {
+            Test::Src(list) => addresses.is_some_and(|(src, _)| list.contains(src)),
+            Test::Dst(list) => addresses.is_some_and(|(_, dst)| list.contains(dst)),
+            Test::Host(list) => addresses.is_some_and(|(src, dst)| list.contains(src) || list.contains(dst)),
+            Test::SrcPort(ranges) => ports.is_some_and(|(src, _)| any(ranges, src)),
+            Test::DstPort(ranges) => ports.is_some_and(|(_, dst)| any(ranges, dst)),
+            Test::Port(ranges) => ports.is_some_and(|(src, dst)| any(ranges, src) || any(ranges, dst)),
+            Test::Protocol(ranges) => self.protocol().is_some_and(|number| any(ranges, number)),
+            Test::Ethertype(ranges) => self.ethertype().is_some_and(|number| any(ranges, number)),
+            Test::Kind(kinds) => kinds.iter().any(|kind| self.is(*kind)),
+            Test::Direction(way) => self.way() == *way,
+            Test::TcpFlags(tests) => {
+                self.tcp_flags().is_some_and(|flags| tests.iter().any(|test| flags & test.mask == test.set))
+            }
+            Test::IcmpType(ranges) => self.icmp_type().is_some_and(|number| any(ranges, number)),
+            Test::Vlan(tags) => tags.iter().any(|tag| match (tag, self.vlan()) {
+                (Vlan::Untagged, vlan) => vlan.is_none(),
+                (Vlan::Ids(first, last), vlan) => vlan.is_some_and(|id| (*first..=*last).contains(&id)),
+            }),
+            Test::Dscp(ranges) => self.tos().is_some_and(|tos| any(ranges, tos >> 2)),
+            Test::Length(ranges) => any(ranges, self.facts.wire_len.min(0xffff)),
+            Test::Queue(ranges) => ranges.iter().any(|range| {
+                (u32::from(*range.start())..=u32::from(*range.end())).contains(&self.facts.queue)
+            }),
+            Test::Device(names) => names.iter().any(|name| name == self.device),
+            Test::SrcIn(names) => addresses.is_some_and(|(src, _)| self.listed(names, src)),
+            Test::DstIn(names) => addresses.is_some_and(|(_, dst)| self.listed(names, dst)),
+            Test::HostIn(names) => {
+                addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
+            }
+            Test::Plugin(_) => {
+                self.plugged.set(true);
+                // Both are done at once.
+                if !self.patterns.is_empty() {
+                    self.searched();
+                }
+                false
+            }
+            Test::Payload(names) => self.searched().has(names),
+            Test::Application(application) => self.searched().has(&[application.name()]),
+            Test::FlowIn(names) => self.flow().is_some_and(|flow| {
+                self.named(names).any(|set| match &set.entries {
+                    Entries::Flow(flows) => flows.has(&flow),
+                    Entries::Address(_) => false,
+                })
+            }),
+        }
+    }
+
+    /// The sets of these names.
+    fn named(&self, names: &[String]) -> impl Iterator<Item = &'p NamedSet> {
+        self.sets.iter().filter(move |set| names.contains(&set.name))
+    }
+
+    /// Whether one of these sets has an address.
+    fn listed(&self, names: &[String], address: IpAddr) -> bool {
+        self.named(names).any(|set| match &set.entries {
+            Entries::Address(list) => list.contains(address),
+            Entries::Flow(_) => false,
+        })
+    }
+
+    /// The flow that it is of, as sets of flows have it.
+    fn flow(&self) -> Option<Member> {
+        let fields =
+            Shape::SRC.with(Shape::DST).with(Shape::SRC_PORT).with(Shape::DST_PORT).with(Shape::PROTOCOL);
+        let PreciseFields { src, dst, src_port, dst_port, protocol, .. } = self.fields(fields)?;
+        Member::flow((src?, src_port?), (dst?, dst_port?), protocol?)
+    }
+
+    /// What the packet has in the place that a test asks about; `None`: it has no such thing.
+    pub(super) fn has(&self, test: &Test) -> Option<String> {
+        let (addresses, ports) = (self.addresses(), self.ports());
+        match test {
+            Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
+            Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::Payload(_) | Test::Application(_) => Some(self.found()).filter(|found| !found.is_empty()),
+            Test::Plugin(_) => None,
+            Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
+            Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
+            Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),
+            Test::DstPort(_) => ports.map(|(_, dst)| dst.to_string()),
+            Test::Port(_) => ports.map(|(src, dst)| format!("{src} and {dst}")),
+            Test::Protocol(_) => self.protocol().map(protocol),
+            Test::Ethertype(_) => self.ethertype().map(ethertype),
+            Test::Kind(_) => self.kinds(),
+            Test::Direction(_) => Some(direction(self.way()).to_owned()),
+            Test::TcpFlags(_) => self.tcp_flags().map(|flags| match tcp_flags(flags).as_str() {
+                "" => "none of them".to_owned(),
+                letters => letters.to_owned(),
+            }),
+            Test::IcmpType(_) => self.icmp_type().map(|number| number.to_string()),
+            Test::Vlan(_) => self.vlan().map(|id| id.to_string()),
+            Test::Dscp(_) => self.tos().map(|tos| dscp(tos >> 2)),
+            Test::Length(_) => Some(self.facts.wire_len.to_string()),
+            Test::Queue(_) => Some(self.facts.queue.to_string()),
+            Test::Device(_) => Some(self.device.to_owned()).filter(|device| !device.is_empty()),
+        }
+    }
+
+    /// The patterns that are in its payload, by name and id.
+    fn found(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for found in &self.searched().found {
+            let word = found.words();
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words.join(", ")
+    }
+
+    /// The kinds that the packet is of, the narrowest ones.
+    fn kinds(&self) -> Option<String> {
+        let there = crate::names::KINDS.iter().filter(|(_, kind)| {
+            let wider = *kind == Kind::Fragment;
+            !wider && self.is(*kind)
+        });
+        let names: Vec<&str> = there.map(|(name, _)| *name).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
+    /// Its fields of a shape, if it has all of them.
+    pub(super) fn fields(&self, shape: Shape) -> Option<PreciseFields> {
+        let ip = self.ip();
+        let (addresses, is_ip, later) = (self.addresses(), self.is_ip(), ip.flags & ip_flags::LATER != 0);
+        let mut fields = PreciseFields { both_ways: shape.has(Shape::BOTH_WAYS), ..Default::default() };
+        if shape.has(Shape::SRC) {
+            fields.src = Some(addresses?.0);
+        }
+        if shape.has(Shape::DST) {
+            fields.dst = Some(addresses?.1);
+        }
+        // What has no ports has 0 for them, but for later fragments, whose ports nobody knows.
+        let ports = self.ports().unwrap_or((0, 0));
+        let ports = (is_ip && !later).then_some(ports);
+        if shape.has(Shape::SRC_PORT) {
+            fields.src_port = Some(ports?.0);
+        }
+        if shape.has(Shape::DST_PORT) {
+            fields.dst_port = Some(ports?.1);
+        }
+        if shape.has(Shape::PROTOCOL) {
+            fields.protocol = Some(self.protocol()?);
+        }
+        if shape.has(Shape::VLAN) {
+            fields.vlan = Some(self.vlan().map_or(PreciseVlan::Untagged, PreciseVlan::Id));
+        }
+        if shape.has(Shape::MPLS) {
+            fields.mpls =
+                Some((self.packet.parsed.flags & flags::MPLS != 0).then_some(self.packet.parsed.mpls_label)?);
+        }
+        if shape.has(Shape::TUNNEL) {
+            fields.tunnel = Some(
+                (self.packet.parsed.flags & flags::TUNNEL != 0).then_some(self.packet.parsed.tunnel_id)?,
+            );
+        }
+        Some(fields)
+    }
+
+    /// The fields that the packet would have in the other direction, of a shape.
+    pub(super) fn fields_back(&self, shape: Shape) -> Option<PreciseFields> {
+        let (sources, destinations) = (Shape::SRC.0 | Shape::SRC_PORT.0, Shape::DST.0 | Shape::DST_PORT.0);
+        // Each bit of a destination's lies behind the source's.
+        let exchanged = (shape.0 & sources) << 1 | (shape.0 & destinations) >> 1;
+        let asked = Shape(shape.0 & !(sources | destinations) | exchanged);
+        self.fields(asked).map(PreciseFields::exchanged)
+    }
+
+    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `bpf/lib/judge.h`).
+    pub(super) fn is_chosen(&self, one_in: u32, by: SampleBy) -> bool {
+        let mix = |value: u64| {
+            let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            value ^ value >> 32
+        };
+        if one_in <= 1 {
+            return true;
+        }
+        let hash = native::packet_hash(self.packet.parsed, self.packet.inner, self.facts.seed);
+        let mut value = mix(0x94d0_49bb_1331_11eb ^ u64::from(hash));
+        if by == SampleBy::Packet {
+            let ip = self.ip();
+            let parts = [
+                u64::from(ip.tcp_seq) << 32 | u64::from(ip.tcp_ack),
+                u64::from(ip.frag_id) << 32 | u64::from(ip.frag_off) << 16 | u64::from(ip.ident),
+                u64::from(self.facts.wire_len),
+            ];
+            value = parts.into_iter().fold(value, |value, part| mix(value.wrapping_add(part)));
+        }
+        value = (value ^ value >> 32).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value = (value ^ value >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The first of so many equal parts of the range of hashes.
+        ((value >> 32) * u64::from(one_in)) >> 32 == 0
+    }
+
+    /// The packet in a few words: what there is of addresses, ports, protocol, and so on.
+    pub(super) fn words(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |field: &str, value: Option<String>| {
+            words.extend(value.map(|value| format!("{field} {value}")));
+        };
+        add("src", self.addresses().map(|(src, _)| src.to_string()));
+        add("dst", self.addresses().map(|(_, dst)| dst.to_string()));
+        add("src-port", self.ports().map(|(src, _)| src.to_string()));
+        add("dst-port", self.ports().map(|(_, dst)| dst.to_string()));
+        add("protocol", self.protocol().map(protocol));
+        add("tcp-flags", self.tcp_flags().map(tcp_flags));
+        add("icmp-type", self.icmp_type().map(|number| number.to_string()));
+        add("ethertype", self.ethertype().map(ethertype));
+        add("kind", self.kinds());
+        add("vlan", self.vlan().map(|id| id.to_string()));
+        add("dscp", self.tos().map(|tos| dscp(tos >> 2)));
+        add("length", Some(self.facts.wire_len.to_string()));
+        add("queue", Some(self.facts.queue.to_string()));
+        add("direction", Some(direction(self.way()).to_owned()));
+        words.join(", ")
+    }
+}
+
+fn any<T: PartialOrd>(ranges: &[std::ops::RangeInclusive<T>], value: T) -> bool {
+    ranges.iter().any(|range| range.contains(&value))
+}

@@ -1,0 +1,52 @@
+//! Where a header field's value is in a SIP message, line by line.
+
+use std::ops::Range;
+
+use crate::patterns::{METHODS, RESPONSE, SCHEMES, SipHeader};
+
+/// The parts of this payload that are values of the field, without what ends or folds their lines. None unless it
+/// begins as a SIP message does.
+pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
+    let begins = |text: &str| {
+        payload.get(..text.len()).is_some_and(|first| first.eq_ignore_ascii_case(text.as_bytes()))
+    };
+    let request = || {
+        let each = |method: &&str| SCHEMES.iter().any(|scheme| begins(&format!("{method} {scheme}")));
+        METHODS.iter().any(each)
+    };
+    let mut values = Vec::new();
+    if !begins(RESPONSE) && !request() {
+        return values;
+    }
+    let (mut at, mut within) = (0, false);
+    for (number, line) in payload.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let start = at;
+        at += line.len();
+        if number == 0 {
+            continue;
+        }
+        let text = line.strip_suffix(b"\n");
+        if matches!(text, Some(b"" | b"\r")) {
+            // The body comes behind it.
+            break;
+        }
+        let text = text.unwrap_or(line);
+        let skipped = match text.first() {
+            Some(b' ' | b'\t') => within.then_some(1),
+            _ => behind_name(text, header),
+        };
+        within = skipped.is_some();
+        values.extend(skipped.map(|skipped| start + skipped..start + text.len()));
+    }
+    values
+}
+
+/// How long the field's name is with its colon, where the line begins with it.
+fn behind_name(line: &[u8], header: SipHeader) -> Option<usize> {
+    header.names().into_iter().find_map(|name| {
+        let rest = line.get(name.len()..)?;
+        let blank = usize::from(matches!(rest.first(), Some(b' ' | b'\t')));
+        let is_name = line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
+        (is_name && rest.get(blank) == Some(&b':')).then_some(name.len() + blank + 1)
+    })
+}

@@ -1,0 +1,14 @@
+//! Made-up rule sets and packets, for tests of this crate and of those that judge by its tables.
+
+pub mod generator;
+pub mod packets;
+
+use crate::RuleSet;
+
+/// A set that is right.
+///
+/// # Panics
+/// Where it is not.
+pub fn set(text: &str) -> RuleSet {
+    RuleSet::parse(text).unwrap_or_else(|error| panic!("{error}\nin {text}"))
+}

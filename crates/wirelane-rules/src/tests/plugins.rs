@@ -1,0 +1,187 @@
+//! Rules that ask plug-ins: as they are written, what is wrong with them, what they are compiled to, and what can be said
+//! of them where no plug-in runs.
+
+use wirelane_bpf::judge::Packet;
+use wirelane_bpf::layout::Parsed;
+use wirelane_bpf::rules::{Facts, verdict};
+
+use super::{listed, mistakes, set};
+use crate::compile::Room;
+use crate::plugins::Placed;
+use crate::{Action, Rule, RuleSet, Test};
+
+const ASKING: &str = r#"
+    [[patterns]]
+    name = "dns"
+    id = 5
+    text = "dns"
+
+    [[rule]]
+    id = 1
+    payload = "dns"
+    vlan = 7
+    action = "count"
+
+    [[rule]]
+    id = 2
+    vlan = "none"
+    plugin = ["sip", "dns"]
+    action = "plugin"
+    tag = 4
+
+    [[rule]]
+    id = 3
+    not.plugin = "dns"
+    action = "drop"
+"#;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn rules_name_the_plug_ins_that_they_ask() {
+    let set = set(ASKING);
+    assert_eq!(set.plugins(), ["dns", "sip"]);
+    let [_, two, three] = set.rules.as_slice() else { panic!("three rules") };
+    assert_eq!(
+        (two.action, &two.conditions[1].test),
+        (Action::Plugin, &Test::Plugin(names(&["sip", "dns"])))
+    );
+    assert_eq!(two.conditions[1].to_string(), "plugin = sip, dns");
+    assert_eq!(
+        (two.does(), three.conditions[0].to_string()),
+        ("plugin".to_owned(), "not.plugin = dns".to_owned())
+    );
+    let words = Rule::from_words("id=2 vlan=none plugin=sip,dns action=plugin tag=4").expect("a rule");
+    assert_eq!(&words, two);
+    let json = serde_json::to_string(&set).expect("it can be written");
+    assert_eq!(serde_json::from_str::<RuleSet>(&json).expect("it can be read"), set);
+}
+
+/// Patterns and a plug-in of one name are two bits. A plug-in's bit is set by its place, and a rule has the places in its
+/// own order.
+#[test]
+fn a_plug_in_is_a_bit_of_the_payload() {
+    let placed = [("sip", 3), ("dns", 0), ("idle", 1)];
+    let placed = placed.map(|(name, place)| Placed { name: name.to_owned(), place });
+    let flat =
+        set(ASKING).compile_for("eth0", &[], &placed, &[], Room::UNLIMITED).expect("it can be compiled");
+    assert_eq!(flat.set.plugin, [0b100, 0, 0, 0b010]);
+    let rule = |at: usize| (flat.set.rule[at].verdict, flat.set.rule[at].plugin);
+    assert_eq!(rule(1), (verdict::PLUGIN, [4, 1, 0, 0]));
+    assert_eq!([rule(0), rule(2)], [(verdict::ABSORB, [0; 4]), (verdict::DROP, [0; 4])]);
+    // What one capture calls by two names is one place.
+    let same = ["sip", "dns"].map(|name| Placed { name: name.to_owned(), place: 2 });
+    let flat = set(ASKING).compile_for("eth0", &[], &same, &[], Room::UNLIMITED).expect("it can be compiled");
+    assert_eq!((flat.set.plugin, flat.set.rule[1].plugin), ([0, 0, 0b110, 0], [3, 3, 0, 0]));
+}
+
+#[test]
+fn what_no_plug_in_can_say_is_a_mistake() {
+    for (fields, expected) in [
+        (
+            "action = \"plugin\"",
+            "1:1: action = \"plugin\" does what a plug-in says: it needs the condition plugin = \"NAME\"",
+        ),
+        (
+            "action = \"plugin\"\nnot.plugin = \"x\"",
+            "1:1: action = \"plugin\" does what a plug-in says: it needs the condition plugin = \"NAME\"",
+        ),
+        (
+            "action = \"plugin\"\nplugin = \"x\"\ninsert = { idle = 9 }",
+            "1:1: a rule that is made of a packet asks no plug-in: give insert an action of its own, as in insert = { \
+             action = \"drop\" }",
+        ),
+        (
+            "action = \"drop\"\nplugin = [\"x\", \"a b\"]",
+            "4:16: 'a b' cannot name a plug-in: up to 64 letters, digits, - and _ can",
+        ),
+        ("action = \"drop\"\nplugin = []", "4:10: the list is empty: no packet has one of no values"),
+        (
+            "action = \"drop\"\nplugin = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
+            "0:0: the rules ask 5 plug-ins, more than 4",
+        ),
+    ] {
+        assert_eq!(mistakes(&format!("[[rule]]\nid = 1\n{fields}\n")), [expected]);
+    }
+    let precise = mistakes("[[precise]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"plugin\"\n");
+    assert_eq!(
+        precise,
+        ["1:1: action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for precise ones"]
+    );
+    // With patterns there are eight names.
+    let patterns: String = (1..=5)
+        .map(|id| {
+            format!(
+                "[[patterns]]\nname = \"p{id}\"\nid = {id}\ntext = \"{id}\"\n[[rule]]\nid = {id}\npayload = \"p{id}\"\n\
+                 action = \"drop\"\n"
+            )
+        })
+        .collect();
+    let asks = "[[rule]]\nid = 9\nplugin = [\"a\", \"b\", \"c\"]\naction = \"drop\"\n";
+    set(&(patterns.clone() + asks));
+    let more = patterns + &asks.replace("\"c\"", "\"c\", \"d\"");
+    assert_eq!(
+        mistakes(&more),
+        [
+            "0:0: the rules ask for patterns and plug-ins of 9 names, more than 8 ('plug-in d' is one too many); put \
+             patterns together under one name"
+        ]
+    );
+}
+
+#[test]
+fn a_plug_in_that_is_not_there_is_a_mistake_with_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.toml");
+    let text = "[[rule]]\nid = 1\nplugin = [\"dns\", \"spi\"]\naction = \"drop\"\n\
+                [[rule]]\nid = 2\nnot.plugin = \"x\"\naction = \"drop\"\n";
+    std::fs::write(&path, text).expect("a file");
+    // Where no capture is at hand, there may be any.
+    let set = RuleSet::read(&path).expect("no mistake");
+    assert_eq!(
+        listed(RuleSet::read_for(&path, None, Some(&names(&["dns", "sip"]))).expect_err("mistakes")),
+        [
+            "3:18: there is no plug-in 'spi'; did you mean 'sip'?",
+            "7:14: there is no plug-in 'x'; plug-ins are fixed when a capture starts: start it with --plugin \
+             x=FILE.bpf.o",
+        ]
+    );
+    set.check_plugins(&set.plugins()).expect("all are there");
+    let error = set.check_plugins(&names(&["dns", "spi"])).expect_err("one is not").to_string();
+    assert!(error.contains("rule 2: there is no plug-in 'x'"), "{error}");
+}
+
+/// Where a packet is explained no plug-in runs: it is said which would be asked, and none matches.
+#[test]
+fn an_explanation_says_that_plug_ins_would_be_asked() {
+    let set = set(ASKING);
+    let explain = |vlan: u16| {
+        let mut parsed = Parsed { vlan_tci: [vlan, 0], ..Parsed::default() };
+        parsed.flags = if vlan > 0 { wirelane_bpf::layout::flags::VLAN } else { 0 };
+        let facts = Facts { wire_len: 60, ..Facts::default() };
+        set.explain(Packet { parsed: &parsed, data: &[], inner: false }, &facts, "eth0")
+    };
+    let explanation = explain(0);
+    assert_eq!(
+        (&explanation.plugins, explanation.action, explanation.rule_id),
+        (&names(&["dns", "sip"]), Action::Drop, 3)
+    );
+    let text = explanation.to_string();
+    let parts = [
+        "plug-ins: dns, sip would be asked",
+        "rule 2: not hit: plugin = sip, dns: plug-ins run in the kernel only; taken as no match",
+        "rule 3: hit: drop (not.plugin = dns: plug-ins run in the kernel only; taken as no match)",
+        "=> drop, by rule 3",
+    ];
+    for part in parts {
+        assert!(text.contains(part), "no '{part}' in: {text}");
+    }
+    let first = super::set(
+        "[[rule]]\nid = 1\naction = \"drop\"\n[[rule]]\nid = 2\nplugin = \"x\"\naction = \"pass\"\n",
+    );
+    let (parsed, facts) = (Parsed::default(), Facts::default());
+    let decided = first.explain(Packet { parsed: &parsed, data: &[], inner: false }, &facts, "eth0");
+    assert_eq!((decided.plugins, decided.rule_id), (Vec::new(), 1), "an earlier rule has decided");
+}

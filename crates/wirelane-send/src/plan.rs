@@ -1,0 +1,91 @@
+//! What the generator is asked for.
+
+use std::time::Duration;
+
+use super::pattern::Traffic;
+use super::{Method, Share};
+use crate::{Error, Result};
+use wirelane_netdev::allowed_cpus;
+
+/// What to send, how fast, and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The device to send from.
+    pub device: String,
+    /// The packets.
+    pub traffic: Traffic,
+    /// How they get to the device.
+    pub method: Method,
+    /// Packets per second of all threads together; none: as fast as possible.
+    pub pps: Option<f64>,
+    /// Ends after this many packets.
+    pub packets: Option<u64>,
+    /// Ends after this time.
+    pub duration: Option<Duration>,
+    /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the
+    /// number of the sending CPU (modulo its queues); frames of a socket on the one that their flow hashes to.
+    pub cpus: Vec<usize>,
+    /// Whether a packet that the device has no room for is tried again, which keeps the sender waiting; otherwise it is lost, as
+    /// the device counts it. Not to be switched off with [`Method::Xsk`]; [`Method::Kernel`] never tries again.
+    pub retries: bool,
+    /// How often `on_interval` is called.
+    pub interval: Duration,
+}
+
+/// What each thread sends. Where both a rate and a time are given, no more than their product is sent.
+pub(super) fn shares(plan: &Plan) -> Vec<Share> {
+    let stride = plan.cpus.len() as u64;
+    let by_time =
+        plan.pps.zip(plan.duration).map(|(pps, time)| (pps * time.as_secs_f64()).round().max(1.0) as u64);
+    let packets = match (by_time, plan.packets) {
+        (Some(by_time), Some(packets)) => Some(by_time.min(packets)),
+        (by_time, packets) => by_time.or(packets),
+    };
+    let share = |first: u64| Share {
+        first,
+        stride,
+        // Of the numbers below `packets`, those that are this thread's.
+        limit: packets.map_or(u64::MAX, |packets| packets.saturating_sub(first).div_ceil(stride)),
+        pps: plan.pps.map(|pps| pps / stride as f64),
+    };
+    (0..stride).map(share).collect()
+}
+
+/// Refuses what makes no sense.
+pub(super) fn check(plan: &Plan) -> Result<()> {
+    if let Some(pps) = plan.pps
+        && !(pps.is_finite() && (0.001..=1e9).contains(&pps))
+    {
+        let reason = format!(
+            "{pps} packets per second is not possible; give 0.001 to 1e9, or leave it out for full speed"
+        );
+        return Err(Error::BadOption { option: "--rate", reason });
+    }
+    if plan.packets == Some(0) {
+        return Err(Error::BadOption { option: "--packets", reason: "0 packets are nothing to send".into() });
+    }
+    if plan.duration == Some(Duration::ZERO) {
+        return Err(Error::BadOption { option: "--duration", reason: "give more than 0 seconds".into() });
+    }
+    if plan.interval < Duration::from_millis(10) {
+        return Err(Error::BadOption { option: "--interval", reason: "give 0.01 seconds or more".into() });
+    }
+    if plan.cpus.is_empty() || plan.cpus.len() > 1024 {
+        return Err(Error::BadOption {
+            option: "--threads",
+            reason: "give between 1 and 1024 threads".into(),
+        });
+    }
+    if plan.method == Method::Xsk && !plan.retries {
+        let reason =
+            "an AF_XDP socket keeps what the device has no room for: leave it out, or take another --method"
+                .into();
+        return Err(Error::BadOption { option: "--no-retry", reason });
+    }
+    let allowed = allowed_cpus();
+    if let Some(cpu) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        let reason = format!("this process may not run on CPU {cpu}; it may on {allowed:?}");
+        return Err(Error::BadOption { option: "--cores", reason });
+    }
+    Ok(())
+}

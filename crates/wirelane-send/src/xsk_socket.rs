@@ -1,0 +1,120 @@
+//! Sending generated packets through an AF_XDP socket, and what threads with sockets have in common.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::Share;
+use super::interface::{Interface, require};
+use super::packet_socket::{BATCH, SocketSender};
+use super::pattern::Template;
+use crate::{Error, Result};
+use wirelane_afxdp::{FRAME, Sender, ZeroCopy, is_no};
+
+/// The longest frame that one buffer takes.
+pub(super) const LARGEST_FRAME: usize = FRAME;
+
+/// Generated packets through an AF_XDP socket.
+pub(super) struct XskSender<'a> {
+    sender: Sender,
+    template: &'a Template,
+    next: u64,
+    stride: u64,
+}
+
+impl<'a> XskSender<'a> {
+    /// A sender of this share of the numbers. Each thread has a TX queue of its own, by its number.
+    pub(super) fn open(interface: &Interface, template: &'a Template, share: Share) -> Result<XskSender<'a>> {
+        require(&[(13, "CAP_NET_RAW")], "sending through an AF_XDP socket")?;
+        if template.largest() > LARGEST_FRAME {
+            let reason = format!(
+                "frames through an AF_XDP socket have {LARGEST_FRAME} bytes or fewer, not {}; use --method socket",
+                template.largest()
+            );
+            return Err(Error::BadOption { option: "--method", reason });
+        }
+        // Zero copy where the driver has it: what is sent is nobody else's.
+        let queue = share.first as u32;
+        let sender = Sender::open(&interface.name, interface.index, queue, ZeroCopy::Auto);
+        let mut sender = sender.map_err(|e| {
+            if queue == 0 || !is_no(&e) {
+                return Error::from(e);
+            }
+            // The kernel says no more than that the address is wrong.
+            let reason = format!(
+                "each thread needs a TX queue of its own with --method xsk, and {} seems to use none with number \
+                 {queue} ({e}); ask for fewer threads",
+                interface.name
+            );
+            Error::BadOption { option: "--threads", reason }
+        })?;
+        sender.prepare(|frame| template.prepare(&mut frame[..template.largest()]));
+        Ok(XskSender { sender, template, next: share.first, stride: share.stride })
+    }
+
+    fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
+        let (next, stride, template) = (self.next, self.stride, self.template);
+        let count = at_most.min(BATCH as u64);
+        let taken = self.sender.send(count, |number, frame| template.write(next + number * stride, frame))?;
+        self.next += taken * stride;
+        if taken == 0 && !stop.load(Ordering::Relaxed) {
+            // All frames are with the card.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok((taken, 0))
+    }
+}
+
+/// A sending thread's socket.
+pub(super) enum AnySender<'a> {
+    /// AF_PACKET.
+    Packet(SocketSender<'a>),
+    /// AF_XDP.
+    Xsk(XskSender<'a>),
+}
+
+impl AnySender<'_> {
+    /// Hands over the next packets; fewer only where there is no room, or `stop` was set meanwhile. Returns packets
+    /// taken and times turned down.
+    pub(super) fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
+        match self {
+            AnySender::Packet(sender) => sender.send(at_most, stop),
+            AnySender::Xsk(sender) => sender.send(at_most, stop),
+        }
+    }
+
+    /// Waits until what was handed over has left.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        match self {
+            AnySender::Packet(_) => Ok(()),
+            AnySender::Xsk(sender) => match sender.sender.drain()? {
+                0 => Ok(()),
+                left => Err(Error::kernel(
+                    format!("sending through an AF_XDP socket: the device was not done with {left} frames"),
+                    std::io::ErrorKind::TimedOut.into(),
+                )),
+            },
+        }
+    }
+
+    /// Whether the driver reads our memory itself.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        matches!(self, AnySender::Xsk(sender) if sender.sender.is_zero_copy())
+    }
+
+    /// Packets that the kernel has given back; 0 of a packet socket, which does not tell.
+    pub(super) fn completed(&self) -> u64 {
+        match self {
+            AnySender::Packet(_) => 0,
+            AnySender::Xsk(sender) => sender.sender.completed(),
+        }
+    }
+
+    /// What it is called in the report.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            AnySender::Packet(_) => "socket",
+            AnySender::Xsk(sender) if sender.sender.is_zero_copy() => "xsk, zero copy",
+            AnySender::Xsk(_) => "xsk",
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The journal: what was changed on a device, by whom, and what it was before, so that it can be put back by
+//! whoever comes next, however the one who changed it ended.
+//!
+//! ```text
+//! {"line":"header",...}                           whose device this is, since which boot
+//! {"line":"hold","pid":812,"start":5321,...}      a capture that wants its changes kept lives on
+//! {"line":"intent","change":0,"by":"capture","what":{...},"old":"0","new":"1"}
+//!                                                 <- only now is the setting changed
+//! {"line":"done","change":0,"now":"1"}
+//! {"line":"undone","change":0}                    <- after it has been put back
+//! ```
+//! A line is written, and is on its way to the disk, before the next step is taken. So a process that is killed
+//! leaves at most one intent of which nobody knows whether it was carried out, and the setting's value tells.
+//! A line that was cut short was never followed by its step; it is dropped. Whoever reads or writes holds a lock
+//! on the file, which is removed with its last change and its last owner.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
+
+use super::setting::Setting;
+use crate::{Error, Result};
+use wirelane_netdev::{Device, sys};
+
+/// How every journal begins, a header that was cut short included.
+const BEGINNING: &[u8] = br#"{"line":"header""#;
+/// The only format so far.
+const VERSION: u32 = 1;
+
+/// Who made a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// `wirelane tune apply`: it stays until `wirelane tune restore`.
+    Apply,
+    /// A capture, or several: it stays until the last of them has ended.
+    Capture,
+}
+
+/// A device that cannot be mistaken for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub device: String,
+    pub ifindex: u32,
+    /// Cookie of the network namespace.
+    pub namespace: u64,
+    /// The kernel's id of this boot.
+    pub boot: String,
+}
+
+impl Identity {
+    /// Of a device in the network namespace of the calling thread.
+    pub fn of(device: &Device) -> Result<Identity> {
+        let namespace = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+            .and_then(|socket| sys::namespace_cookie(&socket))
+            .map_err(|source| Error::kernel("asking for the network namespace", source))?;
+        let path = PathBuf::from("/proc/sys/kernel/random/boot_id");
+        let boot = fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+        Ok(Identity {
+            device: device.name.clone(),
+            ifindex: device.ifindex,
+            namespace,
+            boot: boot.trim().to_owned(),
+        })
+    }
+
+    /// Where the journal is if nothing else is asked for.
+    pub fn path(&self) -> PathBuf {
+        Path::new(RUN_FOLDER).join(format!("tune-{}-{}.journal", self.namespace, self.ifindex))
+    }
+
+    /// The same device: also where it was renamed.
+    fn is(&self, other: &Identity) -> bool {
+        self.ifindex == other.ifindex && self.namespace == other.namespace && self.boot == other.boot
+    }
+}
+
+/// A process that holds a device's settings as they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: ids are used again.
+    pub start: u64,
+    /// What it asked for: `threaded`, `busy`, `interrupt`; or `rss`, where it moves entries of the RSS table.
+    pub polling: String,
+}
+
+/// What [`Owner::polling`] says of those that hold the RSS table and nothing else.
+const TABLE: &str = "rss";
+
+impl Owner {
+    /// The calling process.
+    pub fn this(polling: &str) -> Owner {
+        Owner::of(std::process::id(), polling)
+    }
+
+    /// A process that moves entries of the RSS table.
+    pub fn of_table(pid: u32) -> Owner {
+        Owner::of(pid, TABLE)
+    }
+
+    fn of(pid: u32, polling: &str) -> Owner {
+        let ProcessId { pid, start } = ProcessId::of(pid);
+        Owner { pid, start, polling: polling.to_owned() }
+    }
+
+    /// Whether captures' changes of this setting are kept for it.
+    pub fn holds(&self, what: &Setting) -> bool {
+        (self.polling == TABLE) == (*what == Setting::RssTable)
+    }
+
+    /// Whether it still runs.
+    pub fn lives(&self) -> bool {
+        ProcessId { pid: self.pid, start: self.start }.lives()
+    }
+}
+
+/// A change that has not been undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Its number in the journal.
+    pub change: u32,
+    /// Who made it.
+    pub by: By,
+    /// What was changed.
+    pub what: Setting,
+    /// The value before.
+    pub old: String,
+    /// The value since.
+    pub new: String,
+    /// Whether it is known to have been carried out.
+    pub done: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "snake_case")]
+enum Line {
+    Header { version: u32, of: Identity },
+    Hold(Owner),
+    Release { pid: u32, start: u64 },
+    Intent { change: u32, by: By, what: Setting, old: String, new: String },
+    Done { change: u32, now: String },
+    Undone { change: u32 },
+    Adopt { change: u32 },
+}
+
+/// An open, locked journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    next: u32,
+    pub entries: Vec<Entry>,
+    pub owners: Vec<Owner>,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, and makes it where there is none.
+    pub fn create(path: &Path, of: &Identity) -> Result<Journal> {
+        if path.parent() == Some(Path::new(RUN_FOLDER)) {
+            run_folder()?;
+        }
+        match Journal::locked(path, of, true)? {
+            Some(journal) => Ok(journal),
+            None => Err(Error::Io { path: path.to_owned(), source: io::ErrorKind::NotFound.into() }),
+        }
+    }
+
+    /// Opens the journal at `path`; `None` where there is none, or what is there no longer means anything since
+    /// the machine was restarted.
+    pub fn find(path: &Path, of: &Identity) -> Result<Option<Journal>> {
+        Journal::locked(path, of, false)
+    }
+
+    fn locked(path: &Path, of: &Identity, create: bool) -> Result<Option<Journal>> {
+        let failed = |source| Error::Io { path: path.to_owned(), source };
+        loop {
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(create)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path);
+            let file = match opened {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(Error::Unsupported {
+                        what: format!("the journal of changes, {},", path.display()),
+                        needs: "root, who alone may write and read it".to_owned(),
+                        instead: "run this with sudo".to_owned(),
+                    });
+                }
+                other => other.map_err(failed)?,
+            };
+            sys::lock(&file).map_err(failed)?;
+            // Whoever had the lock before may have removed the file.
+            let own = file.metadata().map_err(failed)?;
+            match fs::symlink_metadata(path) {
+                Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => {}
+                Ok(_) => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed(e)),
+            }
+            let mut journal =
+                Journal { path: path.to_owned(), file, next: 0, entries: Vec::new(), owners: Vec::new() };
+            let known = journal.read(of)?;
+            if !known && !create {
+                // A file without a header, or of an earlier boot, says nothing.
+                return Ok(None);
+            }
+            if !known {
+                journal.file.set_len(0).map_err(failed)?;
+                journal.file.seek(SeekFrom::Start(0)).map_err(failed)?;
+                journal.append(&Line::Header { version: VERSION, of: of.clone() })?;
+            }
+            return Ok(Some(journal));
+        }
+    }
+
+    /// Reads all lines. False: the file says nothing about this boot.
+    fn read(&mut self, of: &Identity) -> Result<bool> {
+        let path = self.path.clone();
+        let failed = |source| Error::Io { path: path.clone(), source };
+        let mut text = Vec::new();
+        self.file.read_to_end(&mut text).map_err(failed)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if !text.iter().zip(BEGINNING).all(|(have, ought)| have == ought) {
+            let reason = "this is no journal of wirelane tune";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+        }
+        for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            let line = serde_json::from_slice(line).map_err(|e| {
+                let reason = format!("line {}: {e}; this is no journal of wirelane tune", number + 1);
+                Error::Io { path: path.clone(), source: io::Error::new(io::ErrorKind::InvalidData, reason) }
+            })?;
+            match line {
+                Line::Header { version, of: theirs } if number == 0 && version == VERSION => {
+                    if theirs.boot != of.boot {
+                        return Ok(false);
+                    }
+                    if !theirs.is(of) {
+                        let reason = format!(
+                            "this is the journal of {} (index {}), not of {} in this network namespace",
+                            theirs.device, theirs.ifindex, of.device
+                        );
+                        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                    }
+                }
+                _ if number == 0 => {
+                    let reason = "this is no journal of wirelane tune, or one of another version";
+                    return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                }
+                line => self.take(line),
+            }
+        }
+        // Only now, since it is a journal: what was cut short is taken off.
+        self.file.set_len(whole as u64).map_err(failed)?;
+        self.file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
+        Ok(whole > 0)
+    }
+
+    /// What a line means.
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Header { .. } => {}
+            Line::Hold(owner) => self.owners.push(owner),
+            Line::Release { pid, start } => {
+                // One process may hold twice: two captures of one program.
+                if let Some(at) =
+                    self.owners.iter().position(|owner| (owner.pid, owner.start) == (pid, start))
+                {
+                    self.owners.remove(at);
+                }
+            }
+            Line::Intent { change, by, what, old, new } => {
+                self.next = self.next.max(change + 1);
+                self.entries.push(Entry { change, by, what, old, new, done: false });
+            }
+            Line::Done { change, now } => {
+                for entry in self.entries.iter_mut().filter(|entry| entry.change == change) {
+                    (entry.done, entry.new) = (true, now.clone());
+                }
+            }
+            Line::Undone { change } => self.entries.retain(|entry| entry.change != change),
+            Line::Adopt { change } => {
+                for entry in self.entries.iter_mut().filter(|entry| entry.change == change) {
+                    entry.by = By::Apply;
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, line: &Line) -> Result<()> {
+        let failed = |source| Error::Io { path: self.path.clone(), source };
+        let mut text = serde_json::to_vec(line).map_err(|e| failed(e.into()))?;
+        text.push(b'\n');
+        #[cfg(test)]
+        let text = super::crash::torn(&mut self.file, text);
+        self.file.write_all(&text).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        #[cfg(test)]
+        super::crash::point();
+        Ok(())
+    }
+
+    fn note(&mut self, line: Line) -> Result<()> {
+        self.append(&line)?;
+        self.take(line);
+        Ok(())
+    }
+
+    /// A change is about to be made; gives its number.
+    pub fn intend(&mut self, by: By, what: &Setting, old: &str, new: &str) -> Result<u32> {
+        let change = self.next;
+        self.note(Line::Intent { change, by, what: what.clone(), old: old.into(), new: new.into() })?;
+        Ok(change)
+    }
+
+    /// It has been made, and this is the value now.
+    pub fn done(&mut self, change: u32, now: &str) -> Result<()> {
+        self.note(Line::Done { change, now: now.into() })
+    }
+
+    /// It is no longer in force, or no longer ours.
+    pub fn undone(&mut self, change: u32) -> Result<()> {
+        self.note(Line::Undone { change })
+    }
+
+    /// A capture's change that is to stay when the capture ends.
+    pub fn adopt(&mut self, change: u32) -> Result<()> {
+        self.note(Line::Adopt { change })
+    }
+
+    /// This process wants captures' changes kept.
+    pub fn hold(&mut self, owner: &Owner) -> Result<()> {
+        self.note(Line::Hold(owner.clone()))
+    }
+
+    /// One hold of this process ends.
+    pub fn release(&mut self, owner: &Owner) -> Result<()> {
+        self.note(Line::Release { pid: owner.pid, start: owner.start })
+    }
+
+    /// Forgets owners that have ended.
+    pub fn reap(&mut self) -> Result<()> {
+        for dead in self.owners.clone().iter().filter(|owner| !owner.lives()) {
+            self.release(dead)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the file if nothing is in it any more.
+    pub fn finish(self) -> Result<()> {
+        if self.entries.is_empty() && self.owners.is_empty() {
+            fs::remove_file(&self.path).map_err(|source| Error::Io { path: self.path.clone(), source })?;
+        }
+        Ok(())
+    }
+}

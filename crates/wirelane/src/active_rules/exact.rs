@@ -1,0 +1,166 @@
+//! Precise rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
+
+use wirelane_bpf::rules::{Precise, PreciseKey};
+
+use super::target::{InsertOutcome, Page, Target};
+use super::{ActiveRuleset, State, entry, refused};
+use crate::error::{Error, Result};
+use wirelane_rules::{PreciseRule, RuleSet};
+
+impl ActiveRuleset {
+    /// Puts precise rules into the tables of all devices, or of none.
+    pub(super) fn put_all(&self, state: &mut State, rules: &[PreciseRule], epoch: u32) -> Result<u64> {
+        for (done, rule) in rules.iter().enumerate() {
+            let key = entry::key(&rule.fields, epoch);
+            for (at, target) in self.targets.iter().enumerate() {
+                if let Err(e) = put(state, target.as_ref(), &key, rule) {
+                    let _ = self.targets[..at].iter().try_for_each(|target| target.take(&key).map(|_| ()));
+                    self.take_back(&rules[..done], epoch);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(rules.len() as u64)
+    }
+
+    /// Takes out what [`ActiveRuleset::put_all`] has put in. Nobody has been judged by them, or they are not to be.
+    pub(super) fn take_back(&self, rules: &[PreciseRule], epoch: u32) {
+        for rule in rules {
+            let key = entry::key(&rule.fields, epoch);
+            for target in &self.targets {
+                if let Err(e) = target.take(&key) {
+                    tracing::warn!("{}: taking back precise rule {}: {e}", target.device(), rule.id);
+                }
+            }
+        }
+    }
+
+    /// Removes all precise rules that `ends` says have ended; gives how many.
+    pub(super) fn purge(
+        &self,
+        state: &mut State,
+        ends: impl Fn(&PreciseKey, &Precise) -> bool,
+    ) -> Result<u64> {
+        let mut removed = 0;
+        for target in &self.targets {
+            removed += purge(state, target.as_ref(), |key, value, _| ends(key, value))?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes what has expired from the next page of precise rules. Whether there are more pages in this round.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn sweep(&self) -> Result<bool> {
+        let mut state = self.lock();
+        let (at, from) = state.swept;
+        let Some(target) = self.targets.get(at).filter(|_| state.ages) else {
+            state.swept = (0, None);
+            return Ok(false);
+        };
+        // What cannot be read now is left for the next round.
+        state.swept = (at + 1, None);
+        let page = target.page(from)?;
+        if page.next.is_some() {
+            state.swept = (at, page.next);
+        }
+        let epoch = state.epoch;
+        sweep_page(&mut state, target.as_ref(), &page, |key, value, now| {
+            entry::epoch_of(key) != epoch || entry::has_expired(value, now)
+        })?;
+        Ok(true)
+    }
+}
+
+/// Puts a rule into the table of a device. One that a packet has made is replaced.
+fn put(state: &mut State, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
+    let (_, value) = rule.entry(target.now_ns(), target.exits());
+    let mut swept = false;
+    if let Some(back) = entry::turned(key) {
+        make_way(state, target, &back, rule.id)?;
+    }
+    loop {
+        match target.put(key, &value)? {
+            InsertOutcome::Done => return Ok(()),
+            InsertOutcome::Exists => make_way(state, target, key, rule.id)?,
+            InsertOutcome::Full if !swept => {
+                swept = true;
+                purge(state, target, |_, value, now| entry::has_expired(value, now))?;
+            }
+            InsertOutcome::Full => {
+                let room = target.room().precise;
+                return Err(Error::BadOption {
+                    option: "--rules-room",
+                    reason: format!(
+                        "{} has room for {room} precise rules, which is full (replacing a set takes room for the old and \
+                         the new one): start the capture with --rules-room precise={}",
+                        target.device(),
+                        2 * room
+                    ),
+                });
+            }
+        }
+    }
+}
+
+/// Sees to it that there is no precise rule with this key, for that of rule `id`.
+fn make_way(state: &mut State, target: &dyn Target, key: &PreciseKey, id: u32) -> Result<()> {
+    match target.get(key)? {
+        None => Ok(()),
+        Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
+            if let Some(gone) = target.take(key)? {
+                state.has_gone(key, &gone);
+            }
+            Ok(())
+        }
+        Some(other) => {
+            Err(refused(format!("rule {id}: precise rule {} is for exactly these packets", other.id)))
+        }
+    }
+}
+
+/// Removes all precise rules of a device that `ends` says have ended; gives how many.
+fn purge(
+    state: &mut State,
+    target: &dyn Target,
+    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
+) -> Result<u64> {
+    let (mut removed, mut from) = (0, None);
+    loop {
+        let page = target.page(from)?;
+        removed += sweep_page(state, target, &page, &ends)?;
+        from = page.next;
+        if from.is_none() {
+            return Ok(removed);
+        }
+    }
+}
+
+/// Removes those rules of a page that `ends` says have ended; gives how many.
+fn sweep_page(
+    state: &mut State,
+    target: &dyn Target,
+    page: &Page,
+    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
+) -> Result<u64> {
+    let mut removed = 0;
+    let now = target.now_ns();
+    for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
+        let Some(taken) = target.take(key)? else { continue };
+        // A packet may have made it anew since the page was read.
+        let anew = taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns());
+        if anew && target.put(key, &taken)? == InsertOutcome::Done {
+            continue;
+        }
+        state.has_gone(key, &taken);
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Whether rules of a set end by themselves, or make such.
+pub(super) fn age(rules: &RuleSet) -> bool {
+    rules.precise.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
+        || rules.rules.iter().any(|rule| rule.insert.is_some())
+}

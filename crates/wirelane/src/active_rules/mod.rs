@@ -1,0 +1,357 @@
+//! The rules of a capture that are in force: what is judged by, what it has counted, and how it is changed while
+//! packets flow.
+//!
+//! ```text
+//!   RuleSet -> PendingRuleset -- prepare: compile, for each device; switch, settle --> Target: the kernel's tables
+//!      ^                                                                        |      (engine/ring/rules/), or those
+//!      |                                                                        |      that workers judge by (native/)
+//!   Capture::set_rules, control/ (wirelane rules)        stats, list <--counts--'
+//! ```
+//!
+//! A change is all or nothing. Everything that can be refused is done first, beside the rules in force: the new set is
+//! checked and compiled for each device, its precise rules are put into the tables in an epoch of their own (`entry.rs`),
+//! and its tables are written. Then each device switches, by one store; a packet is judged by the one set or by the
+//! other. What the old rules have counted is final once no packet is judged by them any more (`counter_slots.rs`).
+//!
+//! Precise rules that have expired do nothing, whether or not they are still in the table; [`ActiveRuleset::sweep`] removes
+//! them, a part at a time.
+
+mod capacity;
+mod counter_slots;
+mod entry;
+mod exact;
+mod explain;
+mod named;
+mod native;
+mod pending;
+mod show;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
+
+pub use self::capacity::RulesRoom;
+use self::counter_slots::CounterSlots;
+pub use self::explain::PacketToExplain;
+pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
+pub(crate) use self::pending::PendingRuleset;
+pub(crate) use self::target::{InsertOutcome, Page, Target};
+use crate::error::{Error, Result};
+pub(crate) use wirelane_rules::add_counts as add;
+use wirelane_rules::{
+    self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape,
+};
+pub use wirelane_rules::{Changed, Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
+
+/// How the times of packets relate to UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// They are of `CLOCK_MONOTONIC`.
+    Monotonic,
+    /// They are UTC.
+    Utc,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct ActiveRuleset {
+    targets: Vec<Arc<dyn Target>>,
+    times: Times,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    default: Policy,
+    /// The wildcard rules.
+    slots: CounterSlots,
+    /// Shapes of precise rules, in the order in which they are looked for.
+    shapes: Vec<Shape>,
+    /// Of the precise rules.
+    epoch: u32,
+    version: u64,
+    /// Named sets, also those that no rule asks so far.
+    sets: Vec<NamedSet>,
+    /// Patterns, the same way.
+    patterns: Vec<Patterns>,
+    /// There are rules that end by themselves, or may be.
+    ages: bool,
+    /// Ids of precise rules that were not made by packets, and how many devices have them.
+    ids: HashMap<u32, u32>,
+    rules_gone: Counts,
+    precise_gone: Counts,
+    /// How far precise rules have been swept: the target, and where its next page begins.
+    swept: (usize, Option<u32>),
+}
+
+impl ActiveRuleset {
+    /// Puts these rules in force on these devices, before they are asked about a packet.
+    ///
+    /// # Errors
+    /// As [`ActiveRuleset::replace`].
+    pub(crate) fn new(targets: Vec<Arc<dyn Target>>, times: Times, rules: &RuleSet) -> Result<ActiveRuleset> {
+        let active_rules = ActiveRuleset { targets, times, state: Mutex::default() };
+        active_rules.replace(rules)?;
+        Ok(active_rules)
+    }
+
+    /// Puts these rules in the place of all that are in force, those that packets have made included.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] for what is wrong with them, [`Error::BadOption`] where there is no room for them; then those in
+    /// force stay so. What the kernel said.
+    pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
+        rules.check()?;
+        self.check_names(rules)?;
+        let mut state = self.lock();
+        let epoch = entry::after(state.epoch);
+        let shapes = wirelane_rules::shapes(rules, &[])?;
+        let draft = self.draft(&state, rules, shapes, epoch)?;
+        let added = self.put_all(&mut state, &rules.precise, epoch)?;
+        if let Err(e) = self.install(&mut state, draft) {
+            self.take_back(&rules.precise, epoch);
+            return Err(e);
+        }
+        state.ids = rules.precise.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
+        state.ages = exact::age(rules);
+        let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
+        Ok(state.changed(added, removed))
+    }
+
+    /// Adds rules to those in force.
+    ///
+    /// # Errors
+    /// As [`ActiveRuleset::replace`]; an id that is taken is a mistake.
+    pub(crate) fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
+        let mut state = self.lock();
+        let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
+        let new = RuleSet { default: Policy::Pass, rules, precise, sets, patterns };
+        new.check()?;
+        self.check_names(&new)?;
+        let RuleSet { rules, precise, .. } = &new;
+        let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
+        if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
+            return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
+        }
+        let shapes = wirelane_rules::shapes(&new, &state.shapes)?;
+        let added = {
+            let epoch = state.epoch;
+            self.put_all(&mut state, precise, epoch)?
+        };
+        if !rules.is_empty() || shapes != state.shapes {
+            let all = state.set(state.rules().chain(rules).cloned().collect());
+            let installed = self
+                .draft(&state, &all, shapes, state.epoch)
+                .and_then(|draft| self.install(&mut state, draft));
+            if let Err(e) = installed {
+                self.take_back(precise, state.epoch);
+                return Err(e);
+            }
+        }
+        state.ages |= exact::age(&new);
+        let devices = self.targets.len() as u32;
+        state.ids.extend(precise.iter().map(|rule| (rule.id, devices)));
+        Ok(state.changed(added, 0))
+    }
+
+    /// Removes the rules with these ids, those that they have made included, and precise rules with these fields.
+    /// What is not there is not an error.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
+        let ids: HashSet<u32> = ids.iter().copied().collect();
+        let mut state = self.lock();
+        let before = state.rules().count();
+        let rules: Vec<Rule> = state.rules().filter(|rule| !ids.contains(&rule.id)).cloned().collect();
+        let mut removed = (before - rules.len()) as u64;
+        if removed > 0 {
+            let draft = self.draft(&state, &state.set(rules), state.shapes.clone(), state.epoch)?;
+            self.install(&mut state, draft)?;
+        }
+        if !ids.is_empty() {
+            removed += self.purge(&mut state, |_, value| ids.contains(&value.id))?;
+        }
+        for fields in precise {
+            let key = entry::key(fields, state.epoch);
+            for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
+                for target in &self.targets {
+                    if let Some(value) = target.take(&key)? {
+                        state.has_gone(&key, &value);
+                        removed += 1;
+                    }
+                }
+            }
+        }
+        Ok(state.changed(0, removed))
+    }
+
+    /// Removes all precise rules, and with `all` the others too. The default stays.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn flush(&self, all: bool) -> Result<Changed> {
+        let mut state = self.lock();
+        let before = state.rules().count();
+        let rules: Vec<Rule> = if all { Vec::new() } else { state.rules().cloned().collect() };
+        let mut removed = (before - rules.len()) as u64;
+        let epoch = entry::after(state.epoch);
+        let mut set = state.set(rules);
+        if all {
+            set.sets.clear();
+            set.patterns.clear();
+        }
+        let shapes = wirelane_rules::shapes(&set, &[])?;
+        let draft = self.draft(&state, &set, shapes, epoch)?;
+        self.install(&mut state, draft)?;
+        removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
+        Ok(state.changed(0, removed))
+    }
+
+    /// A set that may follow the one in force, with the counters that its rules go on with.
+    fn draft(
+        &self,
+        state: &State,
+        set: &RuleSet,
+        shapes: Vec<Shape>,
+        epoch: u32,
+    ) -> Result<(PendingRuleset, Vec<usize>)> {
+        let rules = &set.rules;
+        let room = self.targets.iter().map(|target| target.room().rules).min().unwrap_or(0);
+        if rules.len() > room {
+            return Err(Error::BadOption {
+                option: "--rules-room",
+                reason: format!(
+                    "{} wildcard rules, and the capture has room for {room}: start it with --rules-room rules={}",
+                    rules.len(),
+                    rules.len()
+                ),
+            });
+        }
+        let search = named::fit(set, &state.set(state.rules().cloned().collect()), self.set_room())?;
+        // There are twice as many slots, which is always enough.
+        let next = state.slots.next(rules, 2 * room);
+        let (slots, fresh) = next.ok_or_else(|| refused("more rules than counters".to_owned()))?;
+        let set = RuleSet {
+            default: set.default,
+            rules: rules.clone(),
+            precise: Vec::new(),
+            sets: set.sets.clone(),
+            patterns: set.patterns.clone(),
+        };
+        Ok((PendingRuleset { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
+    }
+
+    /// Packets are judged by this set on return, and by no other. After an error nothing has changed.
+    fn install(&self, state: &mut State, (draft, fresh): (PendingRuleset, Vec<usize>)) -> Result<()> {
+        for target in &self.targets {
+            target.prepare(&draft)?;
+        }
+        for target in &self.targets {
+            fresh.iter().for_each(|slot| target.clear(*slot));
+        }
+        self.targets.iter().for_each(|target| target.switch());
+        // All have switched: from here on there is no way back, and a device that cannot wait now waits next time.
+        for target in &self.targets {
+            if let Err(e) = target.settle() {
+                tracing::warn!(
+                    "{}: waiting for packets that are judged by the rules before: {e}",
+                    target.device()
+                );
+            }
+        }
+        let ended: Vec<usize> = state.slots.ended(&draft.slots).collect();
+        for slot in ended {
+            let counts = self.counts(slot);
+            add(&mut state.rules_gone, &counts);
+        }
+        state.default = draft.set.default;
+        state.sets = draft.set.sets;
+        state.patterns = draft.set.patterns;
+        state.slots = draft.slots;
+        state.shapes = draft.shapes;
+        state.epoch = draft.epoch;
+        state.version = draft.version;
+        Ok(())
+    }
+
+    /// What was counted in a slot, on all devices.
+    fn counts(&self, slot: usize) -> Counts {
+        let mut sum = Counts::default();
+        self.targets.iter().for_each(|target| add(&mut sum, &target.counts(slot)));
+        sum
+    }
+
+    /// Whether rules send packets to exits only, and ask plug-ins that there are.
+    fn check_names(&self, rules: &RuleSet) -> Result<()> {
+        // All devices of a capture have the same.
+        let (exits, plugins) =
+            self.targets.first().map_or((&[][..], &[][..]), |target| (target.exits(), target.plugins()));
+        rules.check_exits(exits)?;
+        let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
+        Ok(rules.check_plugins(&plugins)?)
+    }
+
+    /// What searching payloads has done, on all devices.
+    fn searched(&self) -> Counts {
+        let mut sum = Counts::default();
+        for target in &self.targets {
+            add(&mut sum, &target.counts(target.room().search_slot()));
+        }
+        sum
+    }
+
+    /// MiB for named sets and patterns in the kernel.
+    fn set_room(&self) -> usize {
+        self.targets.iter().map(|target| target.room().sets).min().unwrap_or(usize::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn changed(&self, added: u64, removed: u64) -> Changed {
+        Changed { version: self.version, rules: self.rules().count(), added, removed }
+    }
+
+    /// These wildcard rules with the default, the named sets and the patterns in force.
+    fn set(&self, rules: Vec<Rule>) -> RuleSet {
+        let (sets, patterns) = (self.sets.clone(), self.patterns.clone());
+        RuleSet { default: self.default, rules, precise: Vec::new(), sets, patterns }
+    }
+
+    /// The wildcard rules in force.
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.slots.all().map(|(_, rule)| rule)
+    }
+
+    /// A precise rule has gone from one device.
+    fn has_gone(&mut self, key: &PreciseKey, value: &Precise) {
+        add(&mut self.precise_gone, &show::counts_of(value));
+        // The ids are those of the set in force.
+        if entry::is_made(value) || entry::epoch_of(key) != self.epoch {
+            return;
+        }
+        if let Entry::Occupied(mut devices) = self.ids.entry(value.id) {
+            *devices.get_mut() -= 1;
+            if *devices.get() == 0 {
+                devices.remove();
+            }
+        }
+    }
+}
+
+/// A change that cannot be made.
+fn refused(reason: String) -> Error {
+    wirelane_rules::Error::Rules {
+        mistakes: vec![Mistake { path: Default::default(), line: 0, column: 0, reason }],
+    }
+    .into()
+}

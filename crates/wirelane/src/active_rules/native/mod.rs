@@ -1,0 +1,287 @@
+//! Rules of engines that judge in the worker: `xsk`, `packet` and `file`.
+//!
+//! ```text
+//!  mod.rs    the sets that workers judge by, and their counters; a worker's view of them: Judge
+//!  table.rs  the table of precise rules
+//! ```
+//!
+//! A worker takes a change up with its next batch, and says which set it judges by as long as it does: so whoever has
+//! made a change waits until nobody judges by the set before, as the kernel waits for its programs.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane_bpf::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
+
+use self::table::{Pinned, Table};
+use super::capacity::RulesRoom;
+use super::entry;
+use super::pending::PendingRuleset;
+use super::target::{InsertOutcome, Page, Target};
+use crate::error::Result;
+use wirelane_rules::add_counts as add;
+
+/// What [`Worker::judging`] says of a worker that judges by no set.
+const NONE: u64 = 0;
+
+/// The sets of one version, by the name of the device; the empty name stands for all that rules do not name.
+type Sets = BTreeMap<String, Arc<FlatSet>>;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct NativeRules {
+    /// The device; empty where packets are of several, as in a file.
+    device: String,
+    room: RulesRoom,
+    sets: Mutex<Arc<Sets>>,
+    prepared: Mutex<Arc<Sets>>,
+    /// How often sets were switched: all that a worker looks at.
+    switched: AtomicU64,
+    workers: Vec<Worker>,
+    table: Table,
+    /// The time of packets, where they bring their own.
+    packet_time: Option<AtomicU64>,
+}
+
+/// One worker that judges.
+#[derive(Debug)]
+struct Worker {
+    counts: Box<[LiveCounts]>,
+    /// The number of switches by whose set it judges at the moment, and one; [`NONE`]: by none.
+    judging: AtomicU64,
+}
+
+impl NativeRules {
+    /// For a device whose packets so many workers judge; an empty name: for all interfaces of a file, whose packets bring
+    /// their own time.
+    pub(crate) fn new(device: &str, workers: usize, room: RulesRoom) -> Arc<NativeRules> {
+        let worker = || Worker {
+            counts: (0..room.slots()).map(|_| LiveCounts::default()).collect(),
+            judging: AtomicU64::new(NONE),
+        };
+        Arc::new(NativeRules {
+            device: device.to_owned(),
+            // Natively a set is asked as it was read: it takes nothing in the kernel.
+            room: RulesRoom { sets: usize::MAX, ..room },
+            sets: Mutex::default(),
+            prepared: Mutex::default(),
+            switched: AtomicU64::new(0),
+            workers: (0..workers).map(|_| worker()).collect(),
+            table: Table::new(room.precise),
+            packet_time: device.is_empty().then(AtomicU64::default),
+        })
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Target for NativeRules {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn room(&self) -> RulesRoom {
+        self.room
+    }
+
+    fn prepare(&self, draft: &PendingRuleset) -> Result<()> {
+        // Of a file: one for each name that rules have, and one for all others.
+        let mut names = vec![self.device.as_str()];
+        if self.device.is_empty() {
+            names.extend(draft.devices());
+        }
+        let compile =
+            |name: &str| Ok((name.to_owned(), Arc::new(draft.compile(name, &[], &[], &self.room)?)));
+        let sets = names.into_iter().map(compile).collect::<Result<Sets>>()?;
+        if draft.inserts() {
+            self.table.reserve();
+        }
+        *locked(&self.prepared) = Arc::new(sets);
+        Ok(())
+    }
+
+    fn switch(&self) {
+        *locked(&self.sets) = Arc::clone(&locked(&self.prepared));
+        // SeqCst: pairs with Judge::begin. Either the worker sees this, or its `judging` is seen by `settle`.
+        self.switched.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn settle(&self) -> Result<()> {
+        let now = self.switched.load(Ordering::SeqCst) + 1;
+        for worker in &self.workers {
+            // SeqCst: as above. A batch takes microseconds, and of a file some milliseconds.
+            while ![NONE, now].contains(&worker.judging.load(Ordering::SeqCst)) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self, slot: usize) -> Counts {
+        let mut sum = Counts::default();
+        let lines = self.workers.iter().filter_map(|worker| worker.counts.get(slot));
+        lines.for_each(|line| add(&mut sum, &line.read()));
+        sum
+    }
+
+    fn clear(&self, slot: usize) {
+        self.workers.iter().filter_map(|worker| worker.counts.get(slot)).for_each(LiveCounts::clear);
+    }
+
+    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome> {
+        Ok(self.table.put(key, rule, |_| false))
+    }
+
+    fn take(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+        Ok(self.table.take(key))
+    }
+
+    fn get(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+        Ok(self.table.get(key))
+    }
+
+    fn page(&self, from: Option<u32>) -> Result<Page> {
+        Ok(self.table.page(from))
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Relaxed: a time stands for itself.
+        self.packet_time.as_ref().map_or_else(crate::clock::monotonic_ns, |time| time.load(Ordering::Relaxed))
+    }
+}
+
+/// A worker's view of the rules of one device.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    of: Arc<NativeRules>,
+    worker: usize,
+    /// The number of switches that `sets` is of.
+    seen: u64,
+    sets: Arc<Sets>,
+    found: Found,
+}
+
+/// The precise rule that a packet has hit: a copy, which the judge changes, until it is let go.
+#[derive(Debug, Default)]
+struct Found {
+    pinned: Option<(Pinned, Precise)>,
+    copy: Precise,
+}
+
+/// The table as the judge asks it, for one packet.
+struct Asked<'a> {
+    table: &'a Table,
+    found: &'a mut Found,
+    now_ns: u64,
+}
+
+impl Found {
+    /// Lets go what is pinned, with what was counted.
+    fn let_go(&mut self, table: &Table) {
+        if let Some((pinned, before)) = self.pinned.take() {
+            table.let_go(pinned, &before, &self.copy);
+        }
+    }
+}
+
+impl PreciseTable for Asked<'_> {
+    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+        self.found.let_go(self.table);
+        let (pinned, value) = self.table.pin(key)?;
+        self.found.pinned = Some((pinned, value));
+        self.found.copy = value;
+        Some(&mut self.found.copy)
+    }
+
+    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+        // Whoever has the table's lock may wait for what we have pinned.
+        self.found.let_go(self.table);
+        match self.table.put(key, value, |other| entry::has_expired(other, self.now_ns)) {
+            InsertOutcome::Done => Inserted::Yes,
+            InsertOutcome::Exists => Inserted::Late,
+            InsertOutcome::Full => Inserted::Full,
+        }
+    }
+}
+
+impl Judge {
+    /// A view of the worker with this number. It may have several, and judges by one at a time.
+    pub(crate) fn new(of: Arc<NativeRules>, worker: usize) -> Judge {
+        Judge { of, worker, seen: u64::MAX, sets: Arc::default(), found: Found::default() }
+    }
+
+    /// Packets are judged from now on, by the set that this gives, until [`Judge::end`]; of a file, those of this
+    /// interface. Nothing is waited for in between.
+    pub(crate) fn begin(&mut self, interface: &str) -> Option<Arc<FlatSet>> {
+        let Judge { of, worker, seen, sets, .. } = self;
+        let judging = &of.workers[*worker].judging;
+        loop {
+            let switched = of.switched.load(Ordering::SeqCst);
+            // SeqCst, all three: pairs with NativeRules::switch and settle.
+            judging.store(switched + 1, Ordering::SeqCst);
+            if of.switched.load(Ordering::SeqCst) == switched {
+                if *seen != switched {
+                    // Once for each change.
+                    *sets = Arc::clone(&locked(&of.sets));
+                    *seen = switched;
+                }
+                // One that no rule names has the set of the empty name, which is the first. A device has one set only.
+                return sets.get(interface).or_else(|| sets.values().next()).map(Arc::clone);
+            }
+        }
+    }
+
+    /// That was all for now.
+    pub(crate) fn end(&mut self) {
+        // Release: pairs with the SeqCst in NativeRules::settle, so that what was counted is seen there.
+        self.of.workers[self.worker].judging.store(NONE, Ordering::Release);
+    }
+
+    /// Judges a packet by this set. Between [`Judge::begin`] and [`Judge::end`].
+    pub(crate) fn judge(&mut self, set: &FlatSet, packet: Packet<'_>, facts: &Facts) -> Judged {
+        if let Some(time) = &self.of.packet_time
+            // Files may go back in time, and rules do not.
+            && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
+            && facts.now_ns != 0
+        {
+            self.of.table.begin(facts.now_ns);
+        }
+        let mut asked = Asked { table: &self.of.table, found: &mut self.found, now_ns: facts.now_ns };
+        let counts = &self.of.workers[self.worker].counts;
+        let judged = judge(set, counts, &mut asked, packet, facts);
+        self.found.let_go(&self.of.table);
+        judged
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is delivered, so many bytes of it at most.
+    Delivered { at_most: usize },
+    /// A digest of it is.
+    Digested,
+    /// It is `filtered` in the ledger.
+    Filtered,
+    /// It is `absorbed`.
+    Absorbed,
+}
+
+/// What the judge has decided.
+pub(crate) fn fate(judged: &Judged) -> Fate {
+    match judged.verdict as u8 {
+        verdict::DROP => Fate::Filtered,
+        // Without exits, no rule redirects.
+        verdict::ABSORB | verdict::REDIRECT => Fate::Absorbed,
+        verdict::DIGEST => Fate::Digested,
+        _ if judged.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
+        _ => Fate::Delivered { at_most: judged.truncate as usize },
+    }
+}

@@ -1,0 +1,151 @@
+//! What rules have counted, as a capture shows it.
+
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
+
+use wirelane_rules::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches, add_counts as add};
+
+use super::target::Target;
+use super::{ActiveRuleset, Times, entry};
+use crate::error::Result;
+
+/// A place among the precise rules of a capture: a device, and where its next page begins.
+type Place = (usize, Option<u32>);
+
+impl ActiveRuleset {
+    /// What all rules have counted. While packets flow, counts are read one after the other.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn stats(&self) -> Result<RuleStats> {
+        let offset = self.utc_offset();
+        let mut stats = {
+            let state = self.lock();
+            let rules = state.slots.all().map(|(slot, rule)| {
+                let counts = self.counts(slot);
+                let hits = hits(&counts, offset);
+                RuleLine { rule: rule.clone(), hits, inserted: counts.inserted, refused: counts.refused }
+            });
+            let active_rules = state.set(state.rules().cloned().collect());
+            RuleStats {
+                version: state.version,
+                devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
+                default: state.default,
+                rules: rules.collect(),
+                precise: 0,
+                precise_hits: Hits::default(),
+                precise_gone: hits(&state.precise_gone, offset),
+                rules_gone: hits(&state.rules_gone, offset),
+                precise_room: self.targets.iter().map(|target| target.room().precise).min().unwrap_or(0)
+                    as u64,
+                sets: active_rules.set_lines(),
+                patterns: active_rules.pattern_lines(),
+                searches: searches(&self.searched()),
+                plugins: self.plugin_lines(),
+            }
+        };
+        // Without the lock: a million of them take a while.
+        let mut sum = Counts::default();
+        for target in &self.targets {
+            let now = target.now_ns();
+            each(target.as_ref(), |_, value| {
+                if !entry::has_expired(value, now) {
+                    stats.precise += 1;
+                }
+                add(&mut sum, &counts_of(value));
+                Ok(())
+            })?;
+        }
+        stats.precise_hits = hits(&sum, offset);
+        Ok(stats)
+    }
+
+    /// What plug-ins have done, on all devices. It is read where lanes write it, without a system call.
+    pub(crate) fn plugin_lines(&self) -> Vec<PluginLine> {
+        let mut sum: Vec<PluginLine> = Vec::new();
+        for line in self.targets.iter().flat_map(|target| target.plugin_lines()) {
+            match sum.iter_mut().find(|one| one.name == line.name) {
+                Some(one) => one.add(&line),
+                None => sum.push(line),
+            }
+        }
+        sum
+    }
+
+    /// Some of the precise rules that are in force, from the beginning or from where another call has ended; and where
+    /// the next one begins, if there are more.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn precise(&self, from: Place) -> Result<(Vec<PreciseLine>, Option<Place>)> {
+        let (device, position) = from;
+        let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
+        let epoch = self.lock().epoch;
+        let (page, now, offset) = (target.page(position)?, target.now_ns(), self.utc_offset());
+        let lines = page
+            .rules
+            .iter()
+            .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
+            .map(|(key, value)| PreciseLine {
+                device,
+                rule: entry::rule(key, value, target.exits()),
+                made: entry::is_made(value),
+                age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
+                hits: hits(&counts_of(value), offset),
+            })
+            .collect();
+        let next = match page.next {
+            Some(position) => Some((device, Some(position))),
+            None => (device + 1 < self.targets.len()).then_some((device + 1, None)),
+        };
+        Ok((lines, next))
+    }
+
+    /// Nanoseconds to add to a packet's time for UTC.
+    fn utc_offset(&self) -> i128 {
+        match self.times {
+            Times::Utc => 0,
+            Times::Monotonic => i128::from(crate::clock::utc_minus_monotonic_ns()),
+        }
+    }
+}
+
+/// Calls `then` for every precise rule of a device.
+fn each(target: &dyn Target, mut then: impl FnMut(&PreciseKey, &Precise) -> Result<()>) -> Result<()> {
+    let mut from = None;
+    loop {
+        let page = target.page(from)?;
+        page.rules.iter().try_for_each(|(key, value)| then(key, value))?;
+        from = page.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a precise rule has counted.
+pub(super) fn counts_of(value: &Precise) -> Counts {
+    Counts {
+        packets: value.packets,
+        bytes: value.bytes,
+        first_ns: value.first_ns,
+        last_ns: value.last_ns,
+        ..Counts::default()
+    }
+}
+
+/// What searching has counted, by its own names.
+fn searches(counts: &Counts) -> Searches {
+    let Counts { packets, bytes, inserted, refused, .. } = *counts;
+    Searches { packets, bytes, found: inserted, half: refused }
+}
+
+/// The same for people, with times in UTC.
+fn hits(counts: &Counts, offset: i128) -> Hits {
+    let utc = |ns: u64| (ns != 0).then(|| u64::try_from(i128::from(ns) + offset).unwrap_or(0));
+    Hits {
+        packets: counts.packets,
+        bytes: counts.bytes,
+        first_ns: utc(counts.first_ns),
+        last_ns: utc(counts.last_ns),
+    }
+}

@@ -1,0 +1,90 @@
+//! Where rules are judged: one [`Target`] for each device and direction of a capture.
+
+use std::fmt;
+
+use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
+
+use super::capacity::RulesRoom;
+use super::pending::PendingRuleset;
+use wirelane_rules::PluginLine;
+
+use crate::error::Result;
+use wirelane_rules::plugins::Placed;
+
+/// The rules of one device, wherever they are judged. Whoever changes them holds the lock of the capture's rules, so
+/// that there is one such at a time; packets are judged meanwhile.
+pub(crate) trait Target: Send + Sync + fmt::Debug {
+    /// Name of the device, for conditions on it.
+    fn device(&self) -> &str;
+    /// The devices that rules may send packets to, in the order of their numbers.
+    fn exits(&self) -> &[String] {
+        &[]
+    }
+    /// The plug-ins that rules may ask, where they are on this device.
+    fn plugins(&self) -> &[Placed] {
+        &[]
+    }
+    /// What these have done, in the same order.
+    fn plugin_lines(&self) -> Vec<PluginLine> {
+        Vec::new()
+    }
+    /// What is set aside for rules.
+    fn room(&self) -> RulesRoom;
+    /// Compiles a set and writes it beside the one in use.
+    ///
+    /// # Errors
+    /// Where there is no room for it, or the kernel refuses.
+    fn prepare(&self, draft: &PendingRuleset) -> Result<()>;
+    /// Packets are judged by the prepared set, from the next one on.
+    fn switch(&self);
+    /// Waits until no packet is judged by the set before.
+    ///
+    /// # Errors
+    /// What the kernel said. The next [`Target::prepare`] waits first then.
+    fn settle(&self) -> Result<()>;
+    /// What was counted in a slot.
+    fn counts(&self, slot: usize) -> Counts;
+    /// Sets the counts of a slot to 0, which no packet is counted in.
+    fn clear(&self, slot: usize);
+    /// Adds a precise rule.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome>;
+    /// Removes a precise rule; gives what it was at that moment.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn take(&self, key: &PreciseKey) -> Result<Option<Precise>>;
+    /// A precise rule as it is now.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn get(&self, key: &PreciseKey) -> Result<Option<Precise>>;
+    /// Some precise rules, from the beginning or where another page has ended.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn page(&self, from: Option<u32>) -> Result<Page>;
+    /// The time by which rules age here.
+    fn now_ns(&self) -> u64;
+}
+
+/// What came of adding a precise rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InsertOutcome {
+    /// It is in force.
+    Done,
+    /// There is one with the same fields, which was left alone.
+    Exists,
+    /// There is no room for more.
+    Full,
+}
+
+/// Some of the precise rules.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) rules: Vec<(PreciseKey, Precise)>,
+    /// Where the next page begins; `None`: this was the last one.
+    pub(crate) next: Option<u32>,
+}

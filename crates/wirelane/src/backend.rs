@@ -1,0 +1,58 @@
+//! What a [`crate::Capture`] asks of whatever captures: rings, sockets or a file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wirelane_pcapng::FileProgress;
+
+use crate::active_rules::ActiveRuleset;
+use crate::error::Result;
+use crate::interfaces::{CaptureDevice, Interfaces};
+use crate::ledger::Ledger;
+use crate::meter::Meter;
+use crate::watch::Ending;
+use crate::worker::Worker;
+use wirelane_filter::Filter;
+
+/// A running capture by one engine. The functions of [`crate::Capture`] with the same names say what each does.
+pub(crate) trait Backend: Send + fmt::Debug {
+    fn engine(&self) -> &'static str;
+
+    /// Why this engine, where the best one could not be taken.
+    fn engine_reason(&self) -> Option<&str> {
+        None
+    }
+
+    fn devices(&self) -> Vec<CaptureDevice>;
+
+    fn interfaces(&self) -> Interfaces;
+
+    fn workers(&mut self) -> Vec<Worker>;
+
+    fn ledger(&self) -> Result<Ledger>;
+
+    fn set_filter(&self, expression: &str) -> Result<()>;
+
+    fn set_compiled_filter(&self, filter: &Filter) -> Result<()>;
+
+    /// The rules in force; `None` where the capture was started without.
+    fn rules(&self) -> Option<&Arc<ActiveRuleset>>;
+
+    fn meter(&self) -> Option<Meter> {
+        None
+    }
+
+    fn progress(&self) -> Option<FileProgress> {
+        None
+    }
+
+    fn ended(&self) -> Vec<(String, Ending)> {
+        Vec::new()
+    }
+
+    fn adopt(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<()>;
+}

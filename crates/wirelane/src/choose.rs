@@ -1,0 +1,185 @@
+//! Which engine captures, and why.
+
+use std::sync::Arc;
+
+use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
+
+use crate::backend::Backend;
+use crate::engine::{packet, xsk};
+use crate::error::{Error, Result};
+use crate::exits;
+use crate::kernel;
+use crate::live::LiveCapture;
+use crate::settings::{Engine, Settings, ZeroCopy};
+use crate::sockets::SocketCapture;
+use wirelane_control::Service;
+use wirelane_filter as filter;
+use wirelane_netdev::Selected;
+
+/// Something that not every engine can do.
+struct Feature {
+    option: &'static str,
+    /// Whether it is asked for.
+    asked: fn(&Settings) -> bool,
+    engines: &'static [Engine],
+    /// What to say where another engine captures.
+    refusal: &'static str,
+}
+
+const ONLY_RING: &[Engine] = &[Engine::Ring];
+const ONLY_XSK: &[Engine] = &[Engine::Xsk];
+
+/// What each engine can do, beside what all can.
+const FEATURES: [Feature; 8] = [
+    Feature {
+        option: "--zero-copy",
+        asked: |settings| settings.zero_copy != ZeroCopy::Never,
+        engines: ONLY_XSK,
+        refusal: "only --engine xsk has this",
+    },
+    Feature {
+        option: "--busy-poll",
+        asked: |settings| settings.busy_poll.is_some(),
+        engines: ONLY_XSK,
+        refusal: "only --engine xsk has this",
+    },
+    Feature {
+        option: "--exits",
+        asked: |settings| !settings.exits.is_empty(),
+        engines: ONLY_RING,
+        refusal: "only --engine ring sends packets on: the others judge them when they have passed",
+    },
+    Feature {
+        option: "--device-wide",
+        asked: |settings| settings.device_wide,
+        engines: ONLY_RING,
+        refusal: "only --engine ring keeps packets from others: the rest judge them when they have passed",
+    },
+    Feature {
+        option: "--plugin",
+        asked: |settings| !settings.plugins.is_empty(),
+        engines: ONLY_RING,
+        refusal: "only --engine ring asks plug-ins: they run in the kernel, and the others judge packets behind it",
+    },
+    Feature {
+        option: "--analysis",
+        asked: |settings| settings.streams.is_some(),
+        engines: ONLY_RING,
+        refusal: "only --engine ring measures RTP in the kernel; leave the option out, or use 'user'",
+    },
+    Feature {
+        option: "--cache",
+        asked: |settings| settings.flows.is_some(),
+        engines: ONLY_RING,
+        refusal: "only --engine ring makes flows in the kernel: use --cache user with the others",
+    },
+    Feature {
+        option: "--analysis",
+        asked: |settings| settings.http.is_some(),
+        engines: ONLY_RING,
+        refusal: "only --engine ring looks at HTTP in the kernel: use --analysis user with the others",
+    },
+];
+
+/// Refuses what is asked for and this engine cannot do.
+fn check(settings: &Settings, engine: Engine) -> Result<()> {
+    let missing = |feature: &&Feature| (feature.asked)(settings) && !feature.engines.contains(&engine);
+    match FEATURES.iter().find(missing) {
+        Some(&Feature { option, refusal, .. }) => {
+            Err(Error::BadOption { option, reason: refusal.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Starts the engine that is asked for, or the best that works; with the socket at which the program answers, where it is
+/// to have one.
+///
+/// # Errors
+/// What the engine says; what `ring` says where `auto` finds none that works.
+pub(crate) fn start(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Sandbox>,
+) -> Result<(Box<dyn Backend>, Option<Service>)> {
+    // The best engine is tried first, and the others only where they can do all that is asked for.
+    let first = if settings.engine == Engine::Auto { Engine::Ring } else { settings.engine };
+    check(settings, first)?;
+    exits::look_up(&settings.exits, &selected)?;
+    // A mistake in the expression is said before anything is put on a device.
+    for one in &selected {
+        filter::for_device(&settings.filter, one.device.link_type, &one.device.name)?;
+    }
+    let cleanup = &crate::cleanup::for_capture(settings, &selected);
+    // Before rights are given up, which the engine does.
+    let service = if settings.service { Service::open(cleanup)? } else { None };
+    let backend: Box<dyn Backend> = match settings.engine {
+        Engine::Ring => Box::new(ring(settings, selected, confinement, cleanup)?),
+        Engine::Xsk => Box::new(xsk(settings, selected, confinement, cleanup)?),
+        Engine::Packet => Box::new(packet(settings, selected, confinement, cleanup, None)?),
+        Engine::Auto => match ring(settings, selected.clone(), confinement, cleanup) {
+            Ok(live) => Box::new(live),
+            Err(why) if !is_refusal(&why) || check(settings, Engine::Packet).is_err() => return Err(why),
+            Err(why) => {
+                let reason = format!("engine ring does not work here: {why}");
+                let sockets = packet(settings, selected, confinement, cleanup, Some(reason.clone()));
+                // Where the other cannot do it either, what the first one says is what helps.
+                let Ok(capture) = sockets else { return Err(why) };
+                tracing::warn!("capturing by engine packet, because {reason}");
+                Box::new(capture)
+            }
+        },
+    };
+    Ok((backend, service))
+}
+
+fn ring(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<LiveCapture> {
+    wirelane_privsep::require(&Capability::CAPTURE, "capturing from a device")?;
+    cleanup.prepare()?;
+    LiveCapture::open(settings, selected, confinement, cleanup)
+}
+
+fn packet(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
+    reason: Option<String>,
+) -> Result<SocketCapture> {
+    packet::check(settings)?;
+    wirelane_privsep::require(&[Capability::NetRaw], "capturing through packet sockets")?;
+    cleanup.prepare()?;
+    SocketCapture::start(packet::open(settings, selected)?, reason, settings, confinement, cleanup)
+}
+
+fn xsk(
+    settings: &Settings,
+    selected: Vec<Selected>,
+    confinement: Option<&Sandbox>,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<SocketCapture> {
+    xsk::check(settings, &selected)?;
+    wirelane_privsep::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
+    cleanup.prepare()?;
+    SocketCapture::start(xsk::open(settings, selected)?, None, settings, confinement, cleanup)
+}
+
+/// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
+/// right by another option or another device is not.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => true,
+        Error::Bpf { source, .. } => {
+            source.kind() == libbpf_rs::ErrorKind::PermissionDenied || kernel::without_types().is_some()
+        }
+        other => other.kernel_error().is_some_and(|source| {
+            matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+        }),
+    }
+}

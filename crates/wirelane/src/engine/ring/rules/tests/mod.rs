@@ -1,0 +1,4 @@
+//! Compiled rule sets in the kernel, against the reference.
+
+mod kernel;
+mod million;

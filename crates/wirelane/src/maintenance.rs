@@ -1,0 +1,117 @@
+//! Maintenance thread: clock synchronisation, rebalancing, reaping dead groups, device events.
+//!
+//! A few times a second it follows the system's clock, moves load where that was asked for, clears
+//! the places of groups whose owners were killed, turns flow caches over, warns of plug-ins that were switched off, and looks what has become of the devices (`watch.rs`). A device
+//! that has gone ends its part of the capture.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::balance::Controller;
+use crate::clock::Clock;
+use crate::engine::ring::flows::GroupFlows;
+use crate::engine::ring::group;
+use crate::engine::ring::plugins;
+use crate::engine::ring::source::Shared;
+use crate::error::{Error, Result};
+use crate::watch::{Attachment, Ending, MonitoredDevice, Watch};
+use wirelane_netdev::Watcher;
+
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maintenance {
+    /// Starts the thread. When every device has gone, `workers` are told that nothing will come any more.
+    pub(crate) fn start(
+        mut watcher: Watcher,
+        devices: Arc<[MonitoredDevice]>,
+        clock: Arc<Clock>,
+        workers: Vec<Arc<Shared>>,
+        mut controllers: Vec<Controller>,
+        plugins: Arc<plugins::Watches>,
+        flows: Vec<Arc<GroupFlows>>,
+    ) -> Result<Maintenance> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let signal = Arc::clone(&stop);
+        let mut watches: Vec<Watch> = devices.iter().map(Watch::new).collect();
+        let thread = std::thread::Builder::new()
+            .name("wl-keeper".into())
+            .spawn(move || {
+                while !sleep(&signal) {
+                    clock.follow();
+                    controllers.iter_mut().for_each(Controller::look);
+                    plugins.look();
+                    for flows in &flows {
+                        if let Err(e) = flows.look() {
+                            tracing::warn!("turning flow caches over: {e}");
+                        }
+                    }
+                    for (device, watch) in devices.iter().zip(&mut watches) {
+                        look_after(device, watch, &mut watcher);
+                    }
+                    if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
+                        // Release: pairs with the workers' Acquire. A device that is gone has no lanes.
+                        flows.iter().for_each(|flows| flows.freeze());
+                        workers.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
+                    }
+                }
+            })
+            .map_err(|e| Error::kernel("starting the capture's maintenance thread", e))?;
+        Ok(Maintenance { stop, thread: Some(thread) })
+    }
+}
+
+/// The devices from which nothing more will come, and why.
+pub(crate) fn ended(devices: &[MonitoredDevice]) -> Vec<(String, Ending)> {
+    let ended = |device: &MonitoredDevice| Some((device.name.clone(), device.whereabouts.ending()?));
+    let mut ended: Vec<(String, Ending)> = devices.iter().filter_map(ended).collect();
+    // A device of which both directions are captured has two parts, one behind the other.
+    ended.dedup();
+    ended
+}
+
+/// True once the thread is to end.
+fn sleep(signal: &(Mutex<bool>, Condvar)) -> bool {
+    let stop = signal.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (stop, _) =
+        signal.1.wait_timeout_while(stop, PERIOD, |stop| !*stop).unwrap_or_else(PoisonError::into_inner);
+    *stop
+}
+
+fn look_after(device: &MonitoredDevice, watch: &mut Watch, watcher: &mut Watcher) {
+    if device.whereabouts.ending().is_some() {
+        return;
+    }
+    if let Err(e) = watch.look(device, watcher) {
+        tracing::warn!("looking what has become of {}: {e}", device.name);
+    }
+    if device.whereabouts.ending().is_some() {
+        return;
+    }
+    let Attachment::Instance(instance) = &device.hold else { return };
+    match group::reap(instance) {
+        Ok(0) => {}
+        Ok(n) => tracing::info!("{}: cleared {n} place(s) of groups whose owner is gone", device.name),
+        Err(e) => tracing::warn!("{}: clearing the places of groups whose owner is gone: {e}", device.name),
+    }
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the capture's maintenance thread panicked");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a live capture does about its rules when it starts: they come into force, a socket is made for who changes
+//! them, and once rights are given up a thread serves it.
+
+use std::sync::Arc;
+
+use crate::active_rules::{ActiveRuleset, RulesRoom, Target, Times};
+use crate::settings::Settings;
+use wirelane_control::{About, Listener, Purpose, Server};
+use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+
+type Result<T, E = crate::error::Error> = std::result::Result<T, E>;
+use wirelane_privsep::Sandbox;
+use wirelane_privsep::cleanup::CleanupProcess;
+
+/// Rules that are in force before the first packet is judged, and what is needed to change them.
+pub(crate) struct StartedRules {
+    active_rules: Arc<ActiveRuleset>,
+    listener: Option<Listener>,
+    about: About,
+}
+
+/// The room that a capture with these settings sets aside for rules on each device; `None` where it has none.
+///
+/// # Errors
+/// [`Error::Rules`] for what is wrong with the rules.
+pub(crate) fn room(settings: &Settings) -> Result<Option<RulesRoom>> {
+    settings.rules.as_ref().map(|rules| settings.rules_room.for_rules(rules)).transpose()
+}
+
+/// Puts the rules of a capture in force on its devices; `None` where it has none. Takes the rights that making a socket
+/// takes.
+///
+/// # Errors
+/// As [`ActiveRuleset::new`], and where there can be no socket.
+pub(crate) fn start(
+    settings: &Settings,
+    engine: &'static str,
+    targets: Vec<Arc<dyn Target>>,
+    times: Times,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<Option<StartedRules>> {
+    let Some(rules) = &settings.rules else { return Ok(None) };
+    let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
+    devices.dedup();
+    let exits = settings.exits.clone();
+    let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
+    let (command, namespace) = wirelane_control::whereabouts()?;
+    let active_rules = Arc::new(ActiveRuleset::new(targets, times, rules)?);
+    let listener = match settings.is_managed().then(|| Listener::open(cleanup, Purpose::Rules)) {
+        Some(Err(e @ wirelane_control::Error::Unsupported { .. })) => {
+            tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
+            None
+        }
+        listener => listener.transpose()?,
+    };
+    Ok(Some(StartedRules {
+        active_rules,
+        listener,
+        about: About { engine, command, devices, exits, plugins, namespace },
+    }))
+}
+
+/// Gives the capture's rights up, but for what changing rules takes where there are any.
+///
+/// # Errors
+/// As [`Sandbox::apply`].
+pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: bool) -> Result<()> {
+    match confinement {
+        Some(confinement) if ruled => Ok(confinement.clone().changing_rules().apply()?),
+        Some(confinement) => Ok(confinement.apply()?),
+        None => Ok(()),
+    }
+}
+
+impl StartedRules {
+    /// Starts the thread that serves changes.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`].
+    pub(crate) fn serve(self) -> Result<(Arc<ActiveRuleset>, Server)> {
+        let server =
+            Server::start(self.listener, Arc::new(Served(Arc::clone(&self.active_rules))), self.about)?;
+        Ok((self.active_rules, server))
+    }
+}
+
+/// The rules in force, as the control socket asks for them.
+struct Served(Arc<ActiveRuleset>);
+
+fn answered<T>(result: Result<T>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+impl wirelane_control::Rules for Served {
+    fn replace(&self, rules: &RuleSet) -> Result<Changed, String> {
+        answered(self.0.replace(rules))
+    }
+
+    fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed, String> {
+        answered(self.0.extend(rules, precise))
+    }
+
+    fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed, String> {
+        answered(self.0.remove(ids, precise))
+    }
+
+    fn flush(&self, all: bool) -> Result<Changed, String> {
+        answered(self.0.flush(all))
+    }
+
+    fn stats(&self) -> Result<RuleStats, String> {
+        answered(self.0.stats())
+    }
+
+    fn precise(
+        &self,
+        from: (usize, Option<u32>),
+    ) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>), String> {
+        answered(self.0.precise(from))
+    }
+
+    fn sweep(&self) -> Result<bool, String> {
+        answered(self.0.sweep())
+    }
+}
