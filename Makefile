@@ -16,6 +16,19 @@ LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
 WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
 EXTCAP ?= $(if $(filter /usr,$(PREFIX)),$(or $(WIRESHARK),/usr/lib/$(shell uname -m)-linux-gnu/wireshark/extcap),$(PREFIX)/lib/wireshark/extcap)
 
+# Exists once `make build` has built the program with all features: then the demo does not replace it by one without the
+# store, which takes minutes less to build.
+WHOLE = target/release/.whole
+
+# Installs a program or library without symbols; these go into the folder .debug beside it, where debuggers look for them.
+define install_stripped
+	install -D -m 755 $(1) $(2)
+	install -d $(dir $(2)).debug
+	objcopy --only-keep-debug $(1) $(dir $(2)).debug/$(notdir $(2)).debug
+	strip --strip-unneeded $(2)
+	objcopy --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
+endef
+
 .PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install clean
 
 help: ## list these targets
@@ -27,12 +40,13 @@ setup: ## install packages for building, checks, tests and the demo (Debian and 
 build: ## build the wirelane program: target/release/wirelane
 	@scripts/setup build
 	cargo build --release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
+	@touch $(WHOLE)
 
 check: ## format, lints and unit tests: no root, minutes
 	@scripts/setup build check
 	@scripts/check
 
-test: ## every check and test of the gate (root or sudo; WIRELANE_KERNELS=none)
+test: ## every check and every test (root or sudo; WIRELANE_KERNELS=none)
 	@scripts/setup build demo check test kernels
 	@scripts/test
 
@@ -55,7 +69,9 @@ fuzz: ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; ni
 	@scripts/setup build
 	@scripts/fuzz
 
-demo: build ## capture real traffic and compare all counts (KEEP=FILE keeps it)
+demo: ## capture real traffic and compare all counts (KEEP=FILE keeps it)
+	@scripts/setup build demo
+	cargo build --release -p wirelane-cli $(if $(wildcard $(WHOLE)),,--no-default-features)
 	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
 
 bench: ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
@@ -67,13 +83,13 @@ docs: ## build the book, target/book (needs mdbook and 'make build')
 
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	@test -x $(BINARY) -a -f $(BUILT)libwirelane_libpcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
-	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/wirelane
+	$(call install_stripped,$(BINARY),$(DESTDIR)$(PREFIX)/bin/wirelane)
 	install -d $(DESTDIR)$(PREFIX)/include/wirelane $(SHARE)/wirelane/probes
 	install -m 644 examples/probes/*.toml $(SHARE)/wirelane/probes
 	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane
-	install -D -m 644 $(BUILT)libwirelane_libpcap_dropin.so $(LIBRARIES)/libpcap.so.0.8
+	$(call install_stripped,$(BUILT)libwirelane_libpcap_dropin.so,$(LIBRARIES)/libpcap.so.0.8)
 	ln -sf libpcap.so.0.8 $(LIBRARIES)/libpcap.so
-	install -D -m 644 $(BUILT)libwirelane_libpcap_preload.so $(LIBRARIES)/libwirelane-pcap.so
+	$(call install_stripped,$(BUILT)libwirelane_libpcap_preload.so,$(LIBRARIES)/libwirelane-pcap.so)
 	install -d $(LIBRARIES)/pkgconfig $(DESTDIR)$(EXTCAP)
 	sed 's|@PREFIX@|$(PREFIX)|' crates/wirelane-libpcap/libpcap.pc.in >$(LIBRARIES)/pkgconfig/libpcap.pc
 	printf '#!/bin/sh\nexec %s/bin/wirelane extcap "$$@"\n' '$(PREFIX)' >$(DESTDIR)$(EXTCAP)/wirelane

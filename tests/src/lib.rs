@@ -50,6 +50,12 @@ pub use process::{bpf_links, cpu_time, guardians, in_own_process, open_descripto
 pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run};
 
+/// Whether tests assert durations, which hold on a machine that does nothing else: with `WIRELANE_TIMED=1`, as
+/// `make test-all` sets it.
+pub fn timed() -> bool {
+    std::env::var_os("WIRELANE_TIMED").is_some_and(|value| value == "1")
+}
+
 /// Whether a test that needs root may run. Call it first, and return where it says no.
 ///
 /// # Panics

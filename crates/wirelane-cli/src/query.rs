@@ -260,8 +260,8 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 #[cfg(not(feature = "store"))]
 pub fn not_built() -> anyhow::Error {
     anyhow::anyhow!(
-        "this program was built without the store (feature 'store' of the crate wirelane-cli); build it with \
-         'cargo build --release -p wirelane-cli'"
+        "this program was built without the store; 'make build' builds one with it (cargo: feature 'store' of the \
+         crate wirelane-cli)"
     )
 }
 

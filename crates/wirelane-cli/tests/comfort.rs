@@ -141,11 +141,13 @@ fn make_install_puts_everything_in_its_place() {
     assert!(output.status.success(), "{output:?}");
     for file in [
         "bin/wirelane",
+        "bin/.debug/wirelane.debug",
         "share/man/man1/wirelane.1",
         "share/man/man1/wirelane-record.1",
         "share/man/man5/wirelane-rules.5",
         "share/man/man7/wirelane-concepts.7",
         "lib/wirelane/libpcap.so.0.8",
+        "lib/wirelane/.debug/libpcap.so.0.8.debug",
         "lib/wirelane/libpcap.so",
         "lib/wirelane/libwirelane-pcap.so",
         "lib/wirelane/pkgconfig/libpcap.pc",
@@ -156,6 +158,10 @@ fn make_install_puts_everything_in_its_place() {
         let path = folder.0.join("usr").join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0), "{}", path.display());
     }
+    // Without symbols it still runs.
+    let installed = folder.0.join("usr/bin/wirelane");
+    assert!(std::fs::metadata(&installed).unwrap().len() < std::fs::metadata(WIRELANE).unwrap().len());
+    assert!(Command::new(&installed).arg("--version").output().unwrap().status.success());
     // Wireshark's folder is below the prefix where that is not the system's.
     let output = Command::new("make")
         .args(["-n", "install", "PREFIX=/opt/w", &format!("BINARY={WIRELANE}")])

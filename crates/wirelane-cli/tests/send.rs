@@ -105,7 +105,7 @@ fn signals_end_a_run_with_its_last_object() {
         let start = Instant::now();
         let last: Value = serde_json::from_str(&lines.map(Result::unwrap).last().unwrap()).unwrap();
         assert!(child.wait().unwrap().success());
-        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
         assert_eq!(last["final"], true);
         assert!(last["offered"].as_u64().unwrap() > 0);
     }

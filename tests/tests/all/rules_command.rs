@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
-use wirelane_tests::{Child, Finished, Lab, Signal, guardians, require_root, wirelane_binary};
+use wirelane_tests::{Child, Finished, Lab, Signal, guardians, require_root, timed, wirelane_binary};
 
 /// Packets from source ports 1000 to 1255, in turn.
 const PORTS: [&str; 6] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000"];
@@ -301,7 +301,7 @@ fn hostile_connections_harm_nobody() {
         .collect();
     let begun = Instant::now();
     done(&lab, &child, &["stats"]);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(!timed() || begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Those that were left are let go, too.
     for mut stream in silent {
         stream.set_read_timeout(Some(LIMIT)).unwrap();

@@ -274,7 +274,7 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn run(args: &Args) -> Result<()> {
     let Args { command: _ } = args;
     anyhow::bail!(
-        "this program was built without the test-bed (feature 'testbed' of the crate wirelane-cli); build it with \
-         'cargo build --release -p wirelane-cli'"
+        "this program was built without the test-bed; 'make build' builds one with it (cargo: feature 'testbed' of \
+         the crate wirelane-cli)"
     )
 }

@@ -121,7 +121,7 @@ fn a_million_interfaces() {
     }
     let started = Instant::now();
     let outcome = read_all(&file);
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     assert_eq!(outcome.source.interfaces().len(), 65_536);
     let (offset, reason) = outcome.damage();
     assert_eq!(offset, 28 + 65_536 * interface.len() as u64);
