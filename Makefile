@@ -16,8 +16,8 @@ LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
 WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
 EXTCAP ?= $(if $(filter /usr,$(PREFIX)),$(or $(WIRESHARK),/usr/lib/$(shell uname -m)-linux-gnu/wireshark/extcap),$(PREFIX)/lib/wireshark/extcap)
 
-# Exists once `make build` has built the program with all features: then the demo does not replace it by one without the
-# store, which takes minutes less to build.
+# Exists once `make build` has built the program. Until then the demo builds one without the store, and with fewer
+# optimisations, which takes minutes less.
 WHOLE = target/release/.whole
 
 # Installs a program or library without symbols; these go into the folder .debug beside it, where debuggers look for them.
@@ -71,8 +71,8 @@ fuzz: ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; ni
 
 demo: ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/setup build demo
-	cargo build --release -p wirelane-cli $(if $(wildcard $(WHOLE)),,--no-default-features)
-	@scripts/demo $(if $(KEEP),--keep "$(KEEP)")
+	cargo build -p wirelane-cli $(if $(wildcard $(WHOLE)),--release,--profile demo --no-default-features)
+	@scripts/demo --wirelane target/$(if $(wildcard $(WHOLE)),release,demo)/wirelane $(if $(KEEP),--keep "$(KEEP)")
 
 bench: ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
 	@scripts/setup build bench
