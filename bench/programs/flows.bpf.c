@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A generator of numbered packets inside the kernel, as crates/wirelane-bpf/bpf/generate.bpf.c is, whose flows do not
- * simply take turns: a table says which flow each packet is of. So some flows can be much larger than others,
- * and flows can begin and end.
+ * A generator of numbered packets inside the kernel, as crates/wirelane-bpf/bpf/generate.bpf.c is, whose
+ *flows do not simply take turns: a table says which flow each packet is of. So some flows can be much larger
+ *than others, and flows can begin and end.
  *
  *	flow of packet n = (n / 65536) * per_turn + sequence[n % 65536]
  *

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wirelane_bpf::rules::{Precise, PreciseKey};
 
-use crate::active_rules::{InsertOutcome, Page};
+use crate::active_rules::{InsertOutcome as Outcome, Page};
 
 /// Entries of a bucket.
 const WAYS: usize = 8;
@@ -276,26 +276,21 @@ impl Table {
         })
     }
 
-    /// Adds a rule. One with the same key that `gives_way` is replaced.
-    pub(super) fn put(
-        &self,
-        key: &PreciseKey,
-        rule: &Precise,
-        gives_way: impl Fn(&Precise) -> bool,
-    ) -> InsertOutcome {
+    /// Adds a rule. One with the same key that `yields` is replaced.
+    pub(super) fn put(&self, key: &PreciseKey, rule: &Precise, yields: impl Fn(&Precise) -> bool) -> Outcome {
         let buckets = self.reserve();
         let words = words(key);
         let _lock = self.lock();
         if let Some((bucket, way)) = self.find(buckets, &words) {
             let entry = &buckets[bucket].entries[way];
-            if !gives_way(&entry.value()) {
-                return InsertOutcome::Exists;
+            if !yields(&entry.value()) {
+                return Outcome::Exists;
             }
             entry.change(THERE, |entry| entry.set(&words, rule));
-            return InsertOutcome::Done;
+            return Outcome::Done;
         }
         if self.used.load(Ordering::Relaxed) >= self.room {
-            return InsertOutcome::Full;
+            return Outcome::Full;
         }
         let (places, tag) = self.places(buckets, &words);
         let free = |bucket: &Bucket| {
@@ -306,12 +301,12 @@ impl Table {
         let at = if free(&buckets[second]) > free(&buckets[first]) { second } else { first };
         let bucket = &buckets[at];
         let mut tags = bucket.tags.load(Ordering::Relaxed).to_ne_bytes();
-        let Some(way) = tags.iter().position(|tag| *tag == 0) else { return InsertOutcome::Full };
+        let Some(way) = tags.iter().position(|tag| *tag == 0) else { return Outcome::Full };
         bucket.entries[way].change(THERE, |entry| entry.set(&words, rule));
         tags[way] = tag;
         bucket.tags.store(u64::from_ne_bytes(tags), Ordering::Relaxed);
         self.used.fetch_add(1, Ordering::Relaxed);
-        InsertOutcome::Done
+        Outcome::Done
     }
 
     /// Removes a rule; gives what it was at the end.
@@ -367,6 +362,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::atomic::AtomicBool;
 
+    use super::Outcome::{Done, Exists, Full};
     use super::*;
 
     fn key(number: u32) -> PreciseKey {
@@ -421,15 +417,11 @@ mod tests {
         let table = Table::new(ROOM as usize);
         assert!(table.pin(&key(0)).is_none() && table.take(&key(0)).is_none());
         for number in 0..ROOM {
-            assert_eq!(
-                table.put(&key(number), &rule(number + 1), |_| false),
-                InsertOutcome::Done,
-                "{number}"
-            );
+            assert_eq!(table.put(&key(number), &rule(number + 1), |_| false), Done, "{number}");
         }
-        assert_eq!(table.put(&key(ROOM), &rule(1), |_| true), InsertOutcome::Full);
-        assert_eq!(table.put(&key(3), &rule(99), |_| false), InsertOutcome::Exists);
-        assert_eq!(table.put(&key(3), &rule(99), |other| other.id == 4), InsertOutcome::Done);
+        assert_eq!(table.put(&key(ROOM), &rule(1), |_| true), Full);
+        assert_eq!(table.put(&key(3), &rule(99), |_| false), Exists);
+        assert_eq!(table.put(&key(3), &rule(99), |other| other.id == 4), Done);
         let mut seen = HashMap::new();
         let mut from = None;
         loop {
@@ -451,7 +443,7 @@ mod tests {
             assert_eq!((last.packets, last.bytes, last.first_ns, last.last_ns), (1, 60, 7, 7));
         }
         assert!(table.page(None).rules.is_empty());
-        assert_eq!(table.put(&key(ROOM), &rule(1), |_| false), InsertOutcome::Done, "there is room again");
+        assert_eq!(table.put(&key(ROOM), &rule(1), |_| false), Done, "there is room again");
     }
 
     /// Workers hit rules that are taken out and put back all the time: no hit is lost, and none is found in a rule that
@@ -486,7 +478,7 @@ mod tests {
             for turn in 0..20_000 {
                 let number = turn % KEYS;
                 taken[number as usize] += table.take(&key(number)).unwrap().packets;
-                assert_eq!(table.put(&key(number), &rule(number + 1), |_| false), InsertOutcome::Done);
+                assert_eq!(table.put(&key(number), &rule(number + 1), |_| false), Done);
             }
             over.store(true, Ordering::Relaxed);
             let mut hits = [0u64; KEYS as usize];

@@ -7,7 +7,7 @@ use wirelane_bpf::flow_cache::Splits;
 use wirelane_bpf::instance::{self as layout, BUCKETS, Balance, Group};
 
 use super::flows::FIRST_EPOCH;
-use super::group::GroupConfig;
+use super::group_config::GroupConfig;
 use super::instance::Instance;
 
 /// The workers of the buckets at the beginning: all in turn.

@@ -37,6 +37,7 @@ mod exits;
 pub(crate) mod filters;
 pub(crate) mod flows;
 pub(crate) mod group;
+pub(crate) mod group_config;
 mod http;
 pub(crate) mod instance;
 pub(crate) mod lane_end;

@@ -1,0 +1,118 @@
+//! What a capture asks of an instance for its group, from the capture's settings.
+
+use std::sync::Arc;
+
+use wirelane_bpf::instance::{SEGMENT, group_flags, steering};
+use wirelane_filter::Filter;
+use wirelane_netdev::Selected;
+
+use super::program::{Plugin, UserProgram};
+use super::rules::KernelSets;
+use super::streams::Streams;
+use crate::active_rules::RulesRoom;
+use crate::error::Result;
+use crate::exits::Exit;
+use crate::flow_cache::KernelFlows;
+use crate::hook::Hook;
+use crate::settings::{Clock, Settings, Share};
+
+/// Bytes that a lane writes to a ring between two publications of its head (measured: per-packet publication
+/// costs half the throughput, 2 KiB next to nothing).
+const PUBLISH_EVERY: u32 = 2048;
+
+/// What a group asks of an instance.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupConfig {
+    /// RX queues, ascending.
+    pub(crate) queues: Vec<u32>,
+    pub(crate) snap_len: u32,
+    pub(crate) workers: usize,
+    /// Bytes of each ring; rounded up to a power of two of segments.
+    pub(crate) ring_size: usize,
+    pub(crate) steering: u32,
+    /// Which part of all flows; `None`: all of them.
+    pub(crate) share: Option<Share>,
+    pub(crate) flags: u32,
+    pub(crate) publish_every: u32,
+    pub(crate) clock: Clock,
+    /// Whether its workers merge lanes by time.
+    pub(crate) ordered: bool,
+    /// Which packets; `None`: all.
+    pub(crate) filter: Option<Filter>,
+    /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
+    pub(crate) shed: Option<(u32, u32)>,
+    /// What steers where `steering` says that a program does.
+    pub(crate) program: Option<UserProgram>,
+    /// What rules may ask, and how many nanoseconds each of these may take on the average.
+    pub(crate) plugins: Vec<Plugin>,
+    pub(crate) plugin_budget: u32,
+    /// Room for rules, and whoever makes named sets; `None`: there will be none.
+    pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
+    /// Where they may send packets.
+    pub(crate) exits: Vec<Exit>,
+    /// Whether packets become flows in the lanes, or heads of HTTP are picked out there.
+    pub(crate) flows: Option<KernelFlows>,
+    pub(crate) http: Option<crate::http_heads::KernelHttp>,
+    /// The RTP streams that lanes measure.
+    pub(crate) streams: Option<Arc<Streams>>,
+}
+
+impl GroupConfig {
+    /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
+    ///
+    /// # Errors
+    /// [`crate::Error::Filter`].
+    pub(crate) fn of(
+        settings: &Settings,
+        selected: &Selected,
+        (lanes, known): (usize, usize),
+        hook: Hook,
+    ) -> Result<GroupConfig> {
+        let ring_size = settings.bytes_per_ring(lanes * settings.workers);
+        let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
+        // The whole device means every queue that it can ever have.
+        let queues = if hook == Hook::Egress {
+            vec![0]
+        } else if selected.is_whole_device() {
+            (0..known as u32).collect()
+        } else {
+            selected.queues.clone()
+        };
+        Ok(GroupConfig {
+            filter: wirelane_filter::for_device(
+                &settings.filter,
+                selected.device.link_type,
+                &selected.device.name,
+            )?,
+            queues,
+            snap_len: settings.snap_len as u32,
+            workers: settings.workers,
+            ring_size,
+            steering: match settings.steering_program {
+                Some(_) => steering::PROGRAM,
+                None => settings.steering.code(),
+            },
+            share: settings.share,
+            flags: if settings.take { group_flags::TAKE } else { 0 }
+                | if settings.take_rest { group_flags::TAKE_REST } else { 0 }
+                | if settings.inner { group_flags::INNER } else { 0 }
+                | if settings.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
+                | if settings.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
+                | if settings.device_wide { group_flags::WIDE } else { 0 }
+                | if settings.flows.is_some() { group_flags::FLOWS } else { 0 }
+                | if settings.http.is_some() { group_flags::HTTP } else { 0 },
+            clock: settings.clock,
+            ordered: false,
+            shed: settings.congestion_control.map(|watermarks| watermarks.of(rounded)),
+            publish_every: if settings.immediate { 0 } else { PUBLISH_EVERY },
+            program: None,
+            plugins: Vec::new(),
+            plugin_budget: settings.plugin_budget,
+            rules: None,
+            exits: Vec::new(),
+            flows: settings.flows,
+            http: settings.http,
+            streams: None,
+        })
+    }
+}
