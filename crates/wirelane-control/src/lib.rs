@@ -35,6 +35,6 @@ pub use self::error::{Error, Result};
 pub use self::place::Purpose;
 pub use self::place::{CLEANUP, Listener, folder};
 pub use self::protocol::{Position, Status};
-pub use self::server::{About, Rules, Server};
+pub use self::server::{About, Answered, Cursor, Rules, Server};
 pub use self::service::whereabouts;
 pub use self::service::{Service, Serving};

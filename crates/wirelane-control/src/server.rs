@@ -30,13 +30,13 @@ pub trait Rules: Send + Sync + 'static {
     /// What the rules have counted.
     fn stats(&self) -> Answered<RuleStats>;
     /// Some of the precise rules from a position on, and the position of the next ones.
-    fn precise(
-        &self,
-        from: (usize, Option<u32>),
-    ) -> Answered<(Vec<PreciseLine>, Option<(usize, Option<u32>)>)>;
+    fn precise(&self, from: Cursor) -> Answered<(Vec<PreciseLine>, Option<Cursor>)>;
     /// Removes some precise rules that have expired. True: there may be more.
     fn sweep(&self) -> Answered<bool>;
 }
+
+/// A position among the exact-match rules of a capture: the device, and where in its table.
+pub type Cursor = (usize, Option<u32>);
 
 /// The answer of [`Rules`], or why not.
 pub type Answered<T> = std::result::Result<T, String>;

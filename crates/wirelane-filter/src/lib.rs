@@ -37,7 +37,8 @@ pub use self::translate::Classic;
 /// An expression, compiled for packets of one link type.
 ///
 /// ```
-/// # /// # use wirelane_filter::Filter;
+/// # use wirelane_bpf::linktype;
+/// # use wirelane_filter::Filter;
 /// let filter = Filter::compile("udp port 53", linktype::RAW)?;
 /// # let mut packet = [0u8; 28];
 /// # packet[0] = 0x45; packet[9] = 17; packet[21] = 53;

@@ -14,7 +14,7 @@ use super::names::shown;
 /// As text each of its parts is an address, a prefix (`192.0.2.0/24`), or a range (`192.0.2.1-192.0.2.9`).
 ///
 /// ```
-/// # use wirelane::rules::Addresses;
+/// # use wirelane_rules::Addresses;
 /// let mut set = Addresses::default();
 /// set.insert("192.0.2.0/25")?;
 /// set.insert("192.0.2.128-192.0.2.255")?;

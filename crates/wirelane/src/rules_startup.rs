@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::active_rules::{ActiveRuleset, RulesRoom, Target, Times};
 use crate::settings::Settings;
-use wirelane_control::{About, Listener, Purpose, Server};
+use wirelane_control::{About, Cursor, Listener, Purpose, Server};
 use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
 
 type Result<T, E = crate::error::Error> = std::result::Result<T, E>;
@@ -112,10 +112,7 @@ impl wirelane_control::Rules for Served {
         answered(self.0.stats())
     }
 
-    fn precise(
-        &self,
-        from: (usize, Option<u32>),
-    ) -> Result<(Vec<PreciseLine>, Option<(usize, Option<u32>)>), String> {
+    fn precise(&self, from: Cursor) -> Result<(Vec<PreciseLine>, Option<Cursor>), String> {
         answered(self.0.precise(from))
     }
 

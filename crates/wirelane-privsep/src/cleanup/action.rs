@@ -13,6 +13,9 @@ pub trait CleanupAction {
     fn attempt(&mut self, prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>);
 }
 
+/// Reads an action; see [`ActionKind::read`].
+pub type ReadAction = fn(&[u8], Vec<OwnedFd>) -> Option<Box<dyn CleanupAction>>;
+
 /// One kind of actions. The process that registers actions and the cleanup process have the same list of kinds, since one
 /// was forked from the other.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub struct ActionKind {
     /// Opens what all actions of this kind need, before the fork; `/proc` may be gone at the end.
     pub prepare: fn() -> io::Result<Option<OwnedFd>>,
     /// Reads an action from JSON and the descriptors that were sent along; `None` where they do not fit.
-    pub read: fn(&[u8], Vec<OwnedFd>) -> Option<Box<dyn CleanupAction>>,
+    pub read: ReadAction,
 }
 
 impl ActionKind {

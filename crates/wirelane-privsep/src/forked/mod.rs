@@ -151,7 +151,7 @@ mod tests {
         let held = fs::File::open("/proc/self/status").unwrap();
         let (mut socket, its) = UnixStream::pair().unwrap();
         let descriptor = its.as_raw_fd();
-        let rights = Rights::new(&[crate::Capability::NetAdmin], &[]).unwrap();
+        let rights = Rights::new(&[crate::Capability::NetAdmin], &[("/proc".into(), Access::Read)]).unwrap();
         start(c"wl-test", rights, &[descriptor], move || {
             let mut its = its;
             let mut question = [0; 4];

@@ -90,7 +90,7 @@ impl RuleSet {
     /// [`Error::Rules`] with every mistake in it.
     ///
     /// ```
-    /// # use wirelane::rules::{Action, RuleSet};
+    /// # use wirelane_rules::{Action, RuleSet};
     /// let set = RuleSet::parse(
     ///     r#"
     ///     default = "drop"
@@ -103,7 +103,7 @@ impl RuleSet {
     ///     "#,
     /// )?;
     /// assert_eq!(set.rules[0].action, Action::Pass);
-    /// # Ok::<(), wirelane::Error>(())
+    /// # Ok::<(), wirelane_rules::Error>(())
     /// ```
     pub fn parse(text: &str) -> Result<RuleSet> {
         let mut reader = Reader::default();
