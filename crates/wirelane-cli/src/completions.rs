@@ -5,9 +5,9 @@ use clap_complete::Shell;
 
 use crate::out;
 
-/// Print what a shell needs to complete wirelane's command line
+/// Print a shell's completion script
 ///
-/// 'make install' puts it where the shells look for it.
+/// 'make install' installs it in the shells' folders.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -18,12 +18,12 @@ pub struct Args {
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-For one user, where the shells look by themselves:
+For one user, in the shells' default folders:
   mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions
   cd ~/.local/share/bash-completion/completions
   wirelane completions bash > wirelane
   wirelane completions fish > ~/.config/fish/completions/wirelane.fish
-For zsh, into a folder that is in $fpath:
+For zsh, in a folder of $fpath:
   wirelane completions zsh > ~/.zfunc/_wirelane";
 
 /// Runs the command; `definition` is the whole command line's.

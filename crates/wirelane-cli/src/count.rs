@@ -9,27 +9,27 @@ use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 
 /// Count packets and bytes per virtual device, and account for every packet
 ///
-/// Shows a table at each interval, and the ledger at the end: a line for each virtual device (one RX queue of a
-/// device, eth1@2), for each worker where there are several, and for all together.
+/// Prints a table at each interval, and the ledger at the end: a line per virtual device (one RX queue of a device,
+/// eth1@2), per worker if there are several, and a total.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Workers: threads that take packets out of the rings, 1 to 64
+    /// Worker threads, which read the rings, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
-    /// Which worker gets a packet
+    /// Choice of the worker of a packet
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Whether load moves between workers
+    /// Moving load between workers
     #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
     balance: BalanceArg,
 
-    /// Spin this many loops for each packet, as if it were analysed: 1000 and 25000 are what papers used
+    /// Loops to spin per packet, to simulate analysis (papers used 1000 and 25000)
     #[arg(long, value_name = "LOOPS", default_value_t = 0, help_heading = source::CAPTURE)]
     load: u32,
 }
@@ -40,17 +40,17 @@ Columns of the ledger, in packets:
   seen       reached the hook in the kernel, on an RX queue that was asked for
   filtered   refused by the filter expression or a rule (--rules), or by a rule
              of another capture that is --device-wide
-  absorbed   only counted, by a rule whose action is count
+  absorbed   counted by a rule with action 'count' and not delivered
   shed       refused by congestion control (--congestion-control)
   lost       found no room in the ring: the worker did not keep up (engines
-             packet and xsk tell the causes apart below the table, as lost_by)
+             packet and xsk list the causes below the table, as lost_by)
   delivered  written to a ring
   analysed   taken out of it and counted
   in flight  written, not yet taken out
-  missed     dropped by the card, where it tells; these are not part of seen
-  bytes      of what was analysed, as on the wire, without FCS
-It always holds that seen = filtered + absorbed + shed + lost + delivered,
-and that delivered = analysed + in flight.
+  missed     dropped by the card, if it counts that; not part of seen
+  bytes      bytes of the analysed packets, as on the wire, without FCS
+seen = filtered + absorbed + shed + lost + delivered, and
+delivered = analysed + in flight. The command fails if this does not hold.
 
 Examples:
   wirelane count -i eth1                     every RX queue, until Ctrl-C
@@ -58,9 +58,9 @@ Examples:
   wirelane count -i eth1,eth2 --duration 10  two devices, for ten seconds
   wirelane count -i eth1 --workers 2 --cores 2,3
   wirelane count -r capture.pcapng           a file instead of a device
-  wirelane count -i eth1 udp port 53         what a tcpdump expression accepts
-  wirelane count -i eth1 --rules rules.toml  by rules (see 'wirelane rules')
-  wirelane count -i eth1 --device-wide --rules block.toml   for everybody
+  wirelane count -i eth1 udp port 53         with a tcpdump filter expression
+  wirelane count -i eth1 --rules rules.toml  with rules (see 'wirelane rules')
+  wirelane count -i eth1 --device-wide --rules block.toml   for the device
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 

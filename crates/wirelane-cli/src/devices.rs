@@ -12,10 +12,10 @@ use wirelane::escape::to_json;
 use crate::out;
 use text::Style;
 
-/// Show devices, their RX queues as virtual devices, and what the kernel offers
+/// List devices with their RX queues, and the kernel's capture features
 ///
-/// Without DEV: a table of all devices. With DEV: all that is known of it, and a line for each RX queue.
-/// Needs no privilege; names of XDP programs need CAP_SYS_ADMIN.
+/// Without DEV: a table of all devices. With DEV: all details, and a line per RX queue. Needs no privilege; names of
+/// XDP programs need CAP_SYS_ADMIN.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -32,11 +32,11 @@ pub struct Args {
 pub const HELP: &str = "\
 Columns of the table:
   STATE      up, no link, or down
-  SPEED      of the link, in bits a second
-  NUMA       memory node that the card is closest to
-  RX QUEUES  as -i takes them: eth1@0-3 are the RX queues 0 to 3 of eth1
-  XDP        what the driver can: 'native' captures fastest, '0-copy' is AF_XDP
-             zero copy, 'generic' works with every driver; or what is in use
+  SPEED      speed of the link, in bits per second
+  NUMA       NUMA node of the card
+  RX QUEUES  in the notation of -i: eth1@0-3 are the RX queues 0 to 3 of eth1
+  XDP        modes of the driver: 'native' captures fastest, '0-copy' is AF_XDP
+             zero copy, 'generic' works with every driver; or the mode in use
   IRQS       number of interrupts
 
 Examples:

@@ -11,7 +11,7 @@ use wirelane::{Device, LinkType, Selector, linktype};
 
 use crate::out;
 
-/// Offer virtual devices to Wireshark, which starts this itself
+/// Offer virtual devices to Wireshark, which starts this command
 ///
 /// 'make install' puts a script into Wireshark's extcap folder that starts this command, so that Wireshark and tshark
 /// list RX queues (eth1@2) beside other interfaces. Options are those of Wireshark's extcap protocol.

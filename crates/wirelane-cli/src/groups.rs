@@ -7,7 +7,7 @@ use wirelane::groups::{self, Group};
 use crate::out;
 use crate::table::{Table, amount, printable};
 
-/// Show who captures on which device, and what became of the packets of each
+/// List the captures on each device, with their ledgers
 ///
 /// Every capture has a group of its own on each device: its own copies, workers and ledger. Shows those of this
 /// network namespace, whoever owns them. Needs the rights of a capture, and changes nothing.
@@ -22,12 +22,12 @@ pub struct Args {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 Columns:
-  GROUP      device, hook, and the group's place there, 0 to 15; 'device-wide':
-             nobody gets what its rules drop
-  OWNER      command and process, as the owner has said it; 'gone' after it: the
-             owner was killed, and what is left of it will be cleared
-  WORKERS    how many, and how packets are steered to them
-  FILTER     its tcpdump expression; '-': it wants all packets
+  GROUP      device, hook, and the group's slot there, 0 to 15; 'device-wide':
+             packets that its rules drop reach nobody
+  OWNER      command and process, as given by the owner; 'gone' after it: the
+             owner was killed, and its slot will be cleared
+  WORKERS    their number, and the steering
+  FILTER     its tcpdump expression; '-': all packets
   seen       = filtered + absorbed + shed + lost + delivered, in packets
 
 Examples:
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         output.push_str(&(to_json(&Last { r#final: true, groups: groups.len() })? + "\n"));
     } else if groups.is_empty() {
-        output.push_str("nobody captures in this network namespace\n");
+        output.push_str("no capture is running in this network namespace\n");
     } else {
         output = table(&groups);
     }

@@ -69,11 +69,11 @@ enum Command {
 
 const HELP: &str = "\
 Start with:
-  wirelane devices              what there is to capture on
+  wirelane devices              list devices and their RX queues
   sudo wirelane count -i eth1   count on every RX queue of eth1, until Ctrl-C
-  wirelane count --help         all options, what the columns mean, examples
+  wirelane count --help         all options, the meaning of columns, examples
 
-WIRELANE_LOG=info (or debug) in the environment tells more, on standard error.";
+WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 
 fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.

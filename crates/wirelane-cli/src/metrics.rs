@@ -12,8 +12,8 @@ use crate::source::{self, SourceArgs};
 /// Where numbers are asked for.
 #[derive(clap::Args, Debug)]
 pub struct MetricsArgs {
-    /// Answer Prometheus at this address, as 127.0.0.1:9464: at http://ADDRESS/metrics, as long as the capture goes on. Another
-    /// address than this host's own takes the three options below, and is asked by https
+    /// Serve Prometheus at http://ADDRESS/metrics, as in 127.0.0.1:9464, during the capture. An address that other
+    /// hosts reach needs the three options below, and uses https
     #[arg(long = "metrics", value_name = "ADDRESS", conflicts_with = "read", help_heading = source::OUTPUT)]
     address: Option<SocketAddr>,
 
@@ -36,7 +36,7 @@ impl MetricsArgs {
     pub fn open(&self, source: &mut SourceArgs) -> Result<Option<Endpoint>> {
         let Some(address) = self.address else { return Ok(None) };
         if source.read.is_some() {
-            let reason = "a file is read as fast as it can be: nobody could ask while it is";
+            let reason = "a file is read as fast as possible: nothing can be scraped meanwhile";
             return Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into());
         }
         source.rights.serves = true;

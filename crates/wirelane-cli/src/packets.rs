@@ -14,43 +14,43 @@ use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::table::printable;
 
-/// Show each packet: its headers, the rule that it hit, its tag, the patterns in it
+/// Print each packet: headers, matching rule, tag, patterns
 ///
-/// Nothing is parsed for it again: the line is what the kernel has found and decided. Packets of several workers are not
-/// in order. A terminal is slow: what it cannot keep up with is lost, and counted in the ledger at the end, which goes to
-/// standard error; with --json all goes to standard output.
+/// The line shows the results of the kernel's parser and rules; nothing is parsed again. Packets of several workers are
+/// not in order. A terminal is slow: packets that it does not keep up with are lost, and counted in the ledger, which
+/// goes to standard error at the end; with --json everything goes to standard output.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Workers: threads that take packets out of the rings, 1 to 64
+    /// Worker threads, which read the rings, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
-    /// Which worker gets a packet
+    /// Choice of the worker of a packet
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Whether load moves between workers
+    /// Moving load between workers
     #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
     balance: BalanceArg,
 }
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-A line is: time in UTC, RX queue, '>' where the packet was leaving, what it is,
-between whom, its length on the wire, and what rules said of it.
+A line has the time in UTC, the RX queue, '>' for a transmitted packet, the
+protocols, the addresses, the length on the wire, and the result of rules.
 
 Examples:
   wirelane packets -i eth1 -c 10             ten packets
-  wirelane packets -i eth1 udp port 53       what a tcpdump expression accepts
+  wirelane packets -i eth1 udp port 53       with a tcpdump filter expression
   wirelane packets -i eth1 --rules rules.toml --json | jq 'select(.rule == 7)'
   wirelane packets -r capture.pcapng --rules rules.toml
 
 With --json each packet is an object with \"record\": \"packet\" (or \"digest\",
-where a rule wants only the headers); fields that it lacks are left out.
+if a rule delivers only the headers); fields that do not apply are left out.
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 

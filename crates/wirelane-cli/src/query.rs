@@ -7,19 +7,19 @@ use crate::record::options::time;
 use anyhow::Result;
 
 /// Heading of the help.
-const RANGE: &str = "Which time (otherwise all of it)";
+const RANGE: &str = "Time span (default: everything)";
 /// Heading of the help.
-const OUTPUT: &str = "What to print";
+const OUTPUT: &str = "Output";
 
-/// Ask a store of flows, calls, transactions and probes: in SQL, or by ready questions
+/// Query a store of flows, calls, transactions and probe results, in SQL or ready-made
 ///
-/// The store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams'), 'wirelane
-/// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). Needs no privilege but to read the
-/// files, and can be used while they are written: what is in a file is there once that is whole.
+/// A store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams'), 'wirelane
+/// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). It needs only the right to read
+/// the files, and can run while they are written; a file counts once it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// The question, in SQL, where it is no ready one
+    /// A query in SQL
     #[arg(value_name = "SQL")]
     sql: Option<String>,
 
@@ -27,27 +27,27 @@ pub struct Args {
     #[arg(long, value_name = "DIR", global = true)]
     store: Option<PathBuf>,
 
-    /// What has ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
+    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
     #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
     from: Option<i64>,
 
-    /// What has ended before this time
+    /// Only what ended before this time
     #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
     to: Option<i64>,
 
-    /// What has ended within this time until now, as in 15m, 1h or 7d
+    /// Only what ended within this time until now, as in 15m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], global = true, help_heading = RANGE)]
     last: Option<Duration>,
 
-    /// Print a JSON object for each row; what is NULL is left out
+    /// Print a JSON object per row, without NULL values
     #[arg(long, conflicts_with = "csv", global = true, help_heading = OUTPUT)]
     json: bool,
 
-    /// Print CSV; what is NULL is empty
+    /// Print CSV; NULL values are empty
     #[arg(long, global = true, help_heading = OUTPUT)]
     csv: bool,
 
-    /// Rows that a ready question is answered with
+    /// Rows of a ready-made query
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, global = true, help_heading = OUTPUT)]
     limit: u64,
 
@@ -62,8 +62,8 @@ pub struct Args {
 /// Ready questions.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Ready {
-    /// The most: talkers (addresses, by the bytes they have sent), ports (of services: of a flow's two, the lower one), pairs
-    /// of addresses, or hosts of HTTP, by transactions
+    /// Top talkers (addresses by sent bytes), ports (the lower of a flow's two), pairs of addresses, or HTTP hosts by
+    /// transactions
     Top {
         /// Of what
         #[arg(value_enum)]
@@ -83,7 +83,7 @@ enum Ready {
         #[arg(long, value_name = "BITS", default_value_t = 48, value_parser = clap::value_parser!(u8).range(0..=128))]
         bits6: u8,
     },
-    /// Flows, packets and bytes by when the flows have ended: over time
+    /// Flows, packets and bytes over time, by the end of flows
     Over {
         /// The word 'time'
         #[arg(value_enum)]
@@ -94,13 +94,13 @@ enum Ready {
         #[arg(long, value_name = "TIME", value_parser = time)]
         step: Option<Duration>,
     },
-    /// What sounded worst: calls, by the worst of their streams, or streams
+    /// Calls (by their worst stream) or streams with the lowest MOS
     Worst {
         /// Of what
         #[arg(value_enum)]
         what: Worst,
     },
-    /// Calls by how they have ended: calls by status
+    /// Calls by state and status
     Calls {
         /// The word 'by'
         #[arg(value_enum, value_name = "BY")]
@@ -110,13 +110,13 @@ enum Ready {
         #[arg(value_enum, value_name = "STATUS")]
         status: StatusWord,
     },
-    /// The transactions that took longest
+    /// Slowest transactions
     Slowest {
         /// The word 'transactions'
         #[arg(value_enum)]
         what: Slowest,
     },
-    /// With whom an address, or a network, has talked: who talked to ADDRESS
+    /// Peers of an address or a network: who talked to ADDRESS
     Who {
         /// The word 'talked'
         #[arg(value_enum, value_name = "TALKED")]
@@ -214,26 +214,25 @@ enum To {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 Tables: flows, calls, streams (of RTP), transactions (of HTTP); of probes
-measurements, alarms, ledgers. What nobody has stored is an empty table. Of
-measurements rows of kind 'all' are of a whole interval, of kind 'key' those of
-its keys that are shown, 'other' is the rest, and 'list' an entry of a top-list
-or a histogram: a question asks for one of them. DESCRIBE calls, for one, lists
-its columns with their types; names are those of the JSON of the commands.
+measurements, alarms, ledgers. A table that was not written is empty. Rows of
+measurements have a kind: 'all' is a whole interval, 'key' one of the keys that
+are shown, 'other' the rest, and 'list' an entry of a top-list or a histogram;
+select one of them. DESCRIBE calls, for example, lists the columns of a table
+with their types; names are those of the JSON output.
 
 Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst
   proto src_port dst_port packets bytes wire_bytes tcp_flags application
   community_id end_reason; reverse_packets, reverse_bytes and so on of the other
-  direction (flows --biflow); date and hour, in which the flow has ended. Times
-  are in UTC. network(src, 24, 48) is the network of an address, by bits of
-  IPv4 and of IPv6; in_network(src, '10.0.0.0/8') is whether it is in one.
+  direction (flows --biflow); date and hour of the end. Times are in UTC.
+  network(src, 24, 48) is the network of an address, with so many bits for IPv4
+  and IPv6; in_network(src, '10.0.0.0/8') is whether it is in that network.
 
 Columns of all tables: start_time end_time start_ns duration_ns date hour. A
 row of streams has the call_id and call_start_ns of its call.
 
-SQL is that of Apache DataFusion, much as in PostgreSQL. It asks only: what
-would change the store is refused. A file that cannot be read is left out and
-named.
+The SQL dialect is Apache DataFusion's, close to PostgreSQL's, and read-only. A
+file that cannot be read is left out and named.
 
 Examples:
   wirelane query top talkers --store flows.db
@@ -249,7 +248,7 @@ Examples:
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
       GROUP BY src ORDER BY ports DESC LIMIT 5\" --store flows.db
 
-Exit status: 0 answered, 1 failed, 2 wrong usage or SQL that is not understood.";
+Exit status: 0 answered, 1 failed, 2 wrong usage or invalid SQL.";
 
 #[cfg(feature = "store")]
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {

@@ -9,15 +9,15 @@ use crate::query::moment;
 use crate::record::options::time;
 
 /// Heading of the help.
-const RANGE: &str = "Which time (otherwise all of it)";
+const RANGE: &str = "Time span (default: everything)";
 /// Heading of the help.
-const OUTPUT: &str = "What to write";
+const OUTPUT: &str = "Output";
 
-/// Tell what is stored of some time: traffic, top talkers and ports, alarms, where packets went
+/// Report on a store: traffic, top talkers and ports, alarms, the ledger
 ///
-/// The store is what 'wirelane probe --store DIR' writes, and flows, http and voip. Of what they have stored this writes a
-/// page of HTML with charts, text for a terminal, or JSON. Needs no privilege but to read the files, and can be used while
-/// they are written: what is in a file is there once that is whole.
+/// A store is what 'wirelane probe', 'flows', 'http' and 'voip' write with --store DIR. The report is a page of HTML
+/// with charts, text for a terminal, or JSON. It needs only the right to read the files, and can run while they are
+/// written; a file counts once it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "without the store they are read and refused"))]
@@ -26,29 +26,29 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     store: PathBuf,
 
-    /// What has ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
+    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
     #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
     from: Option<i64>,
 
-    /// What has ended before this time
+    /// Only what ended before this time
     #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
     to: Option<i64>,
 
-    /// What has ended within this time until now, as in 15m, 1h or 7d
+    /// Only what ended within this time until now, as in 15m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], help_heading = RANGE)]
     last: Option<Duration>,
 
-    /// A point of a chart for so much time, as in 10s, 5m or 1h, to the second. Default: what makes at most 240 of them. No
-    /// shorter than the intervals that were measured
+    /// Time per point of a chart, as in 10s, 5m or 1h. Default: at most 240 points. Not shorter than the measured
+    /// intervals
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = RANGE)]
     step: Option<Duration>,
 
-    /// Write a page of HTML here instead of text; '-' is standard output. All of it is in the file: nothing is run or
-    /// fetched by who looks at it
+    /// Write an HTML page to this file instead of text; '-' is standard output. The page is self-contained: it runs and
+    /// fetches nothing
     #[arg(long, value_name = "FILE", conflicts_with = "json", help_heading = OUTPUT)]
     html: Option<PathBuf>,
 
-    /// Replace the file where it is there
+    /// Replace an existing file
     #[arg(long, requires = "html", help_heading = OUTPUT)]
     overwrite: bool,
 
@@ -56,11 +56,11 @@ pub struct Args {
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
 
-    /// Rows of what has most
+    /// Rows of top lists
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = OUTPUT)]
     limit: u32,
 
-    /// Show no progress, which is shown on terminals alone
+    /// Show no progress (shown on terminals only)
     #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
 
@@ -71,13 +71,13 @@ pub struct Args {
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-What is told, of what there is:
+Sections, if the store has the data:
   measurements  traffic over time, top keys, lists and histograms   (probe)
   alarms        how often each was raised, and the last ones        (probe)
-  ledgers       where packets went, and over time                   (probe)
+  ledgers       the ledger, in total and over time                  (probe)
   flows         traffic over time, top talkers, ports, applications (flows)
   transactions  top hosts                                           (http)
-  calls         how they have ended                                 (voip)
+  calls         calls by state and status                           (voip)
 
 Examples:
   wirelane report --store probe.db
@@ -185,7 +185,7 @@ impl Page {
         options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
         match options.open(path) {
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-                anyhow::bail!("{} is a symbolic link, and links are not followed", path.display())
+                anyhow::bail!("{} is a symbolic link, which is not followed", path.display())
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 anyhow::bail!("{} is there already: --overwrite replaces it", path.display())

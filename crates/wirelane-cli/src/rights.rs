@@ -6,7 +6,7 @@ use anyhow::Result;
 use wirelane::sandbox::{Identity, Sandbox, Work};
 
 /// Heading of the help.
-const RIGHTS: &str = "Rights, once everything is set up";
+const RIGHTS: &str = "Privileges after set-up";
 
 /// What a command goes on to write.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +20,12 @@ pub struct Output<'a> {
 /// The options of every command that touches packets.
 #[derive(clap::Args, Debug)]
 pub struct RightsArgs {
-    /// User to become when started by root. Default: who called sudo, else the account 'wirelane', else 'nobody'. With
-    /// 'root' the user stays, without capabilities
+    /// User to become when started by root. Default: the caller of sudo, else the account 'wirelane', else 'nobody'.
+    /// 'root' stays root, without capabilities
     #[arg(long, value_name = "NAME", help_heading = RIGHTS)]
     user: Option<String>,
 
-    /// Give nothing up: same user, all capabilities, files and system calls. For finding faults
+    /// Drop no privileges: same user, all capabilities, files and system calls. For debugging
     #[arg(long, conflicts_with = "user", help_heading = RIGHTS)]
     keep_rights: bool,
 

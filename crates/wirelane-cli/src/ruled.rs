@@ -12,12 +12,12 @@ use crate::table::printable;
 /// The rules of a capture.
 #[derive(clap::Args, Debug)]
 pub struct RuleArgs {
-    /// Rules that decide which packets are delivered, how much of them, and what is counted: a rule file in TOML
-    /// ('wirelane rules --help' has an example). While the capture runs, 'wirelane rules' changes them
+    /// Rule file in TOML: which packets are delivered, how much of them, and what is counted ('wirelane rules --help'
+    /// has an example). 'wirelane rules' changes the rules while the capture runs
     #[arg(long, value_name = "FILE", help_heading = CAPTURE)]
     pub rules: Option<PathBuf>,
 
-    /// Set room aside for rules that come while the capture runs, also without --rules: how many precise rules, or
+    /// Capacity for rules that are added while the capture runs, also without --rules: a number of precise rules, or
     /// any of precise=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
     /// enough for ordinary rules; for named sets up to a quarter of the memory
     #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_room, conflicts_with = "read", help_heading = CAPTURE)]
@@ -28,17 +28,17 @@ pub struct RuleArgs {
     #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
     pub exits: Vec<String>,
 
-    /// Have the rules hold for the device: what they drop reaches neither the host nor another capture, for as long as
-    /// this one runs. The EXPRESSION only chooses what they look at. What counts passes on
+    /// Apply the rules to the device: packets that they drop reach neither the host nor other captures, as long as this
+    /// one runs. EXPRESSION only selects the packets that the rules see. What counts passes on
     #[arg(long, conflicts_with = "read", help_heading = CAPTURE)]
     pub device_wide: bool,
 
-    /// Your own BPF program as a condition that rules ask by this name (plugin = "NAME"), up to four: an object file,
-    /// compiled from a source that includes wirelane/plugin.h. It runs in the kernel (engine 'ring')
+    /// Your own BPF program as a condition of rules (plugin = "NAME"), up to four: an object file, compiled from a
+    /// source that includes wirelane/plugin.h. It runs in the kernel (engine 'ring')
     #[arg(long = "plugin", value_name = "NAME=FILE.bpf.o", value_parser = plugin, help_heading = CAPTURE)]
     pub plugins: Vec<PluginArg>,
 
-    /// Switch a plug-in off, in the lane where it is too slow, that takes more than so many nanoseconds a packet on the
+    /// Disable a plug-in, in the lane where it is too slow, that takes more than so many nanoseconds per packet on
     /// average
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
     pub plugin_budget: u32,
@@ -82,7 +82,7 @@ fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
             "nodes" => room.nodes = number,
             "classes" => room.classes = number,
             "sets" => room.sets = number,
-            other => return Err(format!("'{other}' is none of precise, rules, nodes, classes and sets")),
+            other => return Err(format!("'{other}' is not one of precise, rules, nodes, classes and sets")),
         }
     }
     Ok(room)
@@ -136,8 +136,7 @@ impl RuleArgs {
     pub fn for_file(&self) -> Result<Option<RuleSet>> {
         let cannot = |option, reason: String| Err(Error::BadOption { option, reason }.into());
         if !self.plugins.is_empty() {
-            let reason =
-                "plug-ins run in the kernel, and a file is read without its help; leave the option out";
+            let reason = "plug-ins run in the kernel, not on files: leave the option out";
             return cannot("--plugin", reason.into());
         }
         let Some(file) = &self.rules else { return Ok(None) };
@@ -147,7 +146,7 @@ impl RuleArgs {
             Some(name) => cannot(
                 "--rules",
                 format!(
-                    "{} asks the plug-in '{name}', and a file is read without: plug-ins run in the kernel",
+                    "{} asks the plug-in '{name}', and plug-ins run in the kernel, not on files",
                     printable(&file.display().to_string())
                 ),
             ),

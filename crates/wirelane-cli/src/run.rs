@@ -7,16 +7,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Run a libpcap program (tcpdump, tshark, suricata, ...) on Wirelane's engines
+/// Run a libpcap program (tcpdump, tshark, suricata, ...) on Wirelane
 ///
-/// The program and what it starts load Wirelane's libpcap in front of the system's (LD_PRELOAD). Devices are then
-/// captured by Wirelane, also virtual ones (eth1@2, eth1@0-3) and groups that several processes share by flow
-/// (eth1:ids/4); files and the device 'any' are the system's libpcap's, as always.
+/// The program and its children load Wirelane's libpcap in front of the system's (LD_PRELOAD). Wirelane captures on
+/// devices, virtual devices (eth1@2, eth1@0-3) and groups that several processes share by flow (eth1:ids/4); files and
+/// the device 'any' are handled by the system's libpcap.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// Keep all packets that come by the devices it captures from the host's network stack, wanted or not: for devices that
-    /// only capture (a login over one would hang). Sent packets are not captured then
+    /// Keep all packets received on the captured devices from the host's network stack, wanted or not: for devices that
+    /// only capture (a login over one would hang). Transmitted packets are not captured then
     #[arg(long)]
     take: bool,
 
@@ -30,19 +30,18 @@ pub const HELP: &str = "\
 Devices:
   eth1         all of eth1, received and sent, as tcpdump shows it
   eth1@2       RX queue 2 of eth1; eth1@0-3 are four queues: received packets
-  eth1:ids/4   a share of eth1: 4 processes (or up to 16) that name the same
-               group get a quarter of all flows each, both directions of a
-               conversation at one of them. Each process takes the first share
-               that is free
+  eth1:ids/4   a share of eth1: 4 processes (up to 16) that name the same group
+               get a quarter of all flows each, with both directions of a
+               conversation. Each process takes the first free share
 
 Environment:
   WIRELANE_PCAP=named         only eth1@2, eth1:ids/4 and the like are captured
                               by Wirelane, other devices by the system's libpcap
-  WIRELANE_TAKE=1             as --take
+  WIRELANE_TAKE=1             like --take
   WIRELANE_SYSTEM_LIBPCAP     the file of the system's libpcap, if not found
 
 Programs with file capabilities or the set-user-id bit do not load libraries
-from LD_PRELOAD: run those as root, as in sudo wirelane run -- COMMAND.
+from LD_PRELOAD: run them as root: sudo wirelane run -- COMMAND.
 
 Examples:
   sudo wirelane run -- tcpdump -n -i eth1@2

@@ -26,9 +26,9 @@ use crate::values::seconds;
 
 /// Send numbered packets, or replay a capture
 ///
-/// Every packet carries its number, so that a receiver can account for each one: the twelve bytes behind the
-/// UDP or TCP header are "WLn1" and the number as a big-endian 64-bit integer. Sizes are those of Ethernet
-/// frames without FCS: 60 is the smallest.
+/// Every packet carries its number, so that a receiver can account for each one: the twelve bytes after the UDP or TCP
+/// header are "WLn1" and the number as a big-endian 64-bit integer. Sizes are those of Ethernet frames without FCS: 60
+/// is the smallest.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -40,12 +40,12 @@ pub struct Args {
     #[arg(long, value_name = "PPS", value_parser = parse_rate, help_heading = HOW)]
     rate: Option<f64>,
 
-    /// Bytes of a frame, several sizes that take turns (60,1514), or imix: 60, 566 and 1514 in 28:16:4. Default:
-    /// the smallest that carries a number, 60 for UDP and 66 for TCP
+    /// Bytes of a frame, several alternating sizes (60,1514), or imix: 60, 566 and 1514 in 28:16:4. Default: the
+    /// smallest that carries a number, 60 for UDP and 66 for TCP
     #[arg(long, value_name = "BYTES", help_heading = WHAT)]
     size: Option<Sizes>,
 
-    /// Flows that take turns, packet by packet
+    /// Number of flows, which alternate packet by packet
     #[arg(long, value_name = "N", default_value_t = 4096, help_heading = WHAT)]
     flows: u32,
 
@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOP)]
     duration: Option<Duration>,
 
-    /// What tells the flows apart
+    /// The field in which flows differ
     #[arg(long, value_enum, default_value_t = PatternArg::Papers, help_heading = WHAT)]
     pattern: PatternArg,
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = ProtoArg::Udp, help_heading = WHAT)]
     proto: ProtoArg,
 
-    /// How packets get to the device
+    /// How packets are sent
     #[arg(long, value_enum, default_value_t = MethodArg::Auto, help_heading = HOW)]
     method: MethodArg,
 
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "threads", help_heading = HOW)]
     cores: Vec<usize>,
 
-    /// Lose packets that the device has no room for, as a wire does, rather than try them again and fall behind
+    /// Drop packets when the device is full, as a wire does, instead of retrying and falling behind
     #[arg(long, help_heading = HOW)]
     no_retry: bool,
 
@@ -123,7 +123,7 @@ pub struct Args {
     #[arg(long = "loop", value_name = "N", requires = "replay", default_value_t = 1, help_heading = REPLAY)]
     passes: u64,
 
-    /// Seconds from one report of progress to the next
+    /// Seconds between progress reports
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = OUTPUT)]
     interval: Duration,
 
@@ -135,10 +135,10 @@ pub struct Args {
     rights: RightsArgs,
 }
 
-const WHAT: &str = "What to send";
-const HOW: &str = "How to send";
-const STOP: &str = "When to stop (otherwise at Ctrl-C)";
-const REPLAY: &str = "Replay of a capture, instead of numbered packets";
+const WHAT: &str = "Packets";
+const HOW: &str = "Sending";
+const STOP: &str = "End (default: Ctrl-C)";
+const REPLAY: &str = "Replay of a capture file instead of numbered packets";
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
@@ -156,7 +156,7 @@ Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum PatternArg {
-    /// The destination address: one source, the traffic of the published measurements
+    /// The destination address, with one source: the traffic of published measurements
     Papers,
     /// The source address
     Sources,
@@ -197,7 +197,7 @@ impl FromStr for Sizes {
         }
         let size = |text: &str| {
             text.parse()
-                .map_err(|_| format!("'{text}' is no frame size; give bytes from 60 to 65535, or imix"))
+                .map_err(|_| format!("invalid frame size '{text}': expected bytes from 60 to 65535, or imix"))
         };
         text.split(',').map(size).collect::<Result<_, _>>().map(Sizes)
     }
@@ -216,7 +216,8 @@ impl FromStr for Speed {
             "max" => ReplaySpeed::Max,
             factor => {
                 let number = factor.strip_suffix('x').and_then(|number| number.parse().ok());
-                let wrong = || format!("'{text}' is no speed; give recorded, a factor such as 10x, or max");
+                let wrong =
+                    || format!("invalid speed '{text}': expected recorded, a factor such as 10x, or max");
                 ReplaySpeed::Factor(number.ok_or_else(wrong)?)
             }
         };
@@ -230,7 +231,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         Some((at, 'm' | 'M')) => (&text[..at], 1e6),
         _ => (text, 1.0),
     };
-    let wrong = || format!("'{text}' is no rate; give packets per second, as in 250000, 250k or 1.4M");
+    let wrong = || format!("invalid rate '{text}': expected packets per second, e.g. 250000, 250k or 1.4M");
     digits.parse::<f64>().map(|rate| rate * factor).map_err(|_| wrong())
 }
 
@@ -435,8 +436,7 @@ fn print_report(report: &Report) -> Result<()> {
     lines.line("offered", offered);
     lines.device(report.sent, report.dropped, report.unaccounted, report.others);
     if report.refused > 0 {
-        lines
-            .line("refused", format!("{} times: no room in the device, tried again", amount(report.refused)));
+        lines.line("refused", format!("{} times: the device was full, tried again", amount(report.refused)));
     }
     lines.speed(report.duration_s, report.pps, report.bps);
     if report.fell_short {

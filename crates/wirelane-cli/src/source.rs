@@ -20,31 +20,31 @@ use crate::session::OnHangup;
 use crate::values::{cores, seconds, watermarks};
 
 /// Headings of the help, the same in every command.
-pub const SOURCE: &str = "Where packets come from";
+pub const SOURCE: &str = "Source";
 /// See [`SOURCE`].
-pub const CAPTURE: &str = "How to capture";
+pub const CAPTURE: &str = "Capture";
 /// See [`SOURCE`].
-pub const STOP: &str = "When to stop (otherwise at Ctrl-C, or at the end of the file)";
+pub const STOP: &str = "End (default: Ctrl-C, or the end of the file)";
 /// See [`SOURCE`].
-pub const OUTPUT: &str = "What to print";
+pub const OUTPUT: &str = "Output";
 
 /// Where packets come from, and when to stop.
 #[derive(clap::Args, Debug)]
 pub struct SourceArgs {
-    /// Device to capture on: eth1 is all of its RX queues, eth1@2 or eth1@0-3 only these; several with commas or
-    /// by repeating the option
+    /// Device to capture on: eth1 for its received and transmitted packets, eth1@2 or eth1@0-3 for RX queues; several
+    /// with commas or by repeating the option
     #[arg(short, long = "interface", value_name = "DEV", help_heading = SOURCE)]
     pub interface: Vec<String>,
 
-    /// Read packets from a pcap or pcapng file instead; '-' is standard input. Needs no privilege
+    /// Read packets from a pcap or pcapng file instead; '-' is standard input. Needs no privileges
     #[arg(short, long, value_name = "FILE", conflicts_with = "interface", help_heading = SOURCE)]
     pub read: Option<PathBuf>,
 
-    /// How packets reach this program
+    /// Engine: how packets reach this program
     #[arg(long, value_enum, default_value_t = EngineArg::Auto, help_heading = CAPTURE)]
     pub engine: EngineArg,
 
-    /// Where the engines 'ring' and 'xsk' take packets from the kernel
+    /// Hook at which the engines 'ring' and 'xsk' receive packets
     #[arg(long, value_enum, default_value_t = HookArg::Auto, help_heading = CAPTURE)]
     pub hook: HookArg,
 
@@ -57,33 +57,33 @@ pub struct SourceArgs {
     pub snap_length: usize,
 
     /// Size of each ring in MiB, a power of two up to 1024. There is one ring per RX queue and worker. Default: 4, or
-    /// less where there are more than 64 rings
+    /// less with more than 64 rings
     #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
-    /// Cores to run the workers on, as in 1,3: one worker each, in turn; or 'auto': beside the cores that serve the
-    /// RX queues, near the card ('wirelane tune' shows how cores are chosen). Default: wherever there is time
+    /// Cores for the workers, as in 1,3: one worker each, in turn; or 'auto': beside the cores that serve the RX
+    /// queues, near the card ('wirelane tune' shows the choice). Default: any core
     #[arg(long, value_name = "LIST", value_parser = cores, help_heading = CAPTURE)]
     pub cores: Option<CoresArg>,
 
-    /// How RX queues are polled while capturing; put back at the end. Default: as it is
+    /// How RX queues are polled during the capture; restored at the end. Default: unchanged
     #[arg(long, value_enum, help_heading = CAPTURE)]
     pub polling: Option<PollingArg>,
 
-    /// Keep captured packets from the host's network stack. Without it they go on to it as always
+    /// Keep captured packets from the host's network stack. Default: they go on to it
     #[arg(long, help_heading = CAPTURE)]
     pub take: bool,
 
-    /// Show every packet at once instead of in batches: least delay, lower rate
+    /// Deliver each packet immediately instead of in batches: less delay, lower rate
     #[arg(long, help_heading = CAPTURE)]
     pub immediate: bool,
 
-    /// What packets are stamped with
+    /// Clock of the time stamps
     #[arg(long, value_enum, default_value_t = ClockArg::Packet, help_heading = CAPTURE)]
     pub clock: ClockArg,
 
-    /// Refuse whole flows before any copy where a worker falls behind: 'on' from a half-full ring on, or the two
-    /// percentages of a ring at which that begins and at which all is refused, as in 50,90
+    /// Refuse whole flows before they are copied when a worker falls behind: 'on' begins at a half-full ring; LOW,HIGH
+    /// are the percentages of a ring at which refusing begins and at which all flows are refused, as in 50,90
     #[arg(long, value_name = "off|on|LOW,HIGH", value_parser = watermarks, default_value = "off", help_heading = CAPTURE)]
     pub congestion_control: CongestionControl,
 
@@ -91,15 +91,16 @@ pub struct SourceArgs {
     #[arg(short = 'p', long, help_heading = CAPTURE)]
     pub no_promiscuous: bool,
 
-    /// Let the card's driver put packets into our memory itself (engine 'xsk'): never, where it can, or else fail
+    /// Let the driver write packets into the capture's memory (engine 'xsk'): never, if supported, or fail otherwise
     #[arg(long, value_enum, default_value_t = ZeroCopyArg::Never, help_heading = CAPTURE)]
     pub zero_copy: ZeroCopyArg,
 
-    /// Poll the card from the worker, for so many microseconds at a time, instead of by interrupt (engine 'xsk')
+    /// Poll the card from the worker for so many microseconds at a time, instead of waiting for interrupts (engine
+    /// 'xsk')
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CAPTURE)]
     pub busy_poll: Option<u32>,
 
-    /// Have your own BPF program choose the worker, in the kernel: an object file, compiled from a source that includes
+    /// Choose the worker with your own BPF program in the kernel: an object file, compiled from a source that includes
     /// wirelane/steer.h. It can also refuse packets, which are 'filtered' then
     #[arg(long, value_name = "FILE.bpf.o", conflicts_with = "steering", help_heading = CAPTURE)]
     pub steering_program: Option<PathBuf>,
@@ -118,7 +119,7 @@ pub struct SourceArgs {
     #[arg(skip)]
     pub kernel_streams: Option<usize>,
 
-    /// Look at the headers inside tunnels, not at the outer ones: for choosing the worker, and in rules
+    /// Use the headers inside tunnels instead of the outer ones, for steering and rules
     #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
 
@@ -130,7 +131,7 @@ pub struct SourceArgs {
     #[arg(short = 'c', long, value_name = "N", help_heading = STOP)]
     pub packets: Option<u64>,
 
-    /// Seconds from one report of progress to the next
+    /// Seconds between progress reports
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", help_heading = OUTPUT)]
     pub interval: Duration,
 
@@ -157,7 +158,7 @@ pub struct SourceArgs {
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
     pub filter_file: Option<PathBuf>,
 
-    /// Which packets: a tcpdump filter expression (man pcap-filter), as in: tcp port 80 and not net 10.0.0.0/8
+    /// A tcpdump filter expression (man pcap-filter), as in: tcp port 80 and not net 10.0.0.0/8
     #[arg(trailing_var_arg = true, value_name = "EXPRESSION", help_heading = SOURCE)]
     pub filter: Vec<String>,
 }
@@ -165,28 +166,28 @@ pub struct SourceArgs {
 /// Values of --engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineArg {
-    /// 'file' with -r, else 'ring', or 'packet' (with a warning) where the kernel does not let us
+    /// 'file' with -r, else 'ring', or 'packet' (with a warning) if the kernel refuses that
     Auto,
     /// Wirelane's own rings, filled by a program in the kernel
     Ring,
-    /// AF_XDP sockets, one per RX queue: for exclusive use of a device, needs --take
+    /// AF_XDP sockets, one per RX queue: needs the device for itself (--take)
     Xsk,
     /// AF_PACKET sockets with rings: needs CAP_NET_RAW only
     Packet,
-    /// The capture file that -r names
+    /// A capture file, given with -r
     File,
 }
 
 /// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HookArg {
-    /// 'tc'; with --take, and for RX queues (eth1@2), 'native' where the driver can, else 'generic'
+    /// 'tc'; with --take, and for RX queues (eth1@2), 'native' if the driver supports it, else 'generic'
     Auto,
-    /// XDP in the driver: the fastest; many drivers switch off offloads for it, which slows the host's own traffic
+    /// XDP in the driver: the fastest; many drivers disable offloads for it, which slows the host's own traffic
     Native,
     /// XDP in the network stack: any driver
     Generic,
-    /// tc: any driver, beside other programs' XDP, later in the stack
+    /// traffic control: any driver, beside other XDP programs, later in the stack
     Tc,
     /// tc by a filter on a clsact qdisc, which is what 'tc' means before Linux 6.6
     Clsact,
@@ -242,9 +243,9 @@ impl PollingArg {
 pub enum ClockArg {
     /// The kernel's clock, read for every packet
     Packet,
-    /// The kernel's clock, read once for up to 64 packets that it handles in one go: faster (Linux 6.11)
+    /// The kernel's clock, read once for up to 64 packets of a batch: faster (Linux 6.11)
     Batch,
-    /// The card's clock, where it is set to stamp all received packets (hwstamp_ctl -r 1)
+    /// The card's clock, if it is set to stamp all received packets (hwstamp_ctl -r 1)
     Card,
 }
 
@@ -253,9 +254,9 @@ pub enum ClockArg {
 pub enum ZeroCopyArg {
     /// The kernel copies
     Never,
-    /// Where the driver can
+    /// If the driver supports it
     Auto,
-    /// Fail where it cannot
+    /// Fail if the driver does not support it
     Require,
 }
 
@@ -266,7 +267,7 @@ pub enum SteeringArg {
     Flow,
     /// By RX queue
     Queue,
-    /// All workers in turn, whatever the packet is
+    /// All workers in turn
     RoundRobin,
     /// Every worker gets every packet; the ledger counts copies
     Copy,
@@ -281,12 +282,12 @@ pub enum SteeringArg {
 /// Values of --balance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum BalanceArg {
-    /// Flows stay with the worker that the start has given them
+    /// Flows stay with their first worker
     #[default]
     Static,
-    /// Flows move from busy to idle workers, in order; a flow that fills a worker has it to itself. With '--steering
-    /// queue', entries of the card's RSS table move from busy to idle RX queues until the capture ends: rarely, but
-    /// packets of an entry's flows can be reordered when it moves
+    /// Flows move from busy to idle workers without reordering; a flow that fills a worker gets it exclusively. With
+    /// '--steering queue', entries of the card's RSS table move from busy to idle RX queues until the capture ends:
+    /// rarely, but packets of an entry's flows can be reordered when it moves
     Adaptive,
 }
 
@@ -343,8 +344,10 @@ impl SourceArgs {
         };
         read.map_err(|source| Error::Io { path: path.clone(), source })?;
         if text.len() as u64 > LONGEST_EXPRESSION {
-            let reason =
-                format!("{} has more than {LONGEST_EXPRESSION} bytes: is it an expression?", path.display());
+            let reason = format!(
+                "{} has more than {LONGEST_EXPRESSION} bytes: expected a filter expression",
+                path.display()
+            );
             return Err(wrong("-F", reason));
         }
         Ok(text)
@@ -375,7 +378,7 @@ impl SourceArgs {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
             if self.steering_program.is_some() {
-                let reason = "a file is read without the kernel's help; leave the option out";
+                let reason = "this is for devices, not for files: leave the option out";
                 return Err(wrong("--steering-program", reason));
             }
             if self.polling.is_some() {

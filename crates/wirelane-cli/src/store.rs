@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::record::options::{size, time};
 
 /// Heading of the help.
-const STORE: &str = "A store, to be asked by 'wirelane query'";
+const STORE: &str = "A store, for 'wirelane query'";
 
 /// Where it is all stored, and for how long.
 #[derive(clap::Args, Debug)]

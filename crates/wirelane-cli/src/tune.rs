@@ -16,10 +16,10 @@ use wirelane::{Error, Selector};
 
 use crate::source::PollingArg;
 
-/// Show how a device and its captures would best be placed; apply that, and undo it
+/// Plan, apply and undo device settings and core placement for captures
 ///
-/// Without a further word it prints the plan, with the reason for each line, and changes nothing. It looks at cores,
-/// hyper-threads, caches, NUMA nodes, other load, and at the card: its node, RX queues, interrupts, ring, RSS, offloads.
+/// Without WHAT it prints the plan, with the reason for each line, and changes nothing. It considers cores,
+/// hyper-threads, caches, NUMA nodes, other load, and the card: its node, RX queues, interrupts, ring, RSS, offloads.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
 
-    /// How RX queues are to be polled
+    /// How RX queues are polled
     #[arg(long, value_enum, default_value_t = PollingArg::Threaded)]
     polling: PollingArg,
 
@@ -53,9 +53,9 @@ pub struct Args {
 enum What {
     /// Show the plan, change nothing
     Plan,
-    /// Change what the plan says
+    /// Apply the plan
     Apply,
-    /// Undo what was applied, and what a killed capture has left
+    /// Undo what was applied, and what a killed capture left
     Restore,
     /// Show what is applied
     Status,
@@ -64,16 +64,16 @@ enum What {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 Examples:
-  wirelane tune -i eth1                         what would be changed, and why
-  sudo wirelane tune apply -i eth1 --workers 4  change it
-  sudo wirelane tune status -i eth1             what is changed
-  sudo wirelane tune restore -i eth1            change it back
+  wirelane tune -i eth1                         print the plan with its reasons
+  sudo wirelane tune apply -i eth1 --workers 4  apply it
+  sudo wirelane tune status -i eth1             print what is changed
+  sudo wirelane tune restore -i eth1            undo it
   sudo wirelane count -i eth1 --workers 4 --cores auto --polling threaded
                                                 for one capture only
 
 Before each change the old value is written to a journal, so that 'restore'
-works after a crash too. A setting that somebody else has changed since is left
-alone. What cannot be changed is named, and the rest is changed.
+works after a crash too. A setting that another program has changed since is
+left alone. Settings that cannot be changed are named, and the rest is changed.
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 done in part.";
 
@@ -218,9 +218,10 @@ fn run_changes(
 fn not_restored(device: &str, step: &Step<Undoing>) -> Option<String> {
     match &step.outcome {
         Undoing::Restored | Undoing::AsItWas | Undoing::Gone => None,
-        Undoing::Foreign { now } => {
-            Some(format!("{device}: {}: it is {now} by now, not by us, and is left alone", step.what))
-        }
+        Undoing::Foreign { now } => Some(format!(
+            "{device}: {}: it was changed to {now} by another program, and is left alone",
+            step.what
+        )),
         Undoing::Held { pid } => {
             Some(format!("{device}: {}: the capture of process {pid} holds it", step.what))
         }

@@ -36,7 +36,7 @@ fn wrong_usage_exits_with_2_and_says_what_would_be_right() {
         ("count -i lo --engine file", "name it with -r"),
         ("count -r file.pcap --engine ring", "leave the option out"),
         ("count -r file.pcap --workers 2", "a file is read by one worker"),
-        ("count -r /dev/null tcp prot 80", "filter: this is not understood\n  tcp prot 80\n      ^"),
+        ("count -r /dev/null tcp prot 80", "filter: syntax error\n  tcp prot 80\n      ^"),
         ("count -r Cargo.toml tcp prot 80", "  tcp prot 80\n      ^"),
         ("record -r Cargo.toml -w out.pcapng tcp port", "  tcp port\n          ^ here something is missing"),
         ("cuont", "unrecognized subcommand"),

@@ -72,14 +72,14 @@ impl Client {
         let stream = UnixStream::connect(path).map_err(|e| {
             failed(match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "only root and the user who started this capture may ask it or change it: use sudo".into()
+                    "access denied: only root and the user who started this capture may query or change it; use sudo".into()
                 }
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => match purpose {
                     Purpose::Rules => {
-                        "there is no capture any more ('wirelane rules instances' lists those that there are)"
+                        "the capture has ended ('wirelane rules instances' lists the running ones)"
                             .into()
                     }
-                    Purpose::Probe => "there is no probe any more".into(),
+                    Purpose::Probe => "the probe has ended".into(),
                 },
                 _ => format!("connecting to the capture: {e}"),
             })
@@ -205,12 +205,12 @@ impl Client {
         match serde_json::from_slice::<Reply>(&answer) {
             Ok(Reply { answer: Answer::Refused(reason), .. }) => Err(self.failed(reason)),
             Ok(Reply { answer, .. }) => Ok(answer),
-            Err(e) => Err(self.failed(format!("its answer is not understood: {e}"))),
+            Err(e) => Err(self.failed(format!("invalid answer: {e}"))),
         }
     }
 
     fn odd(&self, answer: &Answer) -> Error {
-        self.failed(format!("it answered something else: {answer:?}"))
+        self.failed(format!("unexpected answer: {answer:?}"))
     }
 
     fn failed(&self, reason: String) -> Error {

@@ -122,7 +122,7 @@ impl Connections {
                 Ok(stream) => stream,
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
                 Err(e) => {
-                    tracing::warn!("accepting who wants to ask something: {e}");
+                    tracing::warn!("accepting a connection to the control socket: {e}");
                     // Who waits goes on to wait, and must not keep the thread busy.
                     self.full_until = Some(Instant::now() + FULL);
                     return;
@@ -141,11 +141,11 @@ impl Connections {
                     self.connections.push(Connection::new(UnixStream::from(stream), self.longest));
                 }
                 Ok(peer) => tracing::warn!(
-                    "user {} (process {}) may not ask this capture or change it, and was turned away",
+                    "user {} (process {}) was refused: no access to this capture",
                     peer.uid.as_raw(),
                     peer.pid.as_raw_nonzero()
                 ),
-                Err(e) => tracing::warn!("somebody whom the kernel does not name was turned away: {e}"),
+                Err(e) => tracing::warn!("refused a client without credentials: {e}"),
             }
         }
     }

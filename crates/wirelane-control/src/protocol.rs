@@ -134,11 +134,11 @@ pub(super) fn question(line: &[u8]) -> Result<Ask, String> {
                  wirelane that it was started with"
             ));
         }
-        Err(e) => return Err(format!("this is not a question: {e}")),
+        Err(e) => return Err(format!("invalid request: {e}")),
     }
     serde_json::from_slice::<Request>(line)
         .map(|request| request.ask)
-        .map_err(|e| format!("this is not understood: {e}"))
+        .map_err(|e| format!("invalid request: {e}"))
 }
 
 #[cfg(test)]

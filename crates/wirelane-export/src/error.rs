@@ -25,7 +25,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A finished file could not get its name, because something else has it by now.
-    #[error("{path} has come to exist meanwhile and is not replaced; the recording is whole in {part}")]
+    #[error("{path} was created meanwhile and is not replaced; the recording is whole in {part}")]
     Taken {
         /// The name that it should have got.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The file that was being written is not where it was.
     #[error(
-        "{path} is gone: somebody moved or removed it, or its directory, while it was written; \
+        "{path} or its directory was moved or removed while it was written; \
          its packets are counted as unwritten"
     )]
     Vanished {
@@ -77,7 +77,7 @@ pub enum Error {
         first: String,
     },
     /// Everything was written, but something else about the files failed.
-    #[error("every packet was written, but not all went well: {0}")]
+    #[error("every packet was written, with errors: {0}")]
     Flawed(String),
     /// There is no name left for one more file.
     #[error(
@@ -88,13 +88,13 @@ pub enum Error {
         path: PathBuf,
     },
     /// The name cannot be that of a file.
-    #[error("{path} is no name for a file")]
+    #[error("{path} is not a valid file name")]
     NoName {
         /// What was given.
         path: PathBuf,
     },
     /// Nothing but files can be asked for this.
-    #[error("{path} is no regular file, and {option} needs one")]
+    #[error("{path} is not a regular file, which {option} needs")]
     NeedsFile {
         /// The output.
         path: PathBuf,
@@ -103,7 +103,7 @@ pub enum Error {
     },
     /// The output is a symbolic link.
     #[error(
-        "{path} is a symbolic link, which is not followed so that nobody can redirect a recording; \
+        "{path} is a symbolic link, which is not followed, so that no one can redirect a recording; \
          give the name that it points to, or - for standard output"
     )]
     SymbolicLink {
@@ -111,7 +111,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The output is something that a recording cannot go to.
-    #[error("{path} is {kind}; a recording goes to a file, a pipe or standard output")]
+    #[error("{path} is {kind}; expected a file, a pipe or standard output")]
     NotAnOutput {
         /// The path.
         path: PathBuf,

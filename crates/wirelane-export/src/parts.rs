@@ -78,7 +78,7 @@ impl Parts {
             }
             return Ok(parts);
         }
-        Err(io::Error::other("its lock is removed as often as it is made"))
+        Err(io::Error::other("the lock file was removed repeatedly by another process"))
     }
 
     /// The name of a call's file while the call goes on.

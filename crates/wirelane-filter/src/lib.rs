@@ -179,7 +179,7 @@ const NOTHING: &str = "expression rejects all packets";
 fn in_our_words(reason: &str) -> String {
     match reason {
         "can't parse filter expression: syntax error" | "syntax error in filter expression" => {
-            "this is not understood".to_owned()
+            "syntax error".to_owned()
         }
         NOTHING => "no packet can be all of this".to_owned(),
         _ => reason.to_owned(),

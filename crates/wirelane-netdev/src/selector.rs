@@ -163,7 +163,7 @@ impl fmt::Display for Selector {
 fn parse_queues(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
     let number = |digits: &str| {
         if digits.is_empty() {
-            return Err("there is no queue number where one should be".to_owned());
+            return Err("the queue number is missing".to_owned());
         }
         // u32's own parser would take a leading '+'.
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -188,17 +188,17 @@ fn parse_queues(text: &str) -> std::result::Result<RangeInclusive<u32>, String> 
 /// do not have; and without control characters, which the kernel would take.
 fn check_name(name: &str) -> std::result::Result<(), String> {
     if name.is_empty() {
-        return Err("there is no name of a device".to_owned());
+        return Err("the device name is missing".to_owned());
     }
     if name == "." || name == ".." || name.contains(['/', ':']) || name.contains(char::is_whitespace) {
-        return Err("names of devices have no '/', no ':' and no white space".to_owned());
+        return Err("device names contain no '/', ':' or white space".to_owned());
     }
     if name.contains(char::is_control) {
-        return Err("it has control characters in it".to_owned());
+        return Err("it contains control characters".to_owned());
     }
     // ALTIFNAMSIZ, linux/if.h, less the closing NUL
     if name.len() > 127 {
-        return Err("names of devices have at most 127 bytes".to_owned());
+        return Err("device names have at most 127 bytes".to_owned());
     }
     Ok(())
 }

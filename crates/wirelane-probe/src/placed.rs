@@ -123,11 +123,11 @@ impl<'v, 't> Node<'v, 't> {
             },
             DeValue::Float(number) => match number.as_str().parse() {
                 Ok(number) => visitor.visit_f64(number),
-                Err(_) => Err(de::Error::custom("this is no number")),
+                Err(_) => Err(de::Error::custom("expected a number")),
             },
             DeValue::Boolean(truth) => visitor.visit_bool(*truth),
             DeValue::Datetime(_) => {
-                Err(de::Error::custom("nothing here is a date or a time of TOML: write text"))
+                Err(de::Error::custom("dates and times of TOML are not supported: write text"))
             }
             DeValue::Array(list) => visitor.visit_seq(Array(list.iter())),
             DeValue::Table(table) => visitor.visit_map(Table::new(table, self.start)),
@@ -165,7 +165,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         } else if matches!(self.value, DeValue::Table(_)) {
             self.deserialize_any(visitor)
         } else {
-            Err(Fault { at: Some(self.start), reason: "this is no table".into() })
+            Err(Fault { at: Some(self.start), reason: "expected a table".into() })
         }
     }
 
@@ -176,7 +176,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         let DeValue::String(text) = self.value else {
-            return Err(Fault { at: Some(self.start), reason: "this is not a text".into() });
+            return Err(Fault { at: Some(self.start), reason: "expected text".into() });
         };
         visitor.visit_enum(Word(text)).map_err(|fault| fault.here(self.start))
     }

@@ -80,7 +80,11 @@ pub fn named(exits: &[String], mask: u32) -> Vec<String> {
 /// That a device is no exit, and what to do.
 pub(super) fn no_exit(name: &str, exits: &[String]) -> String {
     let all: Vec<&str> = exits.iter().map(String::as_str).chain([name]).collect();
-    format!("'{}' is no exit: start the capture with --exits {}", shown(name), shown(&all.join(",")))
+    format!(
+        "'{}' is not an egress device of the capture: start it with --exits {}",
+        shown(name),
+        shown(&all.join(","))
+    )
 }
 
 impl RuleSet {

@@ -207,7 +207,7 @@ impl FromStr for Flow {
         }
         let number = || protocol.parse().ok().filter(|_| protocol.bytes().all(|byte| byte.is_ascii_digit()));
         let protocol = look_up(names::PROTOCOLS, protocol).or_else(number);
-        let protocol = protocol.ok_or_else(|| format!("{}: the first word is no protocol", form()))?;
+        let protocol = protocol.ok_or_else(|| format!("{}: the first word is not a protocol", form()))?;
         let end = |text: &str| match (text.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
             (Ok(address), _) => Ok((address, 0)),
             (_, Ok(end)) if !text.contains('%') => Ok((end.ip(), end.port())),
@@ -359,7 +359,7 @@ impl RuleSet {
             let hint = match nearest(name, &known) {
                 Some(near) => format!("did you mean '{near}'?"),
                 None if known.is_empty() => "write it under [[sets]]".to_owned(),
-                None => format!("there are {}", known.join(", ")),
+                None => format!("defined: {}", known.join(", ")),
             };
             return (!elsewhere).then(|| format!("there is no set '{}'; {hint}", shown(name)));
         };

@@ -207,7 +207,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         Method::Kernel => possible().map(|()| (true, None)),
         Method::Auto if plan.pps.is_some_and(|pps| pps < WORTH_LIVE_FRAMES) => {
             let reason =
-                format!("it sleeps between packets, and {WORTH_LIVE_FRAMES} a second are no trouble to it");
+                format!("it sleeps between packets, which suffices up to {WORTH_LIVE_FRAMES} a second");
             Ok((false, Some(reason)))
         }
         Method::Auto => match possible() {

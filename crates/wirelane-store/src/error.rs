@@ -16,7 +16,9 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no store where one was asked.
-    #[error("{path} is no store: {reason}; 'wirelane flows --store {path}' makes one, as do voip and http")]
+    #[error(
+        "{path} is not a store: {reason}; 'wirelane flows --store {path}' creates one, and so do voip and http"
+    )]
     NoStore {
         /// The folder.
         path: PathBuf,

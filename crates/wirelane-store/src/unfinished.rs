@@ -58,7 +58,7 @@ impl Unfinished {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(io::Error::other("the folder is removed as often as it is made"))
+        Err(io::Error::other("the folder was removed repeatedly by another process"))
     }
 
     /// What errors call it.

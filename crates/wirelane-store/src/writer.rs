@@ -357,10 +357,7 @@ impl Store {
             Ok(()) if self.stuck.take().is_some() => {
                 self.counts.error = None;
                 let lost: u64 = self.counts.unwritten.values().sum();
-                tracing::warn!(
-                    "store {}: is written to again; {lost} rows are in no file",
-                    self.counts.store
-                );
+                tracing::warn!("store {}: is written to again; {lost} rows were lost", self.counts.store);
             }
             Ok(()) => {}
             Err(error) => {
@@ -390,7 +387,7 @@ impl Store {
             );
         }
         if let Err(error) = result {
-            self.counts.failed(format!("what is to go cannot be removed: {error}"));
+            self.counts.failed(format!("old files cannot be removed: {error}"));
         }
     }
 

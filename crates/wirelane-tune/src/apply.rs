@@ -269,7 +269,7 @@ fn explain(what: &Setting, error: &io::Error) -> String {
                 .to_owned()
         }
         Some(libc::EIO) if matches!(what, Setting::IrqAffinity { .. }) => {
-            "the kernel manages this interrupt itself and lets nobody move it".to_owned()
+            "the kernel manages this interrupt and does not allow moving it".to_owned()
         }
         Some(libc::EOPNOTSUPP) if *what == Setting::Threaded => {
             "the device has no NAPI instance now: set it up, and on veth devices capture on it or switch GRO on"

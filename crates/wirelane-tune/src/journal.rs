@@ -232,7 +232,7 @@ impl Journal {
         self.file.read_to_end(&mut text).map_err(failed)?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if !text.iter().zip(BEGINNING).all(|(have, ought)| have == ought) {
-            let reason = "this is no journal of wirelane tune";
+            let reason = "not a journal of wirelane tune";
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
         }
         for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
@@ -240,7 +240,7 @@ impl Journal {
                 continue;
             }
             let line = serde_json::from_slice(line).map_err(|e| {
-                let reason = format!("line {}: {e}; this is no journal of wirelane tune", number + 1);
+                let reason = format!("line {}: {e}; not a journal of wirelane tune", number + 1);
                 Error::Io { path: path.clone(), source: io::Error::new(io::ErrorKind::InvalidData, reason) }
             })?;
             match line {
@@ -257,7 +257,7 @@ impl Journal {
                     }
                 }
                 _ if number == 0 => {
-                    let reason = "this is no journal of wirelane tune, or one of another version";
+                    let reason = "not a journal of wirelane tune, or one of another version";
                     return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
                 }
                 line => self.take(line),

@@ -137,7 +137,7 @@ impl System for LiveSystem {
     }
 
     fn set(&self, setting: &Setting, value: &str) -> io::Result<()> {
-        let nonsense = || io::Error::new(ErrorKind::InvalidData, format!("'{value}' is no value of it"));
+        let nonsense = || io::Error::new(ErrorKind::InvalidData, format!("'{value}' is not a valid value"));
         match setting {
             Setting::Channels => {
                 let mut channels = self.ethtool.channels()?;

@@ -175,7 +175,8 @@ impl Capture {
     fn active_rules(&self) -> Result<&Arc<ActiveRuleset>> {
         self.rules().ok_or_else(|| Error::BadOption {
             option: "rules",
-            reason: "the capture was started without: start it with rules, or with room for some".into(),
+            reason: "the capture was started without rules: start it with rules, or with capacity for rules"
+                .into(),
         })
     }
 

@@ -74,7 +74,7 @@ pub enum Error {
     #[error(transparent)]
     Tune(#[from] wirelane_tune::Error),
     /// All places of a device are taken.
-    #[error("{device} already serves {limit} groups, the most it can; stop one of them")]
+    #[error("{device} already has {limit} groups, the maximum; stop one of them")]
     TooManyGroups {
         /// The device.
         device: String,

@@ -34,7 +34,7 @@ pub struct ExitLine {
 pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exit>> {
     let bad = |reason: String| Err(Error::BadOption { option: "--exits", reason });
     if names.len() > MAX_EXITS {
-        return bad(format!("{} devices are more than {MAX_EXITS}, the most that there can be", names.len()));
+        return bad(format!("too many devices: {} (at most {MAX_EXITS})", names.len()));
     }
     let mut exits: Vec<Exit> = Vec::new();
     for name in names {
@@ -47,7 +47,7 @@ pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exi
             return bad(format!("{name} is a loopback device, whose packets come back to this host"));
         }
         if captured.iter().any(|one| one.device.ifindex == link.ifindex) {
-            return bad(format!("{name} is captured: its packets would go back where they came from"));
+            return bad(format!("{name} is captured itself: its packets would loop"));
         }
         if let Some(same) = exits.iter().find(|exit| exit.ifindex == link.ifindex) {
             return bad(format!("{} and {name} are one device: name it once", same.name));

@@ -189,14 +189,16 @@ impl Settings {
         if let Some(Share { number, of, .. }) = self.share
             && number >= of
         {
-            return bad("share", format!("{of} parts of all flows have no number {number}: they begin at 0"));
+            return bad(
+                "share",
+                format!("{of} parts of all flows have no number {number}: numbers begin at 0"),
+            );
         }
         self.rules_room.check()?;
         if self.device_wide && self.rules.is_none() {
             return bad(
                 "--device-wide",
-                "there are no rules: name them with --rules, or set room aside for some with --rules-room"
-                    .into(),
+                "no rules: pass --rules, or reserve capacity with --rules-room".into(),
             );
         }
         if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
@@ -219,7 +221,7 @@ impl Settings {
     fn check_plugins(&self) -> Result<()> {
         let bad = |option, reason: String| Err(Error::BadOption { option, reason });
         if self.plugins.len() > MAX_PLUGINS {
-            return bad("--plugin", format!("{} are more than {MAX_PLUGINS}, the most", self.plugins.len()));
+            return bad("--plugin", format!("too many: {} (at most {MAX_PLUGINS})", self.plugins.len()));
         }
         for (at, (name, _)) in self.plugins.iter().enumerate() {
             plugins::may_be_named(name).map_err(|reason| Error::BadOption { option: "--plugin", reason })?;
@@ -228,7 +230,7 @@ impl Settings {
             }
         }
         if self.plugin_budget == 0 {
-            return bad("--plugin-budget", "no plug-in takes 0 ns: at least 1".into());
+            return bad("--plugin-budget", "expected 1 ns or more".into());
         }
         let names: Vec<String> = self.plugins.iter().map(|(name, _)| name.clone()).collect();
         Ok(self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))?)

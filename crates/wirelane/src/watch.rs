@@ -28,11 +28,10 @@ impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Ending::Disappeared => {
-                "disappeared during the capture; what came until then is counted: start again once it is back"
+                "disappeared during the capture; packets until then are counted: start again when it is back"
             }
             Ending::Detached => {
-                "lost the capture program during the capture: another process took it off; what came until then is \
-                 counted"
+                "lost the capture program during the capture: another process removed it; packets until then are counted"
             }
         })
     }
@@ -222,14 +221,16 @@ fn consequence(device: &MonitoredDevice, before: u32, queues: u32) -> String {
         } else if queues <= known {
             "all of them are captured".into()
         } else {
-            format!("packets of those from {known} on are counted as lost, for they cannot be told apart")
+            format!(
+                "packets of those from {known} on are counted as lost, because they cannot be distinguished"
+            )
         };
     };
     let list = |queues: &mut dyn Iterator<Item = &u32>| {
         queues.map(|queue| format!("{}@{queue}", device.name)).collect::<Vec<_>>().join(",")
     };
     let gone = list(&mut asked.iter().filter(|queue| **queue >= queues));
-    let mut text = format!("captured is what comes in on {}, as was asked for", list(&mut asked.iter()));
+    let mut text = format!("packets of {} are captured, as requested", list(&mut asked.iter()));
     if !gone.is_empty() {
         text.push_str(&format!("; nothing does on {gone} any more"));
     }

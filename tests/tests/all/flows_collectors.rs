@@ -207,5 +207,5 @@ fn collectors_that_come_and_go_cost_no_packet() {
     assert!(column(refused, "refused") > 0, "{refused}");
     assert_eq!(column(refused, "flows") + column(refused, "unsent_flows"), all, "{refused}");
     assert_eq!(column(silent, "flows") + column(silent, "unsent_flows"), all, "{silent}");
-    assert!(finished.stderr.contains("127.0.0.1:4740: nobody listens there"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("127.0.0.1:4740: no process listens there"), "{}", finished.stderr);
 }

@@ -207,18 +207,18 @@ fn what_does_not_keep_others_out_is_refused() {
             assert!(!errors.contains(TOKEN), "{errors}");
         }
     };
-    refused("0.0.0.0:0", &[], "this would tell everybody");
-    refused("[::]:0", &[], "this would tell everybody");
+    refused("0.0.0.0:0", &[], "other hosts could read it");
+    refused("[::]:0", &[], "other hosts could read it");
     for files in [["cert.pem", "key.pem", ""], ["", "key.pem", "token"], ["cert.pem", "", "token"]] {
         refused("127.0.0.1:0", &files, "are given together");
     }
     for (files, what) in [
         (["none.pem", "key.pem", "token"], "none.pem: No such file"),
         (["token", "key.pem", "token"], "token: there is no certificate in it"),
-        (["cert.pem", "cert.pem", "token"], "cert.pem: others have rights to it (mode 644)"),
-        (["cert.pem", "open-key.pem", "token"], "open-key.pem: others have rights to it (mode 644)"),
-        (["cert.pem", "key.pem", "open-token"], "open-token: others have rights to it (mode 604)"),
-        (["cert.pem", "token", "token"], "token: this is no private key in PEM"),
+        (["cert.pem", "cert.pem", "token"], "cert.pem: is readable by others (mode 0644)"),
+        (["cert.pem", "open-key.pem", "token"], "open-key.pem: is readable by others (mode 0644)"),
+        (["cert.pem", "key.pem", "open-token"], "open-token: is readable by others (mode 0604)"),
+        (["cert.pem", "token", "token"], "token: not a PEM private key"),
         (["cert.pem", "other/key.pem", "token"], "cert.pem: it cannot be used with the key other/key.pem"),
         (["cert.pem", "key.pem", "short-token"], "short-token: a token is of 16 to 4096"),
         (["cert.pem", "key.pem", "blank-token"], "blank-token: a token is of 16 to 4096"),

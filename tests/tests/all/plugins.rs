@@ -293,7 +293,7 @@ fn plug_ins_harm_nobody_else() {
         seen += column(&interval, "analysed") + column(&interval, "absorbed");
     }
     let listed = ask(&lab, &slow, &["list"]).lines.join("\n");
-    assert!(listed.contains("plug-in slow: switched off in 1 lane, as it was too slow"), "{listed}");
+    assert!(listed.contains("plug-in slow: disabled in 1 lane, as it was too slow"), "{listed}");
     let slow = slow.terminate(LIMIT).unwrap();
     assert!(
         slow.stderr.contains("the plug-in slow is too slow") && slow.stderr.contains("--plugin-budget"),

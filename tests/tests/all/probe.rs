@@ -171,7 +171,7 @@ fn a_configuration_is_replaced_under_traffic() {
         "{}",
         last.stderr
     );
-    assert!(last.stderr.contains("was read again, and is in force"), "{}", last.stderr);
+    assert!(last.stderr.contains("was read again, and is active"), "{}", last.stderr);
     let objects = last.json().unwrap();
     let total = |name: &str| -> u64 {
         let of = objects.iter().filter(|one| one["measurement"] == name && one["total"] == true);

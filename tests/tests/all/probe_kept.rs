@@ -139,7 +139,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
     let half = objects(&done(here, &["report", "--json", "--store", STORE, "--from", "2026-03-01 12:00:03"]));
     assert_eq!(half[0]["rows"][0]["packets"], 6, "{}", half[0]);
     let nothing = done(here, &["report", "--store", STORE, "--from", "2030-01-01"]);
-    assert!(nothing.contains("Nothing is stored of this time."), "{nothing}");
+    assert!(nothing.contains("Nothing is stored for this time span."), "{nothing}");
 
     assert_eq!(done(here, &["report", "--store", STORE, "--html", "r.html"]), "");
     let page = fs::read_to_string(here.join("r.html")).unwrap();
@@ -154,7 +154,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
             1,
             "r.html is there already: --overwrite replaces it",
         ),
-        (&["report", "--store", "."], 1, ". is no store: there is none of the folders flows"),
+        (&["report", "--store", "."], 1, ". is not a store: none of these folders exists: flows"),
         (&["report", "--store", STORE, "--step", "1.5s"], 2, "--step: give whole seconds"),
         (&["report", "--store", STORE, "--from", "2026-03-02", "--to", "2026-03-01"], 2, "no time is left"),
     ] {
@@ -204,9 +204,11 @@ fn names_out_of_packets_are_text_in_a_report() {
     let page = done(here, &["report", "--store", "web.db", "--html", "-"]);
     assert!(!page.contains("<script"), "{page}");
     assert!(page.contains("<td>&lt;script&gt;alert(1)&lt;/script&gt;</td>"), "{page}");
-    for what in
-        ["Top talkers, by the bytes of their flows", "<td>10.0.0.2</td>", "No ledger of this time is stored"]
-    {
+    for what in [
+        "Top talkers, by the bytes of their flows",
+        "<td>10.0.0.2</td>",
+        "No ledger is stored for this time span",
+    ] {
         assert!(page.contains(what), "{what:?} is not in {page}");
     }
 }

@@ -127,7 +127,7 @@ fn plug_ins_are_refused_where_they_do_not_run_or_do_not_count_that() {
     let device = ["-i", device.as_str()];
     for (config, options, status, what) in [
         (config.as_str(), &["-r", file][..], 2, "-r: the configuration has the plug-in 'number'"),
-        (&config, &[&device[..], &["--engine", "packet"]].concat(), 2, "only engine 'ring' asks them"),
+        (&config, &[&device[..], &["--engine", "packet"]].concat(), 2, "only engine 'ring' runs them"),
         (
             &config,
             &[&device[..], &["--rules", rules]].concat(),

@@ -92,10 +92,7 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
         for (words, what) in [
             (&["measurement.one.active=false", "alarm.any.above=many"][..], "give a number"),
             (&["measurement.one.active=false", "alarm.all.above=1"], "no alarm of this name; there are any"),
-            (
-                &["measurement.one.active=false", "alarm.any.clear=7"],
-                "it would be cleared where it is raised",
-            ),
+            (&["measurement.one.active=false", "alarm.any.clear=7"], "it would be cleared when it is raised"),
         ] {
             let told = probe(&lab, &child, &[&["set"], words].concat());
             assert!(matches!(told.status.code(), Some(1 | 2)), "{words:?}: {}", told.stderr);
@@ -119,7 +116,7 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
         assert!(text.contains("RAISED") && text.contains("other  ") && text.contains("every 1h"), "{text}");
         // Another interval: in words where the kernel adds up.
         let told = probe(&lab, &child, &["set", "interval=100ms"]);
-        let refused = "the interval of what the kernel adds up, which takes another start";
+        let refused = "the interval of sums of the kernel: restart the probe";
         assert_eq!(told.status.success(), analysis != "kernel", "{}", told.stderr);
         assert_eq!(told.stderr.contains(refused), analysis == "kernel", "{}", told.stderr);
         // The file again.
@@ -137,8 +134,8 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
     });
     assert!(last.status.success(), "{}", last.stderr);
     for what in [
-        &format!("set, and in force: {}", SET.join(" ")),
-        "was read again, and is in force; what was set before is gone",
+        &format!("set, and active: {}", SET.join(" ")),
+        "was read again, and is active; values that were set are discarded",
     ] {
         assert!(last.stderr.contains(what), "{}", last.stderr);
     }

@@ -193,7 +193,7 @@ fn device_wide_is_refused_where_it_cannot_be() {
     let lab = Lab::new(1).unwrap();
     let only_ring = "--device-wide: only --engine ring keeps packets from others";
     for (options, expected) in [
-        (&["-i", "rx0"][..], "--device-wide: there are no rules: name them with --rules, or set room aside"),
+        (&["-i", "rx0"][..], "--device-wide: no rules: pass --rules, or reserve capacity"),
         (&["-i", "rx0", "--rules-room", "1", "--engine", "packet"], only_ring),
         (&["-i", "rx0", "--rules-room", "1", "--engine", "xsk", "--take"], only_ring),
         (&["-r", "nosuch.pcap", "--rules", "nosuch.toml"], "cannot be used with"),

@@ -255,7 +255,7 @@ fn other_engines_and_other_steering_refuse_a_program() {
     let file = write(folder.path(), "empty.pcap", b"");
     let file = refused(&["-r", file.to_str().unwrap()]);
     assert_eq!(file.status.code(), Some(2), "{}", file.stderr);
-    for part in ["--steering-program", "a file is read without the kernel's help"] {
+    for part in ["--steering-program", "a file is not analysed in the kernel"] {
         assert!(file.stderr.contains(part), "{}", file.stderr);
     }
 }

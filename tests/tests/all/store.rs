@@ -414,7 +414,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
     }
     let finished = run(&["query", "top", "talkers", "--store", text(&folder.path().join("nothing"))]);
     assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("is no store: "), "{}", finished.stderr);
+    assert!(finished.stderr.contains("is not a store: "), "{}", finished.stderr);
     let db = folder.path().join("db");
     store(&input, &db, &[]);
     for (words, message) in [

@@ -376,10 +376,7 @@ fn what_is_not_there_yet_fails_and_says_so() {
     let run =
         |words: &[&str]| Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();
     for (words, part) in [
-        (
-            &["-r", "x.pcap", "--analysis", "kernel"][..],
-            "--analysis: a file is read without the kernel's help",
-        ),
+        (&["-r", "x.pcap", "--analysis", "kernel"][..], "--analysis: a file is not analysed in the kernel"),
         (&["-i", "lo", "--analysis", "kernel", "--packets", "5"], "--packets: with --analysis kernel"),
         (&["-i", "lo", "--streams", "5"], "--streams: this is for --analysis kernel"),
         (&["-i", "lo", "--analysis", "kernel", "--clock", "card"], "--clock: streams that are measured"),

@@ -26,55 +26,56 @@ use top::{Shared, Top, Watcher};
 use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
 
 /// Heading of the help.
-const FLOWS: &str = "What a flow is";
+const FLOWS: &str = "Flows";
 /// Heading of the help.
-const EXPORT: &str = "Where flows go";
+const EXPORT: &str = "Export";
 
 /// Turn packets into flows: NetFlow, IPFIX, JSON, CSV
 ///
-/// A flow is what one direction of a conversation comes to: packets, bytes, times, TCP flags and more. Each is printed
-/// and exported when it ends: after the last packet and a silence, by TCP's FIN or RST, when it grows old, or at
-/// the end of the capture. The sums over all flows are those of the ledger, exactly.
+/// A flow is the sum of one direction of a conversation: packets, bytes, times, TCP flags and more. It is printed and
+/// exported when it ends: after a silence, after TCP's FIN or RST, at its maximum age, or at the end of the capture.
+/// The sums over all flows equal those of the ledger.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Workers: threads that take packets out of the rings, each with flows of its own, 1 to 64
+    /// Worker threads, which read the rings, each with its own flows, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
-    /// Which worker gets a packet. By RX queue or a single address is right too, where that keeps flows together
+    /// Choice of the worker of a packet. Other values than 'flow' must keep flows together
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Where packets become flows
+    /// Where flows are built
     #[arg(long, value_enum, default_value_t = CacheArg::User, help_heading = FLOWS)]
     cache: CacheArg,
 
-    /// Flows that each lane (RX queue or CPU) has room for, with '--cache kernel', up to 1048576. Each worker has an
-    /// equal part of it, rounded up to a power of two and to 128 at least. Default: 4096
+    /// Capacity of each lane (RX queue or CPU) in flows, with '--cache kernel', up to 1048576. Each worker has an equal
+    /// part of it, rounded up to a power of two and to at least 128. Default: 4096
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=KernelFlows::MOST_ENTRIES as i64), help_heading = FLOWS)]
     cache_entries: Option<u32>,
 
-    /// A flow that goes on is ended, and begun anew, this many seconds after its first packet
+    /// Maximum age of a flow in seconds; it continues as a new flow
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = FLOWS)]
     active_timeout: Duration,
 
-    /// A flow ends this many seconds after its last packet
+    /// Seconds after its last packet at which a flow ends
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "15", help_heading = FLOWS)]
     inactive_timeout: Duration,
 
-    /// Both directions are one flow (RFC 5103), from whoever began. Many collectors show the forward direction only
+    /// Make both directions one flow (RFC 5103), from the initiator. Many collectors show the forward direction only
     #[arg(long, help_heading = FLOWS)]
     biflow: bool,
 
-    /// Look at one packet in N, and say so to collectors
+    /// Sample one packet in N, and announce that to collectors
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16383), help_heading = FLOWS)]
     sampling: u32,
 
-    /// Memory for flows, in MiB, without the caches of --cache kernel. Where it is full, the lightest of the flows that have been silent longest are ended
+    /// Memory for flows, in MiB, without the caches of --cache kernel. When it is full, the lightest of the flows that
+    /// have been silent longest end
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = FLOWS)]
     memory: u32,
 
@@ -83,11 +84,11 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", help_heading = EXPORT)]
     export: Vec<String>,
 
-    /// Messages a second to each collector by UDP, which cannot slow down who sends; 0: as they come
+    /// Messages per second to each collector over UDP, which has no flow control; 0: unlimited
     #[arg(long, value_name = "N", default_value_t = 2000, help_heading = EXPORT)]
     export_rate: u32,
 
-    /// Seconds that collectors are waited for at the end
+    /// Seconds to wait for collectors at the end
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
@@ -95,12 +96,12 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = EXPORT)]
     template_refresh: Duration,
 
-    /// What tells this probe from others of the host: the observation domain of IPFIX, the source id of NetFlow 9.
-    /// Default: the number of the process
+    /// Identifies this probe among others on the host: the observation domain of IPFIX, the source id of NetFlow 9.
+    /// Default: the process id
     #[arg(long, value_name = "ID", help_heading = EXPORT)]
     observation_domain: Option<u32>,
 
-    /// Empty files that exist. Default: append to them
+    /// Truncate existing files. Default: append
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
 
@@ -111,11 +112,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
     csv: bool,
 
-    /// Print no flows, only the ledger and what was exported
+    /// Print no flows, only the ledger and export counts
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
     quiet: bool,
 
-    /// Show what happens now on the terminal's screen, once an interval; 'q' ends it
+    /// Show a live view on the terminal, once per interval; 'q' ends it
     #[arg(long, conflicts_with_all = ["csv", "json", "quiet", "read"], help_heading = source::OUTPUT)]
     top: bool,
 }
@@ -123,55 +124,54 @@ pub struct Args {
 /// Values of --cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum CacheArg {
-    /// In the workers: packets come up
+    /// In the workers, to which packets are delivered
     User,
-    /// In the kernel, in each lane: parts of flows come up. Engine 'ring' only
+    /// In the kernel, in each lane; parts of flows are delivered. Engine 'ring' only
     Kernel,
 }
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-What packets are one flow:
-  Those of one device, direction, VLAN, protocol, and pair of addresses and
-  ports; of ICMP, type and code take the place of ports. With --inner, of the
-  addresses inside tunnels, and of the tunnel's kind and id. Fragments other
-  than the first have no ports and are a flow with ports 0. What is no IP is a
-  flow for each EtherType.
+Key of a flow:
+  device, direction, VLAN, protocol, addresses and ports; for ICMP, type and
+  code instead of ports. With --inner, the addresses inside tunnels, and the
+  kind and id of the tunnel. Fragments after the first have no ports and form a
+  flow with ports 0. Packets that are not IP form a flow per EtherType.
 
 Columns of the table:
   end, seconds, prot, source, destination, flags (of TCP), packets, bytes (from
-  the IP header on), reason: idle, active (timeout), end (of TCP), forced (the
-  capture has ended), resources (its place was needed)
+  the IP header on), reason: idle, active (timeout), end (of TCP), forced (end
+  of the capture), resources (its entry was needed)
 
 Exports:
   NetFlow 5 has IPv4 only, NetFlow 9 has IP only: other flows are counted as
-  not_exportable. IPFIX has them all. UDP: messages of at most 1400 bytes
-  (?message=BYTES), and sequence numbers by which the collector counts what it
-  missed. TCP: while the collector is away, up to 16 MiB of messages wait, and
-  the connection is made again. 'wirelane flows' goes on whatever becomes of
-  collectors; the last object (--json) has the counts for each, in exports.
-  A file that exists is appended to; --overwrite empties it. A file that is
-  renamed (logrotate) is opened anew within a second, or at SIGHUP. While a disk
-  is full, up to 8 MiB wait, and writing is tried again each second.
+  not_exportable. IPFIX has all of them. UDP: messages of at most 1400 bytes
+  (?message=BYTES), with sequence numbers, by which the collector counts losses.
+  TCP: while the collector is away, up to 16 MiB of messages wait, and the
+  connection is made again. A collector never stops the capture; the last object
+  (--json) has the counts for each, in exports.
+  Files are appended to; --overwrite empties them. A file that is renamed
+  (logrotate) is opened again within a second, or at SIGHUP. While a disk is
+  full, up to 8 MiB wait, and writing is tried again each second.
 
 Stores:
   Parquet files in DIR/flows/date=YYYY-MM-DD/hour=HH, by the end of the flows in
-  UTC, whole and on the disk once they have their names. While the disk is full
-  flows wait, up to 64 MiB; what finds no room is counted as unwritten, and the
-  exit status is 1. 'wirelane query --help' says how to ask.
+  UTC. A file gets its name when it is complete and synced. While the disk is
+  full up to 64 MiB of flows wait; further flows are counted as unwritten, and
+  the exit status is 1. See 'wirelane query --help'.
 
-With --json: an object for each flow, with 'flow', its number; times are in
-seconds since 1970 with nine decimals, as text. tcp_retransmitted and
-tcp_reordered count segments that step back behind the one before them, after
-3 ms or sooner; a burst that is sent again counts once.
+With --json: an object per flow, with its number in 'flow'; times are in seconds
+since 1970 with nine decimals, as text. tcp_retransmitted and tcp_reordered count
+segments that begin before the end of the segment before them, more than 3 ms
+after it or less; a burst that is sent again counts once.
 
-'application' is by the first bytes of a payload where those are certain
-('application_by': payload), else by a registered port (port).
+'application' comes from the first bytes of a payload if those are unambiguous
+('application_by': payload), else from a registered port (port).
 
 The screen of --top:
-  Packets and bits a second of each device and queue, and their past; the
-  ledger; what went to each output; the flows that carry most now, in one
-  direction each, with all their packets so far. 'q' or Ctrl-C ends it.
+  Packets and bits per second of each device and queue, with their history; the
+  ledger; counts of each output; the flows with most traffic, one direction
+  each, with all their packets so far. 'q' or Ctrl-C ends it.
 
 Examples:
   wirelane flows -r capture.pcapng
@@ -216,7 +216,7 @@ impl Args {
             };
         }
         if self.source.read.is_some() {
-            return Err(wrong("--cache", "a file is read without the kernel's help: use 'user' with -r"));
+            return Err(wrong("--cache", "a file is not analysed in the kernel: use 'user' with -r"));
         }
         if self.source.packets.is_some() {
             let reason = "with --cache kernel packets are not counted one by one: use --duration";
@@ -243,7 +243,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     if args.top {
         if !crate::terminal::is_terminal() {
-            let reason = "standard output is no terminal; leave the option out, or use --json";
+            let reason = "standard output is not a terminal: leave the option out, or use --json";
             return Err(wrong("--top", reason));
         }
         args.source.rights.terminal = true;
@@ -376,7 +376,7 @@ fn probe(
     let totals = totals.with_kernels(&outcome.ledger);
     if outcome.failure.is_none() && !totals.are_those_of(&outcome.ledger) {
         let failure =
-            anyhow!("the flows are not what the ledger has counted; this is a bug: please report it");
+            anyhow!("the sums of the flows differ from the ledger; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
     let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());

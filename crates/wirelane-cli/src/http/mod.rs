@@ -27,29 +27,29 @@ use show::{Show, Shown};
 use wirelane_export::pipeline::http::{HttpWorker, Outputs, SharedTotals};
 
 /// Heading of the help.
-const HTTP: &str = "What a transaction is";
+const HTTP: &str = "Transactions";
 /// Heading of the help.
-const LOGS: &str = "Where transactions go";
+const LOGS: &str = "Export";
 
 /// Log HTTP requests with their responses: Apache's formats, Squid's, W3C, JSON
 ///
-/// Requests and responses of HTTP/1 are recognised on any port, put together, and logged when the response is whole: one
-/// transaction, one line, as the server would have logged it. What was lost, broken or unanswered is logged and marked.
+/// HTTP/1 requests and responses are recognised on any port, paired, and logged when the response is complete: one line
+/// per transaction, as the server would log it. Lost, broken and unanswered messages are logged and marked.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Workers: threads that take packets out of the rings, each with connections of its own, 1 to 64
+    /// Worker threads, which read the rings, each with its own connections, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
-    /// Which worker gets a packet. Others than 'flow' are right where they keep both directions together
+    /// Choice of the worker of a packet. Other values than 'flow' must keep both directions together
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Where heads are recognised
+    /// Where HTTP heads are recognised
     #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = HTTP)]
     analysis: AnalysisArg,
 
@@ -57,15 +57,15 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1024..=4_194_304), help_heading = HTTP)]
     kernel_directions: Option<u32>,
 
-    /// A connection ends this many seconds after its last packet
+    /// Seconds after its last packet at which a connection ends
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = HTTP)]
     idle_timeout: Duration,
 
-    /// Memory for connections and what is held of them, in MiB. Where it is full, those that have been silent longest end
+    /// Memory for connections, in MiB. When it is full, those that have been silent longest end
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = HTTP)]
     memory: u32,
 
-    /// Also log these fields of heads, in JSON: names with commas, as in authorization,cookie. Nothing of them is logged
+    /// Also log these header fields, in JSON: names with commas, as in authorization,cookie. They are not logged
     /// otherwise
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = HTTP)]
     fields: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = LOGS)]
     observation_domain: Option<u32>,
 
-    /// Empty files that exist. Default: append to them
+    /// Truncate existing files. Default: append
     #[arg(long, help_heading = LOGS)]
     overwrite: bool,
 
@@ -98,7 +98,7 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with = "json", help_heading = source::OUTPUT)]
     print: Option<LogFormat>,
 
-    /// Print no transactions, only the ledger and what they come to
+    /// Print no transactions, only the ledger and the counts
     #[arg(short, long, conflicts_with = "print", help_heading = source::OUTPUT)]
     quiet: bool,
 }
@@ -106,22 +106,22 @@ pub struct Args {
 /// Values of --analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum AnalysisArg {
-    /// In the workers, which get all packets
+    /// In the workers, to which all packets are delivered
     User,
-    /// In the kernel, on the lanes: bodies, and what is no HTTP, stay below. Engine 'ring' only
+    /// In the kernel: bodies and other traffic are not delivered. Engine 'ring' only
     Kernel,
 }
 
 /// What follows the options in the long help.
 pub const HELP: &str = "\
-What is logged:
-  Responses answer requests in order, also where a client does not wait.
-  Responses of status 1xx are counted, the final one is logged. CONNECT and
-  upgrades end what is HTTP. Lengths of bodies are counted by TCP's sequence
-  numbers, so that what was not captured is in them, too; chunks without what
-  they are packed in. HTTP/2, HTTP/0.9 and what is encrypted are not logged;
-  connections that begin with TLS or HTTP/2's preface are counted, but not with
-  --analysis kernel, where they stay below.
+Transactions:
+  Responses are matched to requests in order, also with pipelining. Responses
+  with status 1xx are counted, the final one is logged. CONNECT and upgrades end
+  the HTTP part of a connection. Lengths of bodies are counted by TCP sequence
+  numbers, so they include bytes that were not captured; chunks count without
+  their framing. HTTP/2, HTTP/0.9 and encrypted traffic are not logged;
+  connections that begin with TLS or the HTTP/2 preface are counted (not with
+  --analysis kernel, where they stay in the kernel).
 
 Columns of the table:
   time (of the request, UTC), client, method, URL, status, bytes (of the
@@ -130,18 +130,18 @@ Columns of the table:
 
 Marks, with --json in marks:
   no_request, no_response; request_lost, response_lost: bytes were not
-  captured; resynchronised: the first that was found after a loss;
+  captured; resynchronised: the first message after a loss;
   request_unfinished, response_unfinished: the connection ended before, by
-  reset, timeout (--idle-timeout), evicted (--memory) or forced (the end of the
+  reset, timeout (--idle-timeout), evicted (--memory) or forced (end of the
   capture); malformed, head_cut (over 64 KiB), folded, bare_lf, nul, bad_length,
-  bad_coding, bad_chunk, length_and_coding (smuggling); tunnel; conflict: what
-  was sent again was not the same
+  bad_coding, bad_chunk, length_and_coding (smuggling); tunnel; conflict: a
+  retransmission had other bytes
 
-With --json: an object for each transaction, with 'transaction', its number;
-times are in seconds with nine decimals, as text. request_length and
-response_length are Content-Length; ..._body what was sent, ..._bytes that with
-heads and packing, ..._missing what was not captured. ttfb_s: from the last byte
-of the request to the first of the response.
+With --json: an object per transaction, with its number in 'transaction'; times
+are in seconds with nine decimals, as text. request_length and response_length
+are Content-Length, ..._body the bytes of the body, ..._bytes those with heads
+and framing, ..._missing the bytes that were not captured. ttfb_s: from the last
+byte of the request to the first of the response.
 
 goaccess reads all formats: COMMON, COMBINED, VCOMBINED and W3C by these names
 (--log-format), and
@@ -186,7 +186,7 @@ impl Args {
             };
         }
         if self.source.read.is_some() {
-            return Err(wrong("--analysis", "a file is read without the kernel's help: use 'user' with -r"));
+            return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
         }
         if self.source.packets.is_some() {
             let reason = "with --analysis kernel packets are not counted one by one: use --duration";
@@ -262,7 +262,7 @@ fn names(names: &[String]) -> Result<Vec<Box<str>>> {
     let name = |name: &String| {
         let good = !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        ensure!(good, wrong("--fields", format!("'{}' is no name of a field", name.escape_default())));
+        ensure!(good, wrong("--fields", format!("'{}' is not a field name", name.escape_default())));
         Ok(name.to_ascii_lowercase().into_boxed_str())
     };
     names.iter().map(name).collect()
@@ -343,7 +343,7 @@ fn log(
         && totals.transactions == logged.number;
     if outcome.failure.is_none() && !right {
         let failure =
-            anyhow!("the transactions are not what the ledger has counted; this is a bug: please report it");
+            anyhow!("the sums of the transactions differ from the ledger; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
     let unstored = || logged.stored.as_ref().and_then(|stored| stored.failure());

@@ -168,11 +168,11 @@ impl HttpReport {
         }
         for (what, number) in [
             ("bytes of HTTP connections were not captured", self.lost_bytes),
-            ("bytes of HTTP connections belong to no message", self.stray_bytes),
-            ("bytes passed behind CONNECT and upgrades", self.tunnel_bytes),
+            ("bytes of HTTP connections outside of messages", self.stray_bytes),
+            ("bytes after CONNECT and upgrades", self.tunnel_bytes),
             ("connections of TLS were not read", self.tls_connections.unwrap_or(0)),
             ("connections of HTTP/2 were not read", self.http2_connections.unwrap_or(0)),
-            ("connections had to go before they were over: give more --memory", self.evicted_connections),
+            ("connections were dropped, as memory was full: give more --memory", self.evicted_connections),
         ] {
             if number > 0 {
                 text += &format!("{} {what}\n", amount(number));

@@ -96,9 +96,11 @@ impl Changer {
                 let told = text.and_then(|text| changer.replace(&text));
                 let path = printable(&changer.path.display().to_string()).into_owned();
                 match told {
-                    Ok(0) => tracing::warn!("{path} was read again, and is in force"),
+                    Ok(0) => tracing::warn!("{path} was read again, and is active"),
                     Ok(_) => {
-                        tracing::warn!("{path} was read again, and is in force; what was set before is gone");
+                        tracing::warn!(
+                            "{path} was read again, and is active; values that were set are discarded"
+                        );
                     }
                     Err(reason) => {
                         desk::locked(&desk).changes().reloads_refused += 1;
@@ -115,8 +117,8 @@ impl Changer {
     pub fn serve(self: &Arc<Self>, service: Service, desk: &Arc<Mutex<Desk>>) -> Result<Serving> {
         let (changer, desk) = (Arc::clone(self), Arc::downgrade(desk));
         let serving = service.serve(move |question| {
-            let question: Question = serde_json::from_value(question)
-                .map_err(|error| format!("this is not understood: {error}"))?;
+            let question: Question =
+                serde_json::from_value(question).map_err(|error| format!("invalid request: {error}"))?;
             let desk = desk.upgrade().ok_or("the probe has ended")?;
             if let Question::Set(words) = question {
                 let told = changer.set(&words, &desk);
@@ -152,7 +154,7 @@ impl Changer {
         in_force.set.extend_from_slice(words);
         let too_many = in_force.set.len().saturating_sub(MOST_WORDS);
         in_force.set.drain(..too_many);
-        tracing::warn!("set, and in force: {}", printable(&words.join(" ")));
+        tracing::warn!("set, and active: {}", printable(&words.join(" ")));
         Ok(())
     }
 
@@ -176,8 +178,7 @@ impl Changer {
         match wanted.rules.iter().find(|rule| of_others || !comes_up(rule)) {
             None => Ok(()),
             Some(rule) => Err(format!(
-                "a measurement of the workers has the rule {}, whose packets do not come up from the kernel so far, which \
-                 takes another start",
+                "a measurement of the workers has the rule {}, whose packets the running capture does not deliver: restart the probe",
                 rule.name.as_deref().unwrap_or("without a name")
             )),
         }
@@ -187,23 +188,21 @@ impl Changer {
     fn fits(&self, config: &Config) -> std::result::Result<(), String> {
         let (_, now) = self.switches.now();
         if config.capture != now.config().capture {
-            return Err("[capture] has changed, which takes another start".to_owned());
+            return Err("[capture] has changed: restart the probe".to_owned());
         }
         if config.is_in_kernel() != now.config().is_in_kernel()
             || config.interval_ns != now.config().interval_ns && self.whole.is_some()
         {
-            return Err("where it measures has changed, or the interval of what the kernel adds up, which takes another \
-                        start"
+            return Err("the place of an analysis has changed, or the interval of sums of the kernel: restart the probe"
                 .to_owned());
         }
         self.comes_up(config)?;
         if config.plugins != now.config().plugins {
-            return Err("a [[plugin]] has changed, which takes another start".to_owned());
+            return Err("a [[plugin]] has changed: restart the probe".to_owned());
         }
         let before = now.config();
         if config.recordings() != before.recordings() || config.targets() != before.targets() {
-            return Err("what is recorded by an action has changed, or where it is exported, which takes another start"
-                .to_owned());
+            return Err("a recording or an export of an action has changed: restart the probe".to_owned());
         }
         config.check_counters(&self.plugins)
     }

@@ -13,19 +13,19 @@ A configuration:
 
   [[measurement]]
   name = \"syns\"
-  rule = \"syn\"                      # else all packets
-  key = [\"dst\"]                     # else all together
+  rule = \"syn\"                      # default: all packets
+  key = [\"dst\"]                     # default: one total
   values = [\"pps\", \"distinct-src\"]
-  keys = 10000                      # room; the rest is counted in 'other'
+  keys = 10000                      # capacity; the rest is in 'other'
   analysis = \"user\"                 # or \"kernel\", \"auto\": see below
 
   [[plugin]]                        # your own BPF program (wirelane/plugin.h)
   name = \"dns\"
   file = \"dns.bpf.o\"
   [[measurement]]
-  name = \"questions\"                # what it counts in each interval
+  name = \"questions\"                # its counters in each interval
   plugin = \"dns\"
-  counters = [\"queries\", \"asked\"]   # else all of them; asked and matched too
+  counters = [\"queries\", \"asked\"]   # default: all; also asked and matched
 
   [[alarm]]
   name = \"flood\"
@@ -58,31 +58,30 @@ A configuration:
 
 Keys: src, dst, src-net, dst-net (prefix, prefix6), src-port, dst-port, port
   (the lower), protocol, vlan, queue, device, pair, flow (both directions),
-  application (what speaks in a conversation, from the packet on that says it)
+  application (protocol of a conversation, from the packet on that shows it)
 Values: packets, bytes, pps, bps; flows, distinct-src, distinct-dst,
   distinct-src-port, distinct-dst-port (estimates; precision); top-src, top-dst,
-  top-port, top-flow (with what may be too much in error); lengths, gaps (ns);
+  top-port, top-flow (with their error bound); lengths, gaps (ns);
   peak-packets, peak-bytes (bin); one-way; macs; segments, retransmissions,
   retransmitted-percent; keys, entropy
 
 analysis = \"kernel\": lanes add packets up by addresses, ports, protocol, VLAN,
-  device and direction, and only these sums come up: the packets are 'absorbed'
+  device and direction, and only sums are delivered: the packets are 'absorbed'
   in the ledger, and many measurements cost what one costs. Results are the
-  same, and come up to 2 s later. It takes engine 'ring', and values and rules
-  that are not about each packet (lengths, gaps, peaks, segments, TCP flags).
-  Measurements in the workers beside it have rules: the packets of these come
-  up, and no others. \"auto\" is \"kernel\" where that is so, and --check says
-  why where it is not.
+  same, up to 2 s later. It needs engine 'ring', and values and rules that do
+  not depend on single packets (not lengths, gaps, peaks, segments, TCP flags).
+  Measurements in the workers beside it need rules: only the packets of these
+  are delivered. \"auto\" is \"kernel\" if all of that holds; --check says why if
+  not.
 
 The screen of --top:
-  Measurements with rates and their past, the rows of one, alarms that are
-  raised, the ledger. Arrows or 'j' and 'k' choose a measurement, 's' sorts its
-  rows by the next column, 'p' stops the picture and lets it go on, 'q' or
-  Ctrl-C ends it.
+  Measurements with rates and their history, the rows of one, raised alarms,
+  the ledger. Arrows or 'j' and 'k' select a measurement, 's' sorts its rows by
+  the next column, 'p' pauses the display, 'q' or Ctrl-C ends it.
 
-With --json: an object for each measurement and interval, with 'measurement';
-for each alarm that is raised or cleared, with 'alarm'; at the end the totals,
-with \"total\": true, and the ledger, with \"final\": true.
+With --json: an object per measurement and interval, with 'measurement'; per
+raised or cleared alarm, with 'alarm'; at the end the totals, with
+\"total\": true, and the ledger, with \"final\": true.
 
 Examples:
   wirelane probe --ready syn-flood -r capture.pcapng
@@ -93,16 +92,16 @@ Examples:
   sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464
   sudo kill -HUP $(pgrep -x wirelane)          # read the configuration again
   sudo wirelane probe set alarm.flood.above=5000     # while it runs
-  sudo wirelane probe show                     # active, raised, due next
+  sudo wirelane probe show                     # active parts, raised alarms
 
-With --store results, alarms and the ledger are kept in tables 'measurements',
-'alarms' and 'ledgers', for 'wirelane query' and 'wirelane report'; with
---metrics Prometheus may ask for them.
+--store writes results, alarms and the ledger to the tables 'measurements',
+'alarms' and 'ledgers', for 'wirelane query' and 'wirelane report'; --metrics
+serves them to Prometheus.
 
 Programs are run without a shell, as the user that the command becomes (--user),
-four at a time and 64 waiting at most. One that fails, or that does not end in
-time and is ended, is told and counted, and holds nothing up. So are recordings
-and exports that fail, or that there are too many of.
+at most four at a time, with 64 waiting. A program that fails, or is killed after
+its timeout, is reported and counted, and delays no packet. So are recordings
+and exports that fail or exceed their limits.
 Exit status: 0 done (also after Ctrl-C), 1 failed, a mistake in the
-configuration, or a recording that could not be written, or an export of an
-alarm that was not done (all else was), 2 wrong usage.";
+configuration, or a recording or an export of an alarm failed (all else was
+done), 2 wrong usage.";

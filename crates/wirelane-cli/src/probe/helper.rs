@@ -111,7 +111,7 @@ fn next_frame(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
     }
     let length = u32::from_le_bytes(length) as usize;
     if length == 0 || length > LONGEST + 16 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of no sensible length"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of invalid length"));
     }
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes)?;
@@ -205,12 +205,10 @@ impl Asked {
     /// Its text, or why there is none.
     pub fn wait(self) -> std::result::Result<String, String> {
         if !self.sent {
-            return Err("the helper that reads it does not listen".into());
+            return Err("the helper that reads it is not running".into());
         }
         let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        texts
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| Err("the helper that reads it does not answer".into()))
+        texts.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("the helper that reads it did not answer".into()))
     }
 }
 
@@ -226,8 +224,10 @@ impl Listening {
         let mut what = timeout_ns.to_le_bytes().to_vec();
         what.extend_from_slice(words.join("\0").as_bytes());
         if !self.send(RUN, &what) {
-            self.counts
-                .count(REFUSED, "not started: its arguments are too long, or what starts it does not listen");
+            self.counts.count(
+                REFUSED,
+                "not started: its arguments are too long, or the helper that starts it is not running",
+            );
         }
     }
 

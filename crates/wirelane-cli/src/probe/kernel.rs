@@ -28,7 +28,7 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
         return Ok(None);
     };
     let obstacle = if source.read.is_some() {
-        Some(("-r", "a file is read without the kernel's help"))
+        Some(("-r", "a file is not analysed in the kernel"))
     } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
         Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
     } else if source.packets.is_some() {
@@ -38,8 +38,7 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
     } else if !whole.rules.is_empty() && (ruled.rules.is_some() || ruled.rules_room.is_some()) {
         Some((
             if ruled.rules.is_some() { "--rules" } else { "--rules-room" },
-            "measurements in the workers beside those in the kernel take the place of rules: they decide which packets \
-             come up",
+            "measurements in the workers beside those in the kernel use the rules of the capture: they decide which packets are delivered",
         ))
     } else {
         None

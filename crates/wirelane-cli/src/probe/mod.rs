@@ -48,12 +48,12 @@ use show::Show;
 use top::{Board, Top};
 use worker::Prober;
 
-/// Measure what a configuration says, and raise alarms about it
+/// Measure traffic and raise alarms, as a configuration says
 ///
-/// A configuration in TOML says which packets are counted by what, in intervals, and what is done where a value is
-/// beyond a threshold. On SIGHUP it is read again: a new one takes over between two packets, with none lost or counted
-/// twice, and one with mistakes is refused while the old one stays in force. 'wirelane probe set' changes what it does in the
-/// same way, and 'wirelane probe show' says how things stand.
+/// A configuration in TOML says which packets are counted and how, in intervals, and which actions run when a value
+/// crosses a threshold. On SIGHUP it is read again: the new one takes over between two packets, with none lost or
+/// counted twice; one with mistakes is refused, and the old one stays active. 'wirelane probe set' changes single
+/// values in the same way, and 'wirelane probe show' prints the state.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
@@ -64,29 +64,29 @@ pub struct Args {
     #[arg(value_name = "CONFIG", required_unless_present = "ready")]
     config: Option<PathBuf>,
 
-    /// Use a configuration that is ready instead: arp-spoofing, bandwidth, dns-amplification, microbursts, one-way,
+    /// Use a ready-made configuration instead: arp-spoofing, bandwidth, dns-amplification, microbursts, one-way,
     /// port-scan, retransmissions, syn-flood
     #[arg(long, value_name = "NAME", value_parser = ready_name)]
     ready: Option<String>,
 
-    /// Say what the configuration will do, or every mistake that is found in it, and do nothing
+    /// Describe the configuration, or list every mistake in it, and exit
     #[arg(long)]
     check: bool,
 
-    /// Print the configuration and do nothing: a ready one is where one's own begins
+    /// Print the configuration and exit: a ready-made one is a start for your own
     #[arg(long, conflicts_with = "check")]
     print_config: bool,
 
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Workers: threads that take packets out of the rings, each with tables of its own, 1 to 64. Default: as the
-    /// configuration says, else 1
+    /// Worker threads, which read the rings, each with its own tables, 1 to 64. Default: as the configuration says,
+    /// else 1
     #[arg(long, value_name = "N", help_heading = source::CAPTURE)]
     workers: Option<usize>,
 
-    /// Which worker gets a packet, so that those of a connection stay in order. Default: as the configuration says, else
-    /// 'flow'
+    /// Choice of the worker of a packet, so that those of a connection stay in order. Default: as the configuration
+    /// says, else 'flow'
     #[arg(long, value_enum, help_heading = source::CAPTURE)]
     steering: Option<SteeringArg>,
 
@@ -190,10 +190,12 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     if args.top {
         let wrong = |reason: &str| Error::BadOption { option: "--top", reason: reason.into() };
         if !live {
-            return Err(wrong("a file is read as fast as it can be: there is no present to show").into());
+            return Err(wrong("a file is read as fast as possible, so there is nothing live to show").into());
         }
         if !crate::terminal::is_terminal() {
-            return Err(wrong("standard output is no terminal; leave the option out, or use --json").into());
+            return Err(
+                wrong("standard output is not a terminal: leave the option out, or use --json").into()
+            );
         }
         args.source.rights.terminal = true;
     }
@@ -336,8 +338,9 @@ fn watch(
         && (report.totals.packets != total.analysed + total.kept
             || report.totals.bytes != total.bytes + total.kept_bytes)
     {
-        let failure =
-            anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");
+        let failure = anyhow!(
+            "the sum of the measured packets differs from the ledger; this is a bug: please report it"
+        );
         outcome.failure = Some(failure);
     }
     outcome.failure = outcome.failure.or_else(|| report.failure());

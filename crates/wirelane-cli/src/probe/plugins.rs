@@ -22,10 +22,10 @@ pub fn prepare(source: &mut SourceArgs, config: &Config) -> Result<()> {
         Err(Error::BadOption { option, reason }.into())
     };
     if source.read.is_some() {
-        return cannot("-r", "a file is read without its help; measure packets of a device");
+        return cannot("-r", "not on files: measure packets of a device");
     }
     if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
-        return cannot("--engine", "only engine 'ring' asks them; leave the option out");
+        return cannot("--engine", "only engine 'ring' runs them; leave the option out");
     }
     let plugins = config.plugins.iter().map(|one| (one.name.clone(), PathBuf::from(&one.file)));
     source.ruled.ask(plugins.collect())

@@ -20,11 +20,11 @@ pub enum Running {
     Show(ShowArgs),
 }
 
-/// Change what a probe does while it runs, all at once or not at all
+/// Change a running probe, all at once or not at all
 ///
-/// Changes hold from one packet to the next, with none lost or counted twice, until something else is set or the configuration
-/// is read again (SIGHUP). What is not named goes on as it is: its sums, also of the interval that is being counted, and
-/// what is raised. Another interval shows and begins anew all sums, and is refused where the kernel adds packets up.
+/// Changes take effect between two packets, with none lost or counted twice, until other values are set or the
+/// configuration is read again (SIGHUP). Everything that is not named stays unchanged: sums, also of the current
+/// interval, and raised alarms. A new interval prints and restarts all sums, and is refused with analysis = "kernel".
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = SET_HELP)]
 pub struct SetArgs {
@@ -40,12 +40,12 @@ pub struct SetArgs {
 /// What follows the options of `set` in the long help.
 pub const SET_HELP: &str = "\
 Keys and values are those of the configuration, without quotes; KEY= without
-a value takes a key out of it:
+a value removes a key:
   alarm:     active, above, below, rises, falls, clear, least, over,
              raise-after, clear-after
   schedule:  every, at, days (mon,tue)
-Of above, below, rises and falls, and of every and at, one that is set takes
-the place of the other.
+Setting one of above, below, rises and falls replaces the others; so do every
+and at.
 
 Examples:
   sudo wirelane probe set measurement.dns.active=false
@@ -54,7 +54,7 @@ Examples:
 
 Exit status: 0 done, 1 refused (nothing has changed), 2 wrong usage.";
 
-/// Show what a probe measures, which alarms are raised, and when schedules are due
+/// Show the measurements, raised alarms and next schedules of a running probe
 #[derive(clap::Args, Debug)]
 pub struct ShowArgs {
     #[command(flatten)]

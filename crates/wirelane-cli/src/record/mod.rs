@@ -43,16 +43,16 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "json", help_heading = source::OUTPUT)]
     quiet: bool,
 
-    /// Workers: threads that take packets out of the rings, 1 to 64. With more than one each writes files of its own
-    /// (NAME-w0, NAME-w1, ...), which mergecap puts together
+    /// Worker threads, which read the rings, 1 to 64. With more than one each writes files of its own (NAME-w0,
+    /// NAME-w1, ...), which mergecap puts together
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
-    /// Which worker gets a packet
+    /// Choice of the worker of a packet
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Whether load moves between workers
+    /// Moving load between workers
     #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
     balance: BalanceArg,
 }
@@ -60,28 +60,28 @@ pub struct Args {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 Files:
-  -w eth1.pcapng writes eth1.pcapng.part, and renames it once it is whole and
-  on the disk. What a killed recording leaves is a .part that tcpdump, tshark
-  and -r read up to the cut. With a --rotate option (they can be combined)
-  there are many files: eth1_00000001_20260301T120000Z.pcapng, with a number
-  that goes up and the time in UTC at which it begins. Sorted by name they are
-  sorted by time, also where the clock was set back. A new recording goes on
-  counting where files of the same name end. All workers share the numbers.
+  -w eth1.pcapng writes eth1.pcapng.part, and renames it when it is complete
+  and synced. A killed recording leaves a .part file, which tcpdump, tshark and
+  -r read up to the cut. With a --rotate option (they can be combined) there
+  are many files: eth1_00000001_20260301T120000Z.pcapng, with an increasing
+  number and the UTC time at which the file begins. Sorted by name they are
+  sorted by time, also if the clock was set back. A new recording continues the
+  numbers of files of the same name. All workers share the numbers.
   Files belong to the user that the command becomes (--user), and nobody else
-  can read them. Links are not followed, and nothing that exists is replaced.
-  Post-rotate commands are run as the same user.
-  --rotate-interval goes by the packets' time; what is read late, by some
-  milliseconds, is in the next file. While no packet comes, a file is ended
-  two seconds after its time, and the next one begins with the next packet.
+  can read them. Links are not followed, and existing files are not replaced.
+  Post-rotate commands run as the same user.
+  --rotate-interval uses the packets' time; packets that are read some
+  milliseconds late are in the next file. Without packets, a file ends two
+  seconds after its time, and the next one begins with the next packet.
   --compress makes frames of up to 1 MiB: tshark reads such files, and so
   does -r; tcpdump needs zstd -dc FILE | tcpdump -r -
 
-What cannot be written:
+Write errors:
   delivered = written + unwritten, in packets, at the end. A full disk does not
-  end the capture: the file is ended after its last whole packet, what comes
-  then is counted as unwritten, and writing is tried again every second. The
+  end the capture: the file is cut after its last whole packet, packets after
+  that are counted as unwritten, and writing is tried again every second. The
   exit status is 1 then. --on-write-error stop ends the capture instead.
-  A disk that is too slow makes the worker wait, and the ledger's 'lost' grow.
+  A slow disk makes the worker wait, and 'lost' in the ledger grows.
   With --json: written, unwritten, file_bytes, file_bytes_per_s, files,
   files_removed, write_errors, post_rotate_done and post_rotate_failed.
 
@@ -98,8 +98,8 @@ Examples:
 
 Ctrl-C ends the capture and finishes the files; a second one leaves them as
 .part. Exit status: 0 done (also after Ctrl-C), 1 failed or something is
-unwritten, 2 wrong usage. A post-rotate command that fails is told and counted,
-no more.";
+unwritten, 2 wrong usage. A post-rotate command that fails is reported and
+counted, and does not change the status.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {

@@ -20,7 +20,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// What is written, and where.
 #[derive(clap::Args, Debug)]
 pub struct RecordingArgs {
-    /// File to write, NAME.part until it is whole; '-' is standard output, and the tables go to standard error then
+    /// File to write, NAME.part until it is complete; '-' is standard output, with tables on standard error
     #[arg(short, long, value_name = "FILE", help_heading = RECORDING)]
     pub write: PathBuf,
 
@@ -28,7 +28,7 @@ pub struct RecordingArgs {
     #[arg(long, value_enum, help_heading = RECORDING)]
     format: Option<FormatArg>,
 
-    /// Replace the file if it exists, once the recording is whole
+    /// Replace an existing file, when the recording is complete
     #[arg(long, help_heading = RECORDING)]
     overwrite: bool,
 
@@ -37,12 +37,12 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = zstd, help_heading = RECORDING)]
     compress: Option<i32>,
 
-    /// Write past the page cache (O_DIRECT), for long recordings to a fast disk that should not push everything else
-    /// out of memory. Refused where the file system cannot
+    /// Bypass the page cache (O_DIRECT), for long recordings to a fast disk that should not displace everything else
+    /// from memory. Refused if the file system does not support it
     #[arg(long, help_heading = RECORDING)]
     direct_io: bool,
 
-    /// After a failed write (a full disk, say)
+    /// Reaction to a failed write (e.g. a full disk)
     #[arg(long, value_enum, default_value_t = OnWriteError::Continue, help_heading = RECORDING)]
     on_write_error: OnWriteError,
 
@@ -67,7 +67,7 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = MANY)]
     keep_size: Option<u64>,
 
-    /// Run this (by sh, as the user who runs wirelane) for every finished file, whose path is its last argument
+    /// Run this with sh, as the user who runs wirelane, for every finished file, whose path is the last argument
     #[arg(long, value_name = "COMMAND", help_heading = MANY)]
     pub post_rotate: Option<String>,
 
@@ -89,7 +89,7 @@ enum FormatArg {
 /// Values of --on-write-error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum OnWriteError {
-    /// Go on, count what cannot be written, try again every second; exit status 1 at the end
+    /// Continue, count unwritten packets, try again every second; exit status 1 at the end
     Continue,
     /// End the recording
     Stop,
@@ -134,7 +134,7 @@ impl RecordingArgs {
         if let Some(option) = self.needs_file(workers, rotation, keep)
             && self.write.as_os_str() == "-"
         {
-            return Err(wrong(option, "standard output is no file that could have it; give -w a name"));
+            return Err(wrong(option, "this needs a file: name one with -w"));
         }
         let says_zst = self.write.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zst"));
         Ok(RecordingOptions {

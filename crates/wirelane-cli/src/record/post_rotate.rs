@@ -112,7 +112,7 @@ impl PostRotate {
             message.push(0);
             // One write of less than PIPE_BUF is all or nothing (pipe(7)).
             if let Err(error) = stdin.write(&message) {
-                outcomes.count(&path, &format!("the helper that runs it does not listen: {error}"));
+                outcomes.count(&path, &format!("the helper that runs it is not running: {error}"));
             }
         })
     }

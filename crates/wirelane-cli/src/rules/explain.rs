@@ -10,7 +10,7 @@ use wirelane::{Capture, LinkType, PacketToExplain};
 
 use crate::out;
 
-/// Show which rules of a file a packet would hit, and why
+/// Show which rules of a file a packet hits, and why
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The rule file

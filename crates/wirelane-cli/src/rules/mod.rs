@@ -19,10 +19,10 @@ use crate::instance::Which;
 use crate::table::{counted, printable};
 use crate::{out, values};
 
-/// Check rule files, explain what they do with a packet, and change the rules of a running capture
+/// Check and explain rule files, and change the rules of a running capture
 ///
-/// A capture that is started with --rules or --rules-room can be given other rules while it runs, without losing a
-/// packet. Only root and the user who has started it can do that.
+/// The rules of a capture that was started with --rules or --rules-room can be changed while it runs, without losing a
+/// packet, by root and the user who started it.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP, arg_required_else_help = true)]
 pub struct Args {
@@ -33,7 +33,7 @@ pub struct Args {
 /// What follows the options in the long help.
 pub const HELP: &str = "\
 A rule file:
-  default = \"pass\"                  # what no rule decides about
+  default = \"pass\"                  # if no rule decides
 
   [[rule]]                          # in the order of their ids
   id = 10
@@ -60,17 +60,17 @@ Examples:
   wirelane rules check rules.toml
   wirelane rules explain rules.toml capture.pcapng --number 17
   sudo wirelane count -i eth1 --rules rules.toml
-  sudo wirelane rules load other.toml            # while that runs
+  sudo wirelane rules load other.toml            # while it runs
   sudo wirelane rules add id=30 host=203.0.113.0/24 action=drop
   sudo wirelane rules add --precise id=1001 src=192.0.2.9 action=drop idle=60
   sudo wirelane rules list --watch
   sudo wirelane rules del 30 1001
 
-Exit status: 0 done, 1 failed (the rules in force stay in force), 2 wrong usage.";
+Exit status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// Say whether a rule file can be used; if not, every mistake in it, with line and column
+    /// Check a rule file: list every mistake, with line and column
     Check {
         /// The rule file
         file: PathBuf,
@@ -83,13 +83,13 @@ enum What {
         json: bool,
     },
     Explain(explain::Args),
-    /// Show the captures whose rules can be changed
+    /// List the captures whose rules can be changed
     Instances {
         /// Print one JSON object a line for each capture, and a last one with "final": true
         #[arg(long)]
         json: bool,
     },
-    /// Put the rules of a file in the place of all that are in force
+    /// Replace all rules by those of a file
     ///
     /// All at once: a packet is judged by the rules before or by those of the file. Rules that stay as they were go on
     /// counting. Precise rules that were added or made by packets are gone, unless they are in the file.
@@ -110,7 +110,7 @@ enum What {
         #[command(flatten)]
         which: Which,
     },
-    /// Show what the rules have counted, all together
+    /// Show the sums of all rules
     Stats {
         #[command(flatten)]
         which: Which,

@@ -21,7 +21,7 @@ pub fn connect(which: &Which) -> Result<Client> {
     Ok(which.connect(Purpose::Rules)?.1)
 }
 
-/// Add rules to those in force
+/// Add rules
 ///
 /// A rule is given in words, as in a rule file with commas between alternatives: id=7 src=192.0.2.0/24,198.51.100.1
 /// not.port=22 action=drop. Or all rules of a file are added (its default does not count). If one of them cannot be
@@ -89,7 +89,7 @@ pub fn add(args: &Add) -> Result<()> {
     changed(sum.unwrap_or_default(), args.which.json)
 }
 
-/// Remove rules, with the precise rules that they have made of packets
+/// Remove rules, and the precise rules that they inserted
 #[derive(clap::Args, Debug)]
 pub struct Del {
     /// Ids of rules, precise or not; with --precise: the fields of a precise rule, as in src=192.0.2.1 dst-port=53
@@ -116,7 +116,7 @@ pub fn del(args: &Del) -> Result<()> {
         client.remove(ids(&args.ids)?, Vec::new())?
     };
     if change.removed == 0 {
-        bail!("there is no such rule ('wirelane rules list' shows those that there are)");
+        bail!("no such rule ('wirelane rules list' shows the existing ones)");
     }
     changed(change, args.which.json)
 }

@@ -14,7 +14,7 @@ use crate::instance::Which;
 use crate::out;
 use crate::table::{Table, amount, counted, printable};
 
-/// Show the rules in force, with the packets that hit each
+/// List the active rules with their counters
 #[derive(clap::Args, Debug)]
 pub struct List {
     /// Show them again at every interval, until Ctrl-C
@@ -216,11 +216,11 @@ fn summary(stats: &RuleStats) -> String {
     stats.plugins.iter().for_each(|plugin| text += &of_plugin(plugin));
     let gone = stats.rules_gone.and(stats.precise_gone);
     if gone.packets > 0 {
-        text += &format!("rules that are gone were hit by {}\n", counted(gone.packets, "packet"));
+        text += &format!("removed rules were hit by {}\n", counted(gone.packets, "packet"));
     }
     let refused: u64 = stats.rules.iter().map(|line| line.refused).sum();
     if refused > 0 {
-        text += &format!("{} precise rules were not made of packets: there was no room\n", amount(refused));
+        text += &format!("{} precise rules were not inserted: the table was full\n", amount(refused));
     }
     text
 }
@@ -229,7 +229,7 @@ fn summary(stats: &RuleStats) -> String {
 pub fn of_set(set: &SetLine) -> String {
     let (what, plural) = if set.of == "flow" { ("flow", "s") } else { ("address", "es") };
     let wrong = match (set.confirm, set.in_use) {
-        (_, false) => ", which no rule asks".to_owned(),
+        (_, false) => ", not used by any rule".to_owned(),
         (true, _) => format!(", {} hash functions, confirmed: no false positives", set.hash_functions),
         (false, _) => {
             format!(
@@ -256,7 +256,7 @@ pub fn of_patterns(patterns: &PatternLine) -> String {
         amount(patterns.patterns),
         amount(patterns.states),
         amount(patterns.bytes.div_ceil(1024)),
-        if patterns.in_use { "" } else { ", which no rule asks for" },
+        if patterns.in_use { "" } else { ", not used by any rule" },
     )
 }
 
@@ -280,7 +280,7 @@ fn of_plugin(plugin: &PluginLine) -> String {
     text += "\n";
     if plugin.off > 0 {
         text += &format!(
-            "plug-in {name}: switched off in {} lane{}, as it was too slow; not asked about {} packets\n",
+            "plug-in {name}: disabled in {} lane{}, as it was too slow; not asked about {} packets\n",
             plugin.off,
             if plugin.off == 1 { "" } else { "s" },
             amount(plugin.refused)
@@ -358,7 +358,7 @@ pub fn instances(json: bool) -> Result<()> {
         return out::print(text + &to_json(&last)? + "\n");
     }
     if all.is_empty() {
-        return out::print("there is no capture whose rules you can change\n");
+        return out::print("no capture is running whose rules you can change\n");
     }
     let mut table = Table::new(["CAPTURE", "engine", "devices", "network namespace"]).words_from(1);
     for instance in all {

@@ -97,8 +97,8 @@ pub fn restored(device: &str, restored: &Restored) -> String {
         let fate = match &step.outcome {
             Undoing::Restored => format!("{wanted} again"),
             Undoing::AsItWas => format!("{wanted} already"),
-            Undoing::Gone => "it is no more".to_owned(),
-            Undoing::Foreign { now } => format!("{} by now, not by us: left alone", short(now)),
+            Undoing::Gone => "it has exited".to_owned(),
+            Undoing::Foreign { now } => format!("changed to {} by another program: left alone", short(now)),
             Undoing::Held { pid } => format!("held by the capture of process {pid}"),
             Undoing::Refused { reason } => format!("not {wanted}: {reason}"),
         };
@@ -119,7 +119,7 @@ pub fn status(device: &str, status: &Status) -> String {
         let now = match now {
             Some(now) if *now == entry.new => String::new(),
             Some(now) => format!(", but {} now", short(now)),
-            None => ", but it is no more".to_owned(),
+            None => ", but it has exited".to_owned(),
         };
         let what: &Setting = &entry.what;
         let _ = writeln!(text, "  {what}: {} -> {} by {by}{now}", short(&entry.old), short(&entry.new));

@@ -28,9 +28,9 @@ use top::{Board, Top};
 use wirelane_export::pipeline::voip::{CaptureLoss, Left, Outputs, VoipWorker, lost as lost_by_capture};
 
 /// Heading of the help.
-const CALLS: &str = "What a call is";
+const CALLS: &str = "Calls";
 /// Heading of the help.
-const EXPORT: &str = "Where calls go";
+const EXPORT: &str = "Export";
 
 /// Follow VoIP calls: SIP, the RTP that it negotiates, quality
 ///
@@ -43,25 +43,24 @@ pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Which worker gets a packet: there is one, which sees all.
+    /// Choice of the worker of a packet: there is one, which sees all.
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, hide = true, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
-    /// Where packets become statistics
+    /// Where RTP is measured
     #[arg(long, value_enum, default_value_t = AnalysisArg::User, help_heading = CALLS)]
     analysis: AnalysisArg,
 
-    /// RTP streams that can be measured in the kernel at a time, with --analysis kernel; 576 bytes each. What finds no
-    /// room is measured in user space. Default: 16384
+    /// RTP streams that are measured in the kernel at a time, with --analysis kernel; 576 bytes each. Further ones are
+    /// measured in user space. Default: 16384
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CALLS)]
     streams: Option<u32>,
 
-    /// Only calls whose From has this in it, name or address, in upper or lower case; or one of several, by repeating
-    /// the option
+    /// Only calls whose From contains this text (name or address, ignoring case); several by repeating the option
     #[arg(long, value_name = "TEXT", help_heading = CALLS)]
     from: Vec<String>,
 
-    /// Only calls whose To has this in it
+    /// Only calls whose To contains this text
     #[arg(long, value_name = "TEXT", help_heading = CALLS)]
     to: Vec<String>,
 
@@ -69,29 +68,29 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = CALLS)]
     call_id: Vec<String>,
 
-    /// Also find RTP that no call has announced, by what it looks like: three packets in a row of one stream
+    /// Also find RTP that no call has announced: three packets in a row of one stream
     #[arg(long, help_heading = CALLS)]
     heuristic: bool,
 
-    /// A call that is over waits this many seconds for what comes late
+    /// Seconds to wait for late packets after the end of a call
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = CALLS)]
     linger: Duration,
 
-    /// A call that nobody has answered is over after this many seconds without a message
+    /// Seconds without a message after which an unanswered call is over
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "180", help_heading = CALLS)]
     answer_timeout: Duration,
 
-    /// An answered call is over after this many seconds without a message and without RTP. Where it never had RTP, 12
-    /// times as many
+    /// Seconds without a message and RTP after which an answered call is over; 12 times as many if it never had RTP
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = CALLS)]
     silence_timeout: Duration,
 
-    /// Judge streams for parts of this many seconds, beside the whole. Of a long one, parts become longer: at most 32
+    /// Seconds per part for which the quality of a stream is calculated, in addition to the whole. A stream has at most
+    /// 32 parts, which become longer
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "10", help_heading = CALLS)]
     quality_interval: Duration,
 
-    /// Memory for calls, in MiB. Where it is full, calls that are over or unanswered are handed out early, then those
-    /// silent longest
+    /// Memory for calls, in MiB. When it is full, calls that are over or unanswered end early, then those silent
+    /// longest
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CALLS)]
     memory: u32,
 
@@ -100,32 +99,32 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", help_heading = EXPORT)]
     export: Vec<String>,
 
-    /// Send messages of no call by HEP too: REGISTER, OPTIONS and others
+    /// Also send messages outside of calls by HEP: REGISTER, OPTIONS and others
     #[arg(long, requires = "export", help_heading = EXPORT)]
     all_messages: bool,
 
-    /// Messages a second to each receiver by UDP, which cannot slow down who sends; 0: as they come
+    /// Messages per second to each receiver over UDP, which has no flow control; 0: unlimited
     #[arg(long, value_name = "N", default_value_t = 2000, help_heading = EXPORT)]
     export_rate: u32,
 
-    /// Seconds that receivers are waited for at the end
+    /// Seconds to wait for receivers at the end
     #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
-    /// The number by which HEP receivers tell this agent from others; to IPFIX collectors, the observation domain. Default: the number of the process
+    /// Agent id for HEP receivers; for IPFIX collectors, the observation domain. Default: the process id
     #[arg(long, value_name = "ID", help_heading = EXPORT)]
     hep_agent: Option<u32>,
 
-    /// Empty files that exist. Default: append to them
+    /// Truncate existing files. Default: append
     #[arg(long, help_heading = EXPORT)]
     overwrite: bool,
 
-    /// Keep each call (--from, --to and --call-id choose) as a capture file (pcapng) in this folder, with its SIP messages. It
-    /// is made where it is not there
+    /// Save each call (selected by --from, --to and --call-id) as a pcapng file with its SIP messages in this folder,
+    /// which is created if missing
     #[arg(long, value_name = "DIR", help_heading = EXPORT)]
     save_calls: Option<PathBuf>,
 
-    /// Keep what was said, too: RTP and RTCP in the files of --save-calls
+    /// Also save RTP and RTCP in the files of --save-calls
     #[arg(long, requires = "save_calls", help_heading = EXPORT)]
     with_audio: bool,
 
@@ -135,8 +134,7 @@ pub struct Args {
     #[command(flatten)]
     metrics: MetricsArgs,
 
-    /// Show the keys that were pressed during calls (DTMF by RFC 4733), which may be secrets; without it they are
-    /// counted
+    /// Show keys pressed during calls (DTMF, RFC 4733), which may be secrets; without it they are only counted
     #[arg(long, help_heading = source::OUTPUT)]
     dtmf_digits: bool,
 
@@ -166,37 +164,36 @@ enum AnalysisArg {
 pub const HELP: &str = "\
 Columns of the table:
   start, seconds (to the end of the call), from, to, state, status (of the last
-  final answer), delay ms (from the INVITE to the first answer but 100), MOS
-  (the lowest of its streams), reason (end; forced: the capture has ended;
-  resources: its place was needed). Below a call are its RTP streams.
+  final answer), delay ms (from the INVITE to the first answer other than 100),
+  MOS (the lowest of its streams), reason (end; forced: end of the capture;
+  resources: its entry was needed). Below a call are its RTP streams.
 
 States:
   trying, ringing, answered, completed (by a BYE), canceled, failed, challenged
-  (asked for credentials, and nothing came after that), timed_out (silence)
+  (asked for credentials, without a further message), timed_out (silence)
 
-Of each stream (--json):
-  packets = expected - lost + duplicate + stray, always. A packet that comes
-  late, by up to 255 numbers, is out_of_order and not lost. jitter is that of
-  RFC 3550, with nanoseconds as its unit; delta_*, jitter_min_ms, _mean_ms and
-  _max_ms are those of Wireshark. learned: an end that no message named, as
-  behind NAT. capture_lost: packets of any kind that this capture lost
-  meanwhile; they are in the stream's lost if they were the stream's.
-  r_factor and mos: of codecs that mos_model knows; intervals has them for
-  parts.
+Streams (--json):
+  packets = expected - lost + duplicate + stray. A packet that arrives late, by
+  up to 255 numbers, is out_of_order and not lost. jitter is that of RFC 3550 in
+  nanoseconds; delta_*, jitter_min_ms, _mean_ms and _max_ms are Wireshark's.
+  learned: an endpoint that no message named, as behind NAT. capture_lost:
+  packets of any kind that this capture lost meanwhile; those of the stream are
+  also in its lost. r_factor and mos: for codecs that mos_model covers;
+  intervals has them for parts.
 
 IPFIX: a record for each stream, with IANA's elements: ends, times, packets and
-the jitter of RFC 3550. It has none for Call-IDs, loss or MOS.
+the jitter of RFC 3550. There are none for Call-IDs, loss and MOS.
 
 The screen of --top:
-  calls, those that go on first; of the one that is looked at (j and k, or
-  arrows) its streams, with the MOS of each --quality-interval as a line, and
-  its last messages between caller and callee, by the time since the INVITE.
+  calls, active ones first; for the selected one (j and k, or arrows) its
+  streams, with the MOS of each --quality-interval as a line, and its last
+  messages between caller and callee, by the time since the INVITE.
 
 Files of --save-calls:
-  TIME-CALLID.pcapng, by the time of the INVITE, once the call is over; packets
-  as they were captured. A message out of a TCP connection, and a datagram that
-  came in fragments, is a packet of its own with headers made anew (interface
-  'rebuilt'), as the packets may have had other calls in them.
+  TIME-CALLID.pcapng, with the time of the INVITE, once the call is over;
+  packets as they were captured. A message from a TCP connection, and a
+  datagram that came in fragments, is saved as a packet with new headers
+  (interface 'rebuilt'), as the original packets may contain other calls.
 
 HEP: chunk 0x0b is 1 for SIP, and 0x22 for the report of a stream, whose
 payload is the stream's JSON; the Call-ID is the correlation id, and chunk 0x20
@@ -238,7 +235,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     if args.top {
         if !crate::terminal::is_terminal() {
-            let reason = "standard output is no terminal; leave the option out, or use --json";
+            let reason = "standard output is not a terminal: leave the option out, or use --json";
             return Err(wrong("--top", reason));
         }
         args.source.rights.terminal = true;
@@ -284,7 +281,7 @@ fn kernel_streams(args: &Args) -> Result<Option<usize>> {
         };
     }
     if args.source.read.is_some() {
-        return Err(wrong("--analysis", "a file is read without the kernel's help: use 'user' with -r"));
+        return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
     }
     if args.source.packets.is_some() {
         let reason = "with --analysis kernel packets are not counted one by one: use --duration";
@@ -416,8 +413,9 @@ fn listen(
     if outcome.failure.is_none()
         && (counts.packets() != total.analysed + total.kept || counts.rtp_absorbed != total.kept)
     {
-        let failure =
-            anyhow!("the packets are not what the ledger has counted; this is a bug: please report it");
+        let failure = anyhow!(
+            "the sum of the measured packets differs from the ledger; this is a bug: please report it"
+        );
         outcome.failure = Some(failure);
     }
     let failure = exported.failure.take();

@@ -231,7 +231,7 @@ impl Udp {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     refused += 1;
                     counts.refused += 1;
-                    counts.failed(format!("nobody listens there: {error}"));
+                    counts.failed(format!("no process listens there: {error}"));
                     if refused == MOST_REFUSED {
                         return Wait::Room;
                     }

@@ -37,7 +37,7 @@ pub struct OutputCounts {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How often the collector's host said that nobody listens there.
+    /// How often the collector's host said that no process listens there.
     pub refused: u64,
     /// Connections by TCP.
     pub connections: u64,

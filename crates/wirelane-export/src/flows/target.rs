@@ -83,7 +83,7 @@ impl Target {
                 Some(("transport", "udp")) => tcp = false,
                 Some(("transport", "tcp")) if format == Format::Ipfix => tcp = true,
                 Some(("transport", "tcp")) => {
-                    return Err(wrong("NetFlow goes by UDP; over TCP there is ipfix://".into()));
+                    return Err(wrong("NetFlow uses UDP; use ipfix:// for TCP".into()));
                 }
                 Some(("message", bytes)) => match bytes.parse() {
                     Ok(bytes @ 512..=65_000) => message = bytes,
@@ -114,18 +114,18 @@ impl Target {
 pub(crate) fn resolve(place: &str, port: u16) -> std::result::Result<Vec<SocketAddr>, String> {
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
-            let (host, behind) = rest.split_once(']').ok_or("a ']' is missing behind the IPv6 address")?;
+            let (host, behind) = rest.split_once(']').ok_or("a ']' is missing after the IPv6 address")?;
             match behind.strip_prefix(':') {
-                Some(number) => (host, number.parse().map_err(|_| format!("'{number}' is no port"))?),
+                Some(number) => (host, number.parse().map_err(|_| format!("'{number}' is not a port"))?),
                 None if behind.is_empty() => (host, port),
-                None => return Err(format!("'{behind}' behind the address: write [ADDRESS]:PORT")),
+                None => return Err(format!("unexpected '{behind}' after the address: write [ADDRESS]:PORT")),
             }
         }
         None => match place.split_once(':') {
             Some((_, more)) if more.contains(':') => {
                 return Err("write an IPv6 address in brackets: [2001:db8::1]:4739".into());
             }
-            Some((host, number)) => (host, number.parse().map_err(|_| format!("'{number}' is no port"))?),
+            Some((host, number)) => (host, number.parse().map_err(|_| format!("'{number}' is not a port"))?),
             None => (place, port),
         },
     };
@@ -164,7 +164,7 @@ mod tests {
             ("netflow9://127.0.0.1?transport=tcp", "over TCP there is ipfix://"),
             ("ipfix://127.0.0.1?transport=sctp", "'transport=sctp' is not known"),
             ("ipfix://127.0.0.1?message=9", "from 512 to 65000"),
-            ("ipfix://127.0.0.1:x", "'x' is no port"),
+            ("ipfix://127.0.0.1:x", "'x' is not a port"),
             ("ipfix://127.0.0.1:0", "not 0"),
             ("ipfix://", "a host and a port"),
             ("ipfix://2001:db8::1", "in brackets"),

@@ -31,8 +31,8 @@ impl Log {
             target: text.to_owned(),
             reason: format!("{what}: write FORMAT:PATH, with one of the formats {}", names.join(", ")),
         };
-        let (format, path) = text.split_once(':').ok_or_else(|| wrong("there is no format".into()))?;
-        let format = LogFormat::named(format).ok_or_else(|| wrong(format!("'{format}' is no format")))?;
+        let (format, path) = text.split_once(':').ok_or_else(|| wrong("the format is missing".into()))?;
+        let format = LogFormat::named(format).ok_or_else(|| wrong(format!("'{format}' is not a format")))?;
         if path.is_empty() {
             return Err(wrong("there is no file".into()));
         }

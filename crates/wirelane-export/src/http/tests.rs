@@ -149,8 +149,8 @@ fn logs_are_named_with_their_formats() {
     let log = Log::parse("combined:/var/log/a:b.log").unwrap();
     assert_eq!((log.format, log.path.to_str()), (LogFormat::Combined, Some("/var/log/a:b.log")));
     for (text, what) in [
-        ("combined", "there is no format"),
-        ("apache:x", "'apache' is no format"),
+        ("combined", "the format is missing"),
+        ("apache:x", "'apache' is not a format"),
         ("json:", "there is no file"),
     ] {
         let error = Log::parse(text).unwrap_err().to_string();

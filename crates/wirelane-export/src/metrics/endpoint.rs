@@ -48,7 +48,7 @@ impl Endpoint {
     pub fn bind(address: SocketAddr, secured: Option<Secured>) -> Result<Endpoint> {
         let wrong = |reason: String| Error::Target { target: address.to_string(), reason };
         if !address.ip().is_loopback() && secured.is_none() {
-            let reason = "this would tell everybody: give an address of this host alone, as 127.0.0.1:9464, or \
+            let reason = "other hosts could read it: pass an address of this host, e.g. 127.0.0.1:9464, or \
                           --metrics-cert, --metrics-key and --metrics-token-file";
             return Err(wrong(reason.into()));
         }

@@ -45,15 +45,15 @@ impl Secured {
     pub fn read(certificate: &Path, key: &Path, token: &Path) -> Result<Secured> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate, false)?)
             .collect::<std::result::Result<_, _>>()
-            .map_err(|error| wrong(certificate, format!("this is no certificate in PEM: {error}")))?;
+            .map_err(|error| wrong(certificate, format!("not a PEM certificate: {error}")))?;
         if chain.is_empty() {
             return Err(wrong(
                 certificate,
-                "there is no certificate in it: it should be PEM, from BEGIN CERTIFICATE on",
+                "no PEM certificate in it: expected a block that begins with BEGIN CERTIFICATE",
             ));
         }
         let private = PrivateKeyDer::from_pem_slice(&read(key, true)?)
-            .map_err(|error| wrong(key, format!("this is no private key in PEM: {error}")))?;
+            .map_err(|error| wrong(key, format!("not a PEM private key: {error}")))?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13])
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
@@ -102,10 +102,7 @@ fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode();
     if is_secret && mode & 0o007 != 0 {
-        return Err(wrong(
-            path,
-            format!("others have rights to it (mode {:03o}), and it is a secret: chmod 600", mode & 0o777),
-        ));
+        return Err(wrong(path, format!("is readable by others (mode {:04o}); run chmod 600", mode & 0o777)));
     }
     let mut bytes = Vec::new();
     file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;

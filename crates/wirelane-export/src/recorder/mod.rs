@@ -219,7 +219,7 @@ impl Recording {
             broken |= finisher.join().is_err();
         }
         if broken {
-            self.shared.failed("a thread of the recorder ended early; this is a bug: please report it");
+            self.shared.failed("a recorder thread ended early; this is a bug: please report it");
         }
         let counts = self.shared.now();
         let result = match self.shared.first_failure() {

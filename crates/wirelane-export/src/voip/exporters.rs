@@ -108,7 +108,7 @@ pub struct OutputCounts {
     pub unsent: u64,
     /// Bytes.
     pub bytes: u64,
-    /// How often the receiver's host said that nobody listens there.
+    /// How often the receiver's host said that no process listens there.
     pub refused: u64,
     /// What went wrong last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -408,7 +408,7 @@ mod tests {
             ("netflow9://127.0.0.1", "write hep://HOST:PORT"),
             ("file:x.parquet", ".json, .csv or .ipfix"),
             ("hep://", "a host"),
-            ("hep://127.0.0.1:x", "'x' is no port"),
+            ("hep://127.0.0.1:x", "'x' is not a port"),
         ] {
             let error = Target::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

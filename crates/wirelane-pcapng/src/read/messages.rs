@@ -8,7 +8,7 @@ pub(super) fn cut(what: &str, needed: u64, there: u64) -> String {
 /// The file has fewer than the 4 bytes that tell a format.
 pub(super) fn no_magic(bytes: usize) -> String {
     match bytes {
-        0 => "the file is empty: not even a capture without packets is".into(),
+        0 => "the file is empty: even a capture without packets has a header".into(),
         _ => cut("the file header", 4, bytes as u64),
     }
 }

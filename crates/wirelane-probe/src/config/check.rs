@@ -79,14 +79,14 @@ impl Check<'_> {
         for (rule, at) in rules.rules.iter().zip(&raw.rule) {
             let asked = |test: fn(&Test) -> bool| rule.conditions.iter().any(|one| test(&one.test));
             if asked(|test| matches!(test, Test::Device(_))) {
-                self.fault(at, "a probe's rules do not ask for devices: use the key \"device\"");
+                self.fault(at, "rules of a probe cannot use devices: use the key \"device\"");
             }
             if asked(|test| matches!(test, Test::Plugin(_))) {
-                self.fault(at, "a probe's rules are asked behind the kernel, and cannot ask plug-ins: a measurement can be of what one counts");
+                self.fault(at, "rules of a probe are evaluated in the worker and cannot use plug-ins: use a measurement with plugin");
             }
         }
         if let Some(at) = raw.rule.get(MOST_RULES) {
-            self.fault(at, format!("there may be {MOST_RULES} rules"));
+            self.fault(at, format!("at most {MOST_RULES} rules are allowed"));
         }
         let plugins = self.plugins(&raw.plugin);
         let measurements: Vec<Measurement> = raw
@@ -98,10 +98,10 @@ impl Check<'_> {
             })
             .collect();
         if measurements.is_empty() {
-            self.found.push((self.text.len(), "there is no [[measurement]], and so nothing to do".into()));
+            self.found.push((self.text.len(), "no [[measurement]]: there is nothing to do".into()));
         }
         if let Some(at) = raw.measurement.get(MOST_MEASUREMENTS) {
-            self.fault(at, format!("there may be {MOST_MEASUREMENTS} measurements"));
+            self.fault(at, format!("at most {MOST_MEASUREMENTS} measurements are allowed"));
         }
         let memory: usize =
             measurements.iter().map(|one| Shape::new(one, interval_ns).most_bytes(one.keys)).sum();
@@ -177,11 +177,11 @@ impl Check<'_> {
     pub(super) fn named(&mut self, kind: &str, name: &At<String>, known: &[String]) -> usize {
         known.iter().position(|one| one == name.get_ref()).unwrap_or_else(|| {
             let list = if known.is_empty() {
-                "there is none".to_owned()
+                "none is defined".to_owned()
             } else {
-                format!("there are {}", known.join(", "))
+                format!("defined: {}", known.join(", "))
             };
-            self.fault(name, format!("there is no {kind} of this name; {list}"));
+            self.fault(name, format!("unknown {kind}; {list}"));
             0
         })
     }
@@ -193,14 +193,14 @@ impl Check<'_> {
         let key: Vec<Field> = raw.key.iter().map(|field| field.value).collect();
         self.key(&raw.key);
         if let Some(counters) = &raw.counters {
-            self.fault(counters, "this is of plugin = \"NAME\"");
+            self.fault(counters, "only valid with plugin = \"NAME\"");
         }
         let asked = raw.values.as_ref().map_or(&[][..], |values| &values.value);
         let values: Vec<Value> = asked.iter().map(|value| value.value).collect();
         match &raw.values {
             None => self.found.push((at.start, "missing field `values`".into())),
             Some(none) if values.is_empty() => {
-                self.fault(none, "nothing is asked for: give at least one value, as in [\"packets\"]");
+                self.fault(none, "no values: expected at least one, as in [\"packets\"]");
             }
             Some(_) => {}
         }
@@ -224,7 +224,7 @@ impl Check<'_> {
                 self.fault(prefix, format!("a network of these addresses has 0 to {most} bits"));
             }
             if !key.iter().any(|field| matches!(field, Field::SrcNet | Field::DstNet)) {
-                self.fault(prefix, "this is of networks: give the key \"src-net\" or \"dst-net\"");
+                self.fault(prefix, "only valid for networks: add the key \"src-net\" or \"dst-net\"");
             }
         }
         let sketches = values.iter().any(|value| value.distinct().is_some());
@@ -234,10 +234,7 @@ impl Check<'_> {
                 self.fault(at, format!("give {MIN_BITS} to {MAX_BITS} bits: 10 are 1 KiB and an error of 3.25 %, 14 are 16 KiB and 0.81 %"));
             }
             if !sketches {
-                self.fault(
-                    at,
-                    "this is of what is counted by estimate: give a value \"flows\" or \"distinct-...\"",
-                );
+                self.fault(at, "only valid for estimated values: add a value \"flows\" or \"distinct-...\"");
             }
         }
         let bins = values.iter().any(|value| matches!(value, Value::PeakPackets | Value::PeakBytes));
@@ -245,7 +242,7 @@ impl Check<'_> {
         if let Some(at) = &raw.bin
             && !bins
         {
-            self.fault(at, "this is of peaks: give a value \"peak-packets\" or \"peak-bytes\"");
+            self.fault(at, "only valid for peaks: add a value \"peak-packets\" or \"peak-bytes\"");
         }
         let parts = bin_ns > 0 && interval_ns.is_multiple_of(bin_ns) && interval_ns / bin_ns <= MOST_BINS;
         if bins && !parts {
@@ -299,10 +296,7 @@ impl Check<'_> {
             if taken & one != 0 {
                 self.fault(
                     field,
-                    format!(
-                        "\"{}\" says of a packet what a field before it says, too",
-                        field.get_ref().name()
-                    ),
+                    format!("\"{}\" repeats a field of the key before it", field.get_ref().name()),
                 );
             }
             taken |= one;

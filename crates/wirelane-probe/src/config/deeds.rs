@@ -21,7 +21,7 @@ impl Check<'_> {
         let alone = value.is_of_all() || of.is_some_and(|of| of.key.is_empty());
         let given = [&raw.above, &raw.below, &raw.rises, &raw.falls];
         if given.iter().filter(|one| one.is_some()).count() != 1 {
-            self.found.push((at.start, "say when: give one of above, below, rises and falls".into()));
+            self.found.push((at.start, "no condition: expected one of above, below, rises and falls".into()));
         }
         for number in given.into_iter().chain([&raw.clear, &raw.least]).flatten() {
             if !number.get_ref().is_finite() || number.value < 0.0 {
@@ -37,10 +37,13 @@ impl Check<'_> {
         let (clear, least) = (number(&raw.clear), number(&raw.least));
         let by_mean = raw.rises.is_some() || raw.falls.is_some();
         if let Some(clear) = raw.clear.as_ref().filter(|_| by_mean) {
-            self.fault(clear, "this is of above and below; what rises or falls is cleared when it does not");
+            self.fault(
+                clear,
+                "only valid with above and below: alarms with rises or falls clear by themselves",
+            );
         }
         if let Some(least) = raw.least.as_ref().filter(|_| !by_mean) {
-            self.fault(least, "this is of rises and falls");
+            self.fault(least, "only valid with rises and falls");
         }
         let threshold = match (number(&raw.above), number(&raw.below), number(&raw.rises), number(&raw.falls))
         {
@@ -57,13 +60,13 @@ impl Check<'_> {
         if let Some(clear) = raw.clear.as_ref().filter(|_| wrong) {
             self.fault(
                 clear,
-                "it would be cleared where it is raised: clear lies below above, or above below",
+                "it would be cleared when it is raised: clear must be less than above, or more than below",
             );
         }
         let over = raw.over.as_ref().map_or(1, |over| over.value);
         if let Some(at) = &raw.over {
             if !by_mean {
-                self.fault(at, "this is of rises and falls");
+                self.fault(at, "only valid with rises and falls");
             } else if !(1..=3600).contains(&over) || (over > 1 && !alone) {
                 self.fault(at, "give 1 to 3600 intervals; of measurements with a key the mean is over 1");
             }
@@ -134,15 +137,15 @@ impl Check<'_> {
         }
         if let Some(digest) = &raw.digest {
             if raw.record.is_none() {
-                self.fault(digest, "this is of record: a digest is of a recorded file");
+                self.fault(digest, "only valid with record: the digest of a recorded file");
             } else if digest.get_ref() != "sha256" {
-                self.fault(digest, "there is \"sha256\"");
+                self.fault(digest, "expected \"sha256\"");
             }
         }
         let timeout_ns = raw.timeout.as_ref().map_or(10 * SECOND, |time| time.get_ref().0);
         if let Some(at) = &raw.timeout {
             if raw.run.is_none() {
-                self.fault(at, "this is of run");
+                self.fault(at, "only valid with run");
             } else if !(SECOND / 100..=3600 * SECOND).contains(&timeout_ns) {
                 self.fault(at, "give \"10ms\" to \"1h\"");
             }

@@ -49,7 +49,7 @@ pub fn describe(config: &Config) -> String {
         let names: Vec<&str> = whole.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
         let _ = writeln!(
             text,
-            "beside what the kernel adds up, packets of these rules come up: {}",
+            "beside the sums of the kernel, packets of these rules are delivered: {}",
             names.join(", ")
         );
     }

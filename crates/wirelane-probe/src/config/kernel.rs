@@ -107,11 +107,10 @@ fn takes_all(rules: &RuleSet, one: &Measurement) -> Option<String> {
     let by_name = one.key.contains(&Field::Application);
     match (one.rule, by_name) {
         (None, _) => Some(format!(
-            "{name} {why}, and has no rule: every packet comes up for it, and none is left to be added up"
+            "{name} {why}, and has no rule: it needs every packet, so none is left for the kernel"
         )),
         (_, true) => Some(format!(
-            "{name} is by application, which any packet of a conversation may tell: every packet comes up for it, and none \
-             is left to be added up"
+            "{name} is by application, which needs every packet, so none is left for the kernel"
         )),
         (Some(_), false) => None,
     }
@@ -126,13 +125,13 @@ fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
 }
 
 fn every_packet(what: &str) -> Option<String> {
-    Some(format!("\"{what}\" is about each packet, and the kernel adds them up"))
+    Some(format!("\"{what}\" depends on single packets, and the kernel delivers sums"))
 }
 
 /// What of it is told of each packet alone.
 fn of_each_packet(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if of.key.contains(&Field::Application) {
-        return Some("\"application\" is found in payloads, which do not come up from there".to_owned());
+        return Some("\"application\" is found in payloads, which the kernel does not deliver".to_owned());
     }
     if let Some(value) = of.values.iter().find(|value| !is_of_parts(**value)) {
         return every_packet(value.name());

@@ -24,7 +24,7 @@ impl Check<'_> {
             }
         }
         if let Some(at) = raw.get(MOST_PLUGINS) {
-            self.fault(at, format!("there may be {MOST_PLUGINS} plug-ins"));
+            self.fault(at, format!("at most {MOST_PLUGINS} plug-ins are allowed"));
         }
         let plugin = |one: &At<raw::Plugin>| Plugin {
             name: one.get_ref().name.get_ref().clone(),
@@ -58,7 +58,7 @@ impl Check<'_> {
         self.found.extend(places.into_iter().flatten().map(|start| (start, not_here.to_owned())));
         let counters = raw.counters.as_ref().map_or(&[][..], |counters| &counters.value);
         if let Some(counters) = raw.counters.as_ref().filter(|counters| counters.value.is_empty()) {
-            self.fault(counters, "nothing is asked for: name counters, or leave this out for all of them");
+            self.fault(counters, "no counters: name some, or leave this out for all of them");
         }
         for (place, name) in counters.iter().enumerate() {
             if counters[..place].iter().any(|one| one.value == name.value) {

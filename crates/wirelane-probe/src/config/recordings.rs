@@ -63,7 +63,7 @@ impl Config {
 /// What keeps measurements from being made in the kernel.
 pub(super) fn obstacle(actions: &[Action]) -> Option<String> {
     let action = actions.iter().find(|action| action.recording().is_some())?;
-    Some(format!("the action {} records packets, which do not come up from there", action.name))
+    Some(format!("the action {} records packets, which the kernel does not deliver", action.name))
 }
 
 impl Check<'_> {

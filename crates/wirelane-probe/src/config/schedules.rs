@@ -100,7 +100,7 @@ impl Check<'_> {
                 let names: Vec<&str> = known.schedules.iter().map(|(name, _)| name.as_str()).collect();
                 let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 let name = name.escape_debug();
-                self.fault(moment, format!("there is no schedule {name}; there are {list}"));
+                self.fault(moment, format!("unknown schedule {name}; defined: {list}"));
                 continue;
             };
             let when = match *moment.get_ref() {
@@ -131,13 +131,14 @@ impl Check<'_> {
             }
             (None, Some(clock)) => When::At { second: clock.get_ref().0, days: bits },
             _ => {
-                self.found.push((at.start, "say when: give every = \"10m\", or at = \"22:00\" (UTC)".into()));
+                self.found
+                    .push((at.start, "no time: expected every = \"10m\", or at = \"22:00\" (UTC)".into()));
                 When::Every(SECOND)
             }
         };
         if let Some(days) = days {
             if raw.at.is_none() {
-                self.fault(days, "this is of at");
+                self.fault(days, "only valid with at");
             } else if bits == 0 {
                 self.fault(days, "never: give days, as in [\"mon\", \"fri\"]");
             }

@@ -46,7 +46,7 @@ const KEYS: [(&str, Keys); 3] = [
 ];
 /// What can be set, for messages.
 const FORMS: &str =
-    "there are interval=TIME, measurement.NAME.active=, alarm.NAME.KEY=, schedule.NAME.KEY= and flush";
+    "expected interval=TIME, measurement.NAME.active=, alarm.NAME.KEY=, schedule.NAME.KEY= and flush";
 
 /// Most bytes of a word.
 const LONGEST_WORD: usize = 4096;
@@ -104,7 +104,7 @@ impl Changes {
     pub fn parse(words: &[String]) -> Result<Changes, String> {
         let mut changes = Changes::default();
         if words.is_empty() {
-            return Err(format!("nothing is to be set; {FORMS}"));
+            return Err(format!("nothing to set; {FORMS}"));
         }
         for word in words {
             if word.len() > LONGEST_WORD {
@@ -196,7 +196,7 @@ impl Changes {
 
 impl Assignment {
     fn parse(word: &str) -> Result<Assignment, String> {
-        let (place, value) = word.split_once('=').ok_or_else(|| format!("this is no change; {FORMS}"))?;
+        let (place, value) = word.split_once('=').ok_or_else(|| format!("not a change; {FORMS}"))?;
         if place == "interval" {
             let value = written(Kind::Text, value)?;
             let others = Vec::new();
@@ -204,9 +204,9 @@ impl Assignment {
         }
         // Names may have dots in them.
         let parts = place.split_once('.').and_then(|(kind, rest)| Some((kind, rest.rsplit_once('.')?)));
-        let (kind, (name, key)) = parts.ok_or_else(|| format!("there is nothing of this name; {FORMS}"))?;
+        let (kind, (name, key)) = parts.ok_or_else(|| format!("unknown name; {FORMS}"))?;
         let of = KEYS.iter().find(|(known, _)| *known == kind);
-        let (kind, keys) = of.ok_or_else(|| format!("there is no kind of this name; {FORMS}"))?;
+        let (kind, keys) = of.ok_or_else(|| format!("unknown kind; {FORMS}"))?;
         let known = keys.iter().find(|(known, ..)| *known == key);
         let (key, is, group) = known.ok_or_else(|| {
             let names: Vec<&str> = keys.iter().map(|(name, ..)| *name).collect();
@@ -315,9 +315,12 @@ fn find<'v, 't>(
         }
         known.push(its.to_string());
     }
-    let list =
-        if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-    Err(format!("there is no {kind} of this name; {list}"))
+    let list = if known.is_empty() {
+        "none is defined".to_owned()
+    } else {
+        format!("defined: {}", known.join(", "))
+    };
+    Err(format!("unknown {kind}; {list}"))
 }
 
 /// The byte of a text at this line and column.
@@ -443,12 +446,12 @@ flush = true
     #[test]
     fn mistakes_are_told_in_the_words_of_the_file() {
         for (words, what) in [
-            (&[][..], "nothing is to be set; there are interval=TIME"),
-            (&["faster"], "faster: this is no change; there are interval=TIME"),
+            (&[][..], "nothing to set; expected interval=TIME"),
+            (&["faster"], "faster: not a change; expected interval=TIME"),
             (&["speed=1"], "speed=1: there is nothing of this name"),
-            (&["rule.x.name=1"], "rule.x.name=1: there is no kind of this name"),
+            (&["rule.x.name=1"], "rule.x.name=1: unknown kind"),
             (&["measurement.all.keys=5"], "of a measurement can be: active"),
-            (&["measurement.al.active=true"], "there is no measurement of this name; there are all"),
+            (&["measurement.al.active=true"], "unknown measurement; defined: all"),
             (&["measurement.all.active=yes"], "give true or false"),
             (&["alarm.a.b.above=many"], "alarm.a.b.above=many: give a number"),
             (&["alarm.a.b.above=1.2.3"], "alarm.a.b.above=1.2.3: "),
@@ -456,15 +459,15 @@ flush = true
             (&["alarm.a.b.above=1", "alarm.a.b.above=2"], "alarm.a.b.above=2: this is set twice"),
             (&["alarm.a.b.above=1", "alarm.a.b.rises=2"], "are about the same: give one"),
             // The mistake is where nothing was set: it has its place in the file.
-            (&["interval=2s", "alarm.a.b.above=400"], "p.toml:11:9: it would be cleared where it is raised"),
-            (&["alarm.a.b.clear=1500"], "alarm.a.b.clear=1500: it would be cleared where it is raised"),
+            (&["interval=2s", "alarm.a.b.above=400"], "p.toml:11:9: it would be cleared when it is raised"),
+            (&["alarm.a.b.clear=1500"], "alarm.a.b.clear=1500: it would be cleared when it is raised"),
             (&["interval=5"], "interval=5: write a length of time as text"),
             (&["interval=1ms"], "interval=1ms: an interval is from \"10ms\" to \"1day\""),
             (&["schedule.night.every=1m"], "p.toml:16:8: this is of at"),
             (&["schedule.night.at=25:00"], "schedule.night.at=25:00: write a time of the day"),
             (&["schedule.night.days=someday"], "schedule.night.days=someday: unknown variant `someday`"),
-            (&["schedule.night.at="], "p.toml:13:1: say when: give every"),
-            (&["schedule.day.at=10:00"], "there is no schedule of this name; there are night"),
+            (&["schedule.night.at="], "p.toml:13:1: no time: expected every"),
+            (&["schedule.day.at=10:00"], "unknown schedule; defined: night"),
             (&["interval=\n[[rule]]"], "interval=\\n[[rule]]: write a length of time"),
             (&[&"x".repeat(5000)], "a change has 4096 bytes at most"),
         ] {

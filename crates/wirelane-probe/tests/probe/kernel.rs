@@ -255,7 +255,7 @@ fn a_configuration_says_where_it_measures_and_why() {
         ),
         (
             "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nanalysis = \"auto\"\nvalues = [\"gaps\"]",
-            "n is analysed in the workers, as \"gaps\" is about each packet, and the kernel adds them up, and has no rule",
+            "n is analysed in the workers, as \"gaps\" depends on single packets, and the kernel delivers sums, and has no rule",
         ),
         (
             "values = [\"pps\"]\n[[measurement]]\nname = \"n\"\nrule = \"web\"\nkey = [\"application\"]\n\
@@ -314,7 +314,7 @@ fn what_workers_measure_beside_the_kernel_comes_up_by_its_rules() {
     assert_eq!(whole.rules[1].conditions, config.rules.rules[2].conditions);
     let told = wirelane_probe::config::describe(&config);
     assert!(
-        told.contains("beside what the kernel adds up, packets of these rules come up: web, syn\n"),
+        told.contains("beside the sums of the kernel, packets of these rules are delivered: web, syn\n"),
         "{told}"
     );
 }

@@ -33,7 +33,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "4:8: unknown variant `source`, expected one of `src`",
         ),
         (format!("{one}kay = []"), "4:1: unknown field `kay`, expected one of `name`, `rule`, `key`"),
-        (format!("{one}rule = 'x'"), "4:8: there is no rule of this name; there is none"),
+        (format!("{one}rule = 'x'"), "4:8: unknown rule; none is defined"),
         (
             format!("{one}analysis = 'kernel'").replace("pps", "gaps"),
             "4:12: this cannot be \"kernel\": \"gaps\" is about each packet",
@@ -44,7 +44,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (
             format!("{one}key = ['src', 'pair']"),
-            "4:15: \"pair\" says of a packet what a field before it says",
+            "4:15: \"pair\" repeats a field of the key before it",
         ),
         (format!("{one}key = ['src']\nkeys = 0"), "5:8: give 1 to 1000000 keys"),
         (
@@ -69,12 +69,12 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "[[measurement]]\nname = 'm'\nvalues = ['peak-bytes']\nbin = '7ms'".into(),
             "4:7: a bin is a part of an interval",
         ),
-        (format!("{one}{alarm}"), "4:1: say when: give one of above"),
+        (format!("{one}{alarm}"), "4:1: no condition: expected one of above"),
         (
             format!("{one}[[rule]]\nname = 'r'\nplugin = 'x'"),
-            "4:1: a probe's rules are asked behind the kernel, and cannot ask plug-ins",
+            "4:1: rules of a probe are evaluated in the worker and cannot use plug-ins",
         ),
-        ("[[measurement]]\nname = 'm'\nplugin = 'dns'".into(), "3:10: there is no plug-in of this name"),
+        ("[[measurement]]\nname = 'm'\nplugin = 'dns'".into(), "3:10: unknown plug-in"),
         (
             "[[plugin]]\nname = 'a'\nfile = ''\n[[measurement]]\nname = 'm'\nplugin = 'a'".into(),
             "3:8: give an object file",
@@ -90,10 +90,10 @@ fn mistakes_have_places_and_say_what_is_allowed() {
             "11:11: the measurement has q",
         ),
         (format!("{one}{}above = 1", alarm.replace("value = \"pps\"", "counter = \"x\"")), "7:11: m is not of a plug-in: give value"),
-        (format!("{one}counters = ['x']"), "4:12: this is of plugin = \"NAME\""),
-        (format!("{one}{alarm}above = 1\nbelow = 2"), "4:1: say when: give one of above"),
-        (format!("{one}{alarm}above = 10\nclear = 11"), "9:9: it would be cleared where it is raised"),
-        (format!("{one}{alarm}above = 10\nactions = ['x']"), "9:12: there is no action of this name"),
+        (format!("{one}counters = ['x']"), "4:12: only valid with plugin = \"NAME\""),
+        (format!("{one}{alarm}above = 1\nbelow = 2"), "4:1: no condition: expected one of above"),
+        (format!("{one}{alarm}above = 10\nclear = 11"), "9:9: it would be cleared when it is raised"),
+        (format!("{one}{alarm}above = 10\nactions = ['x']"), "9:12: unknown action"),
         (format!("{one}{alarm}above = -1"), "8:9: give a number that is not negative"),
         (format!("{one}key = ['src']\n{alarm}below = 1"), "9:9: a key that falls silent"),
         (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
@@ -115,7 +115,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = 'a', rule = 'r' }}"),
-            "6:33: there is no rule of this name",
+            "6:33: unknown rule",
         ),
         (
             format!("{one}[[action]]\nname = 'x'\nexport = 'http://x'"),
@@ -139,7 +139,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (
             format!("{one}[[action]]\nname = 'x'\ndigest = 'sha256'\nlog = true"),
-            "6:10: this is of record: a digest is of a recorded file",
+            "6:10: only valid with record: the digest of a recorded file",
         ),
         (
             format!("{one}[[action]]\nname = 'x'\ndigest = 'md5'\nrecord = {{ folder = 'a' }}"),
@@ -158,7 +158,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}[[schedule]]\nname = 's'\nevery = '1h'"), "4:1: nothing is done then"),
         (
             format!("{one}[[schedule]]\nname = 's'\nevery = '1h'\nretime = {{ t = '1h' }}"),
-            "7:16: there is no schedule t; there are s",
+            "7:16: unknown schedule t; defined: s",
         ),
         (
             format!("{one}[[schedule]]\nname = 's'\nevery = '1h'\nretime = {{ s = '10ms' }}"),
@@ -180,7 +180,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (
             format!("{one}[[rule]]\nname = 'r'\ndevice = 'eth1'"),
-            "4:1: a probe's rules do not ask for devices",
+            "4:1: rules of a probe cannot use devices",
         ),
         ("[measurement".into(), "1:"),
         ("a.".repeat(40) + "b = 1", "1:"),

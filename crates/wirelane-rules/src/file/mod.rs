@@ -368,7 +368,7 @@ impl Reader {
 fn unknown(key: &str, known: &[&str]) -> String {
     let hint = match nearest(key, known) {
         Some(near) => format!("did you mean '{near}'?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("defined: {}", known.join(", ")),
     };
     format!("unknown field '{}'; {hint}", shown(key))
 }

@@ -104,7 +104,7 @@ impl Reader {
     ) -> Option<()> {
         if !name.contains(['.', '/']) {
             let reason = format!(
-                "'@{}' is no file of flows: lists hold addresses, and the path of a file has a . or a /",
+                "'@{}' is not a file of flows: lists hold addresses, and the path of a file contains . or /",
                 shown(name)
             );
             self.mistakes.add(place, reason);

@@ -59,7 +59,7 @@ pub(crate) const RTP_TYPE: &str = "rtp-type";
 fn method_fault(method: &str) -> Option<String> {
     let letters = method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
     let fits = letters && (1..=LONGEST_VALUE).contains(&method.len());
-    (!fits).then(|| format!("'{}' is no method: these are of capital letters, like GET", shown(method)))
+    (!fits).then(|| format!("'{}' is not a method: methods have capital letters, like GET", shown(method)))
 }
 
 fn word_fault(word: &str) -> Option<String> {
@@ -79,7 +79,7 @@ fn status_fault(status: &str) -> Option<String> {
     let fits = matches!(class.len() + 2 * usize::from(class.len() != status.len()), 3)
         && class.bytes().all(|byte| byte.is_ascii_digit())
         && class.starts_with(|first| ('1'..='5').contains(&first));
-    (!fits).then(|| format!("'{}' is no status: write 404, or \"4xx\" for the class", shown(status)))
+    (!fits).then(|| format!("'{}' is not a status: expected 404, or \"4xx\" for the class", shown(status)))
 }
 
 /// What must stand at the beginning of the payload.

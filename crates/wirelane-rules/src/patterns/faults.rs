@@ -140,7 +140,7 @@ impl RuleSet {
         let hint = match nearest(name, &known) {
             Some(near) => format!("did you mean '{near}'?"),
             None if known.is_empty() => "write them under [[patterns]]".to_owned(),
-            None => format!("there are {}", known.join(", ")),
+            None => format!("defined: {}", known.join(", ")),
         };
         Some(format!("there are no patterns '{}'; {hint}", shown(name)))
     }

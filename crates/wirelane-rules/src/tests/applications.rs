@@ -97,10 +97,10 @@ fn application_fields_are_found_where_they_stand() {
 #[test]
 fn mistakes_in_application_fields_are_named() {
     for (field, expected) in [
-        ("http-method = \"get\"", "3:15: 'get' is no method: these are of capital letters, like GET"),
+        ("http-method = \"get\"", "3:15: 'get' is not a method: methods have capital letters, like GET"),
         ("http-host = \"\"", "3:13: '' is not 1 to 100 letters without blanks"),
-        ("http-status = 600", "3:15: '600' is no status: write 404, or \"4xx\" for the class"),
-        ("http-status = \"4x\"", "3:15: '4x' is no status: write 404, or \"4xx\" for the class"),
+        ("http-status = 600", "3:15: '600' is not a status: expected 404, or \"4xx\" for the class"),
+        ("http-status = \"4x\"", "3:15: '4x' is not a status: expected 404, or \"4xx\" for the class"),
         ("rtp-type = 128", "3:12: 128 is not in 0 to 127"),
         ("sip-call-id = []", "3:15: the list is empty: no packet has one of no values"),
         ("sip-from = \"a\\nb\"", "3:12: 'a\\nb' is not 1 to 100 letters of one line"),

@@ -130,16 +130,18 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
     assert_eq!(
         listed(RuleSet::read_for(&path, Some(&exits), None).expect_err("mistakes")),
         [
-            "4:6: 'eth2' is no exit: start the capture with --exits eth3,eth2",
-            "13:10: 'eth4' is no exit: start the capture with --exits eth3,eth4",
-            "2:11: 'eth9' is no exit: start the capture with --exits eth3,eth9",
+            "4:6: 'eth2' is not an egress device of the capture: start it with --exits eth3,eth2",
+            "13:10: 'eth4' is not an egress device of the capture: start it with --exits eth3,eth4",
+            "2:11: 'eth9' is not an egress device of the capture: start it with --exits eth3,eth9",
         ]
     );
     let set = RuleSet::read(&path).expect("no mistake");
     set.check_exits(&set.exits()).expect("all are there");
     let error = set.check_exits(&[]).expect_err("none is there").to_string();
     assert!(
-        error.starts_with("rules: rule 1: 'eth2' is no exit: start the capture with --exits eth2"),
+        error.starts_with(
+            "rules: rule 1: 'eth2' is not an egress device of the capture: start it with --exits eth2"
+        ),
         "{error}"
     );
     assert_eq!(error.matches("is no exit").count(), 5, "{error}");

@@ -113,7 +113,7 @@ fn what_is_wrong_with_sets_is_found_where_it_stands() {
         (asked("of = \"flow\"\nentries = \"192.0.2.1\"", "flow-in = \"threats\""), "4:11: '192.0.2.1' is not a flow"),
         (asked("of = \"flow\"\nentries = \"udp 192.0.2.1:1 ::1\"", "flow-in = \"threats\""), "4:11: no packet goes"),
         (asked("of = \"flow\"\nentries = \"icmp 192.0.2.1:1 192.0.2.2:1\"", "flow-in = \"threats\""), "4:11: packets of protocol 1 have no ports"),
-        (asked("of = \"flow\"\nentries = \"@list\"", "flow-in = \"threats\""), "4:11: '@list' is no file of flows"),
+        (asked("of = \"flow\"\nentries = \"@list\"", "flow-in = \"threats\""), "4:11: '@list' is not a file of flows"),
         ("[[sets]]\nentries = \"192.0.2.1\"\n".to_owned(), "1:1: the set has no name"),
         ("[[sets]]\nname = \"a b\"\nentries = \"192.0.2.1\"\n".to_owned(), "1:1: 'a b' cannot name a set"),
         ("[sets]\nname = \"a\"\nentries = \"192.0.2.1\"\n".to_owned(), "1:1: this is a table: write [[sets]]"),

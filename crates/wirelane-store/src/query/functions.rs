@@ -134,7 +134,7 @@ fn in_network(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
             None => {
                 let network = Network::parse(text).ok_or_else(|| {
                     DataFusionError::Execution(format!(
-                        "in_network(): '{text}' is no network; write 10.0.0.0/8 or 2001:db8::/32"
+                        "in_network(): '{text}' is not a network: expected 10.0.0.0/8 or 2001:db8::/32"
                     ))
                 })?;
                 known.insert(text, network);

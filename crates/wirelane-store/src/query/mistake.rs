@@ -82,7 +82,7 @@ fn plan_message(message: &str) -> (String, Option<String>) {
         );
     }
     if first.contains("not supported: ") || first.starts_with("DDL ") || first.starts_with("DML ") {
-        return (first.to_owned(), Some("a store is asked, not changed: begin with SELECT or WITH".into()));
+        return (first.to_owned(), Some("a store is read-only: begin with SELECT or WITH".into()));
     }
     let hint = rest.lines().map(str::trim).find(|line| line.starts_with("Did you mean"));
     (first.trim_end_matches(['.', ' ']).to_owned(), hint.map(|hint| hint.replacen('D', "d", 1)))

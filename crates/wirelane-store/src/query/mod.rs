@@ -87,7 +87,7 @@ impl Asker {
         std::fs::read_dir(&settings.folder).map_err(|error| failed(&settings.folder, error))?;
         let folders = Table::ALL.map(|table| settings.folder.join(table.name()));
         if !folders.iter().any(|folder| folder.is_dir()) {
-            let reason = format!("there is none of the folders {}", tables());
+            let reason = format!("none of these folders exists: {}", tables());
             return Err(Error::NoStore { path: settings.folder.clone(), reason });
         }
         Ok(Asker { settings, damaged: BTreeMap::new() })
@@ -143,7 +143,7 @@ impl Asker {
             }
             last = why;
         }
-        Err(Error::Engine(format!("files of the store change all the time: {last}")))
+        Err(Error::Engine(format!("the files of the store keep changing: {last}")))
     }
 
     /// The files that there are now, of the time that was asked for. A table that nobody has written has none.

@@ -93,18 +93,21 @@ pub fn gather(
     sections.push(if has(Stored::Alarms) {
         gather.alarms(limit)?
     } else {
-        noted("Alarms", "No alarm of this time is stored.")
+        noted("Alarms", "No alarm is stored for this time span.")
     });
     sections.push(if has(Stored::Ledgers) {
         gather.ledger()?
     } else {
-        noted("Where packets went", "No ledger of this time is stored: 'wirelane probe --store' stores one.")
+        noted(
+            "Where packets went",
+            "No ledger is stored for this time span: 'wirelane probe --store' stores one.",
+        )
     });
     let step_s = gather.period.step_s as u64;
     let damaged: Vec<String> =
         asker.damaged().map(|(path, why)| format!("{}: {why}", path.display())).collect();
     if !damaged.is_empty() {
-        let title = "Files that cannot be read: what is in them is not in this report".to_owned();
+        let title = "Files that cannot be read and are missing from this report".to_owned();
         sections.push(Section { title, notes: damaged, ..Section::default() });
     }
     Ok(Report { store: settings.store.clone(), from_ns, to_ns, step_s, sections })
@@ -198,7 +201,7 @@ fn noted(title: &str, note: &str) -> Section {
 /// Of a time of which nothing is stored.
 fn empty(settings: &ReportSettings) -> Report {
     let (from_ns, to_ns) = (settings.from_ns.unwrap_or(0), settings.to_ns.unwrap_or(0));
-    let section = noted("Nothing", "Nothing is stored of this time.");
+    let section = noted("Nothing", "Nothing is stored for this time span.");
     Report {
         store: settings.store.clone(),
         from_ns,
@@ -292,7 +295,7 @@ impl Gather<'_, '_> {
         let mut notes = Vec::new();
         if known.len() > MOST_MEASUREMENTS {
             known.truncate(MOST_MEASUREMENTS);
-            notes.push(format!("There are more measurements: these {MOST_MEASUREMENTS} have most packets."));
+            notes.push(format!("Only the {MOST_MEASUREMENTS} measurements with most packets are listed."));
         }
         if known.len() > MOST_LINES {
             notes.push(format!("The chart has the {MOST_LINES} measurements with most packets."));
@@ -371,7 +374,7 @@ impl Gather<'_, '_> {
             Line { name: "flows".to_owned(), points: self.rates(&rows, "bytes", 8.0, Period::whole_step) };
         Ok(Section {
             title: "Traffic over time, by when flows have ended".to_owned(),
-            notes: vec!["A flow's bytes are all told at its end.".to_owned()],
+            notes: vec!["All bytes of a flow are counted at its end.".to_owned()],
             chart: Some(Chart { unit: "bit/s", lines: vec![line], marks: Vec::new() }),
             table: None,
         })
@@ -455,11 +458,10 @@ impl Gather<'_, '_> {
         rows.push(vec![Cell::Text("nic_missed".to_owned()), missed, Cell::Unknown]);
         let parts: i64 = COLUMNS[1..6].iter().map(|column| number(&sum, column)).sum();
         let holds = if seen == parts {
-            "Every packet that was seen is in one place: seen = filtered + absorbed + shed + lost + delivered.".to_owned()
+            "Every packet that was seen is in one column: seen = filtered + absorbed + shed + lost + delivered.".to_owned()
         } else {
             format!(
-                "The places come to {parts} packets, and {seen} were seen: parts of this ledger are missing, as a time \
-                     that begins or ends amid a capture cuts it."
+                "The columns sum to {parts} packets, and {seen} were seen: parts of this ledger are missing, because the time span begins or ends during a capture."
             )
         };
         Ok(Section {

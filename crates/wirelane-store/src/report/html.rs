@@ -24,7 +24,7 @@ pub(super) fn write(report: &Report) -> String {
     page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
     let _ = write!(
         page,
-        "<title>wirelane: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>What was captured</h1>\n\
+        "<title>wirelane: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Capture report</h1>\n\
          <p class=\"quiet\">{}, of the store {}</p>\n",
         escaped(&report.period()),
         escaped(&report.period()),

@@ -109,7 +109,7 @@ pub(crate) fn require_bpf() -> Result<()> {
 pub(crate) fn without_types() -> Option<String> {
     (!Path::new(BTF).exists()).then(|| {
         format!(
-            "this kernel has no type information (BTF, {BTF}), which capture programs are fitted to it by: use one that was \
+            "this kernel has no type information (BTF, {BTF}), which capture programs need: use one that was \
              built with CONFIG_DEBUG_INFO_BTF, as those of the distributions are; captures in files can be read with -r"
         )
     })

@@ -293,7 +293,7 @@ fn what_can_be_no_exit_is_refused() {
         (&["--exits", "rx0"], "--exits: rx0 is captured"),
         (&["--exits", "lo"], "--exits: lo is a loopback device"),
         (&["--exits", "rx1,rx1"], "--exits: rx1 and rx1 are one device"),
-        (&["--exits", "a,b,c,d,e,f,g,h,i"], "--exits: 9 devices are more than 8"),
+        (&["--exits", "a,b,c,d,e,f,g,h,i"], "--exits: too many devices: 9 (at most 8)"),
         (
             &["--exits", "rx1", "--hook", "native"],
             "--exits: packets are sent on by tc, not by XDP: use --hook tc",
@@ -301,8 +301,14 @@ fn what_can_be_no_exit_is_refused() {
         (&["--exits", "rx1", "--hook", "generic"], "use --hook tc"),
         (&["--exits", "rx1", "--engine", "packet"], "--exits: only --engine ring sends packets on"),
         (&["--exits", "rx1", "--engine", "xsk", "--take"], "--exits: only --engine ring sends packets on"),
-        (&["--rules", file], "rules.toml:4:6: 'rx7' is no exit: start the capture with --exits rx7"),
-        (&["--rules", file, "--exits", "rx1"], "'rx7' is no exit: start the capture with --exits rx1,rx7"),
+        (
+            &["--rules", file],
+            "rules.toml:4:6: 'rx7' is not an egress device of the capture: start it with --exits rx7",
+        ),
+        (
+            &["--rules", file, "--exits", "rx1"],
+            "'rx7' is not an egress device of the capture: start it with --exits rx1,rx7",
+        ),
     ] {
         let said = refusal(&lab, &[&["count", "-i", "rx0"], options].concat());
         assert!(said.contains(expected), "{options:?}: {said}");
@@ -334,11 +340,16 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
         &["rules", "load", &file("wrong.toml", &REDIRECT.replace("rx1", "rx2")), "--pid", &pid],
     );
     assert!(
-        said.contains("wrong.toml:4:6: 'rx2' is no exit: start the capture with --exits rx1,rx2"),
+        said.contains(
+            "wrong.toml:4:6: 'rx2' is not an egress device of the capture: start it with --exits rx1,rx2"
+        ),
         "{said}"
     );
     let said = refusal(&lab, &["rules", "add", "--pid", &pid, "id=5", "action=none", "mirror=rx2"]);
-    assert!(said.contains("rule 5: 'rx2' is no exit: start the capture with --exits rx1,rx2"), "{said}");
+    assert!(
+        said.contains("rule 5: 'rx2' is not an egress device of the capture: start it with --exits rx1,rx2"),
+        "{said}"
+    );
     let done = |words: &[&str]| {
         let finished = run(&[words, &["--pid", &pid]].concat()).finish(LIMIT).unwrap();
         assert!(finished.status.success(), "{words:?}: {}", finished.stderr);

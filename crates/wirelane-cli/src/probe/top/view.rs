@@ -73,7 +73,7 @@ impl Page<'_, '_> {
         // Beside the numbers goes the past, which takes what is left.
         let past = name + 3 * (NUMBER + 1) + 2;
         let title = format!(
-            "{:<name$} {:>NUMBER$} {:>NUMBER$} {:>NUMBER$}  its past",
+            "{:<name$} {:>NUMBER$} {:>NUMBER$} {:>NUMBER$}  history",
             "measurement", "packet/s", "bit/s", "keys"
         );
         self.header(&title, "");

@@ -110,7 +110,7 @@ impl Page<'_, '_> {
     fn streams(&mut self, record: Option<&CallRecord>, most: usize) {
         let all = record.map_or(0, |record| record.streams.len());
         let more = if all > most { format!("{} more", all - most) } else { String::new() };
-        self.header("stream                    codec    packets  lost    ms    R  MOS  its past", &more);
+        self.header("stream                    codec    packets  lost    ms    R  MOS  history", &more);
         for stream in record.iter().flat_map(|record| &record.streams).take(most) {
             // Beside the numbers goes the past: it takes what is left of the row.
             const PAST: u16 = 66;

@@ -271,7 +271,7 @@ unsafe fn record(
 
 fn damage() -> Error {
     Error::kernel(
-        "reading a packet socket's ring: what stands where a packet must start is none",
+        "reading a packet socket's ring: invalid packet header",
         std::io::ErrorKind::InvalidData.into(),
     )
 }

@@ -48,7 +48,7 @@ fn look_xdp(device: &Device) -> Result<Found> {
         Some((_, program, _)) if program == PROGRAM_XSK => Err(Error::BadOption {
             option: "-i",
             reason: format!(
-                "{} is taken by a capture of Wirelane's engine xsk, which shares with nobody; stop it first",
+                "{} is taken by a capture of Wirelane's engine xsk, which needs the device for itself; stop it first",
                 device.name
             ),
         }),

@@ -52,7 +52,7 @@ pub(super) fn create_data(elements: usize, rings: usize, segments: usize) -> Res
             let (all, each) = ((elements * ELEMENT) >> 20, (segments * SEGMENT) >> 20);
             Error::bpf(
                 format!(
-                    "allocating {all} MiB for {rings} rings of {each} MiB (less is needed with a smaller --ring-size \
+                    "allocating {all} MiB for {rings} rings of {each} MiB (reduce it with a smaller --ring-size \
                      or fewer workers; a control group's memory limit counts too)"
                 ),
                 e,

@@ -233,7 +233,7 @@ impl Membership {
                 let (all, each) = (len.div_ceil(1 << 20), (segments * SEGMENT) >> 20);
                 Error::kernel(
                     format!(
-                        "mapping {all} MiB for {rings} rings of {each} MiB (less is needed with a smaller --ring-size \
+                        "mapping {all} MiB for {rings} rings of {each} MiB (reduce it with a smaller --ring-size \
                          or fewer workers; ulimit -v limits the address space)"
                     ),
                     e,

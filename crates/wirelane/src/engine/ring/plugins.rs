@@ -120,8 +120,7 @@ impl Watches {
                     continue;
                 }
                 tracing::warn!(
-                    "{}: the plug-in {} is too slow: it takes {} ns a packet (--plugin-budget says how many it may); it \
-                     has been switched off, and matches nothing any more",
+                    "{}: the plug-in {} is too slow: it takes {} ns a packet (--plugin-budget says the limit); it is disabled and does not match any more",
                     rules.device(),
                     line.name,
                     line.mean_ns()

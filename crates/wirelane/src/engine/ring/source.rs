@@ -375,7 +375,7 @@ impl Source for RingSource {
         if self.progress.is_damaged() {
             // Neither a lane nor we write such a thing; but every root process can open our maps.
             return Err(Error::kernel(
-                "reading a ring: what stands where a record must start is none; has another process written to it?",
+                "reading a ring: invalid record header; did another process write to it?",
                 std::io::ErrorKind::InvalidData.into(),
             ));
         }

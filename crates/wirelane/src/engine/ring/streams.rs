@@ -66,9 +66,8 @@ impl Streams {
     /// What the kernel said.
     pub(crate) fn new(room: usize) -> Result<Streams> {
         let mib = (room * size_of::<Measured>()).div_ceil(1 << 20);
-        let what = || {
-            format!("making room for {room} RTP streams, {mib} MiB (less is needed with a smaller --streams)")
-        };
+        let what =
+            || format!("making room for {room} RTP streams, {mib} MiB (reduce it with a smaller --streams)");
         let count =
             u32::try_from(room).map_err(|_| Error::kernel(what(), std::io::ErrorKind::OutOfMemory.into()))?;
         let opts = |map_flags| sys::bpf_map_create_opts {

@@ -377,7 +377,7 @@ unsafe fn record(
 
 fn damage() -> Error {
     Error::kernel(
-        "reading an AF_XDP socket's ring: a packet is said to lie outside of the memory for packets",
+        "reading an AF_XDP socket's ring: a descriptor points outside of the packet memory",
         std::io::ErrorKind::InvalidData.into(),
     )
 }

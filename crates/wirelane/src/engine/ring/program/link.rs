@@ -165,7 +165,7 @@ pub(super) fn load(
         Some(verdict) => {
             let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", printable(line))).collect();
             new.refusal(&format!(
-                "the kernel's verifier refuses it, and says at the end (all of it with WIRELANE_LOG=debug):\n{}",
+                "the kernel's verifier refuses it; the end of its log (all of it with WIRELANE_LOG=debug):\n{}",
                 lines.join("\n")
             ))
         }
@@ -181,7 +181,7 @@ pub(super) fn load(
             if room::may_have_moved(program, given)? {
                 return Err(new.refusal(&format!(
                     "this kernel made the capture program longer with it than it had room for ({given} instructions, \
-                     {now} now), which is not safe while {} is asked for VLAN tags and times: a shorter program, or \
+                     {now} now), which is not safe while {} provides VLAN tags and times: a shorter program, or \
                      --hook generic or tc",
                     device.name
                 )));

@@ -172,7 +172,7 @@ fn full(device: &Device, program: &UserProgram) -> Error {
         Kind::Plugin => format!("already looked at by {} other plug-ins", kind.places()),
     };
     program.refusal(&format!(
-        "{} is {does}, the most it can; stop one of these captures ('wirelane groups' shows them)",
+        "{} is {does}, the maximum; stop one of these captures ('wirelane groups' shows them)",
         device.name
     ))
 }

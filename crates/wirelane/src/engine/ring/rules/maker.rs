@@ -200,11 +200,11 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
 pub(super) fn why(error: &io::Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
         (_, Some(libc::ENOMEM)) => "it is too large for memory",
-        (_, Some(libc::EAGAIN)) => "lists came faster than maps are made; try again in some seconds",
+        (_, Some(libc::EAGAIN)) => "too many changes of sets at once; try again in a few seconds",
         (io::ErrorKind::UnexpectedEof, _) => {
-            "the process that makes them (wl-sets) is gone, so that only a new capture can have other sets"
+            "the helper that creates sets (wl-sets) has ended; start the capture again to change sets"
         }
-        _ => "the kernel does not make it",
+        _ => "the kernel refused to create it",
     }
 }
 

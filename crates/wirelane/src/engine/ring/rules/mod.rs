@@ -128,10 +128,7 @@ fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping
     let map = MapHandle::create(MapType::Array, Some(name), 4, size_of::<T>() as u32, count as u32, &opts)
         .map_err(|e| {
             let kib = bytes.div_ceil(1024);
-            Error::bpf(
-                format!("allocating {kib} KiB for {what} (less is needed with a smaller --rules-room)"),
-                e,
-            )
+            Error::bpf(format!("allocating {kib} KiB for {what} (reduce it with a smaller --rules-room)"), e)
         })?;
     let mapping =
         Mapping::new(map.as_fd(), 0, bytes, true).map_err(|e| Error::kernel(format!("mapping {what}"), e))?;

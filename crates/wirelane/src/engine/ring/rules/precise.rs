@@ -22,7 +22,7 @@ pub(super) fn create(room: usize) -> Result<MapHandle> {
     let (key, value) = (size_of::<PreciseKey>() as u32, size_of::<Precise>() as u32);
     MapHandle::create(MapType::Hash, Some("wl_precise"), key, value, room.max(1) as u32, &opts).map_err(|e| {
         Error::bpf(
-            format!("making a table for {room} precise rules (less is needed with a smaller --rules-room)"),
+            format!("making a table for {room} precise rules (reduce it with a smaller --rules-room)"),
             e,
         )
     })
