@@ -178,8 +178,8 @@ mod tests {
             (br#"{"version":1,"ask":{"flush":{"all":true,"and":1}}}"#, "and"),
             (br#"{"ask":"status"}"#, "version"),
             (b"", "EOF"),
-            (b"\xff\0", "not a question"),
-            (b"[[[[[[", "not a question"),
+            (b"\xff\0", "invalid request"),
+            (b"[[[[[[", "invalid request"),
         ] {
             let refusal = question(line).unwrap_err();
             assert!(refusal.contains(reason), "{refusal}");

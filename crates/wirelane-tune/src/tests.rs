@@ -217,7 +217,7 @@ fn one_refusal_does_not_stop_the_others() {
         .collect();
     assert_eq!(refusals.len(), 4, "{steps:?}");
     for (reason, part) in
-        refusals.iter().zip(["CAP_NET_ADMIN", "left it at on", "read-only", "manages this interrupt itself"])
+        refusals.iter().zip(["CAP_NET_ADMIN", "left it at on", "read-only", "manages this interrupt"])
     {
         assert!(reason.contains(part), "{part}: {reason}");
     }
@@ -285,7 +285,7 @@ fn a_journal_that_is_none_is_not_touched() {
     let place = Place::new();
     std::fs::write(&place.path, "my diary\n").unwrap();
     let error = Journal::create(&place.path, &place.of).unwrap_err().to_string();
-    assert!(error.contains("no journal of wirelane tune"), "{error}");
+    assert!(error.contains("not a journal of wirelane tune"), "{error}");
     assert_eq!(std::fs::read_to_string(&place.path).unwrap(), "my diary\n");
 
     // Another device's.

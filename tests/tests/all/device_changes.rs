@@ -177,7 +177,7 @@ fn deleted_and_made_anew() {
         watched.receiver(&["ip", "link", "del", "rx0"]);
         watched.receiver(&["ip", "link", "add", "rx0", "type", "veth", "peer", "name", "tx9"]);
         let (_, said) = watched.ended("device rx0 disappeared");
-        says(&said, &["start again once it is back"]);
+        says(&said, &["start again when it is back"]);
         watched_again(&lab, hook);
     }
 }
@@ -267,7 +267,7 @@ fn a_program_that_somebody_takes_off() {
         let links = wirelane_tests::bpf_links(watched.counter.pid()).unwrap();
         assert_eq!(links.len(), 1, "{hook}");
         wirelane_tests::detach_link(links[0]).unwrap();
-        watched.ended("another process took it off");
+        watched.ended("another process removed it");
     }
 }
 

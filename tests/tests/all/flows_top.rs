@@ -132,7 +132,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
 #[test]
 fn no_screen_without_a_terminal() {
     for (words, message) in [
-        (&["-i", "lo", "--top"][..], "standard output is no terminal"),
+        (&["-i", "lo", "--top"][..], "standard output is not a terminal"),
         (&["-r", "x.pcap", "--top"], "cannot be used with"),
         (&["-i", "lo", "--top", "--json"], "cannot be used with"),
     ] {

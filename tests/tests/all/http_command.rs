@@ -59,7 +59,7 @@ fn what_makes_no_sense_is_wrong_usage() {
         (&["--log", "nothing:x.log"], "'nothing' is not a format"),
         (&["--log", "x.log"], "the format is missing"),
         (&["--print", "nothing"], "there are common, combined"),
-        (&["--fields", "a b"], "is no name of a field"),
+        (&["--fields", "a b"], "is not a field name"),
         (&["--print", "common", "--json"], "cannot be used with"),
     ] {
         let output = http(folder.path(), words);

@@ -361,7 +361,7 @@ fn wireshark_lists_and_captures_virtual_devices() {
         beside.lab.exec(&beside.lab.receiver().namespace, &words).unwrap()
     };
     assert_eq!(ask("udp"), "");
-    assert!(ask("foo bar").contains("not understood"));
+    assert!(ask("foo bar").contains("syntax error"));
     let file = beside.path("extcap.pcapng");
     let command = with(&format!("tshark -q -i {device}@0-1 -f '{FILTER}' -c {ACCEPTED} -w {file}"));
     let words = ["sh", "-c", &command];

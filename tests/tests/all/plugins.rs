@@ -254,7 +254,7 @@ fn plug_ins_harm_nobody_else() {
         let words = [&["count", "-r", &pcap], options].concat();
         wirelane(&lab, here, &words).unwrap().finish(LIMIT).unwrap()
     };
-    assert_refused(&file(&["--plugin", &number]), 2, &["--plugin", "a file is read without its help"]);
+    assert_refused(&file(&["--plugin", &number]), 2, &["--plugin", "not on files"]);
     assert_refused(
         &file(&["--rules", &asks("number", "drop")]),
         2,

@@ -121,7 +121,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
         "top_src of all",
         "many   all               1        1",
         "2026-03-01 12:00:03 many raised packets 5",
-        "Every packet that was seen is in one place",
+        "Every packet that was seen is in one column",
         "  analysed          9  100.00 %",
     ] {
         assert!(told.contains(what), "{what:?} is not in:\n{told}");

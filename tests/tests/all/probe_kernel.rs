@@ -246,7 +246,7 @@ fn what_cannot_be_in_the_kernel_is_refused() {
         (vec![&*kernel, "-i", device, "--engine", "packet"], "by engine 'ring' only"),
         (vec![&*kernel, "-i", device, "--packets", "5"], "use --duration"),
         (vec![&*user, "-i", device, "--cache-entries", "5"], "no measurement is made in the kernel"),
-        (vec![&*mixed, "-i", device, "--rules", &*rules], "take the place of rules"),
+        (vec![&*mixed, "-i", device, "--rules", &*rules], "use the rules of the capture"),
     ] {
         let output = run(&words);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -208,10 +208,10 @@ fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
     let deep = "[".repeat(100_000);
     for (line, reason) in [
         ("{}", "version"),
-        (&deep, "not a question"),
+        (&deep, "invalid request"),
         (r#"{"version":1,"ask":"stats"}"#, "not for a capture's rules"),
-        (r#"{"version":1,"ask":{"program":{"fly":[]}}}"#, "not understood"),
-        (r#"{"version":1,"ask":{"program":{"set":[]}}}"#, "nothing is to be set"),
+        (r#"{"version":1,"ask":{"program":{"fly":[]}}}"#, "invalid request"),
+        (r#"{"version":1,"ask":{"program":{"set":[]}}}"#, "nothing to set"),
         (r#"{"version":1,"ask":{"program":{"set":["\u001b[2J=1"]}}}"#, "there is nothing of this name"),
         (
             r#"{"version":1,"ask":{"program":"show"}}"#,

@@ -92,8 +92,8 @@ fn no_screen_without_a_terminal() {
     )
     .unwrap();
     for (words, message) in [
-        (&["p.toml", "-i", "lo", "--top"][..], "standard output is no terminal"),
-        (&["read.toml", "--top"], "there is no present to show"),
+        (&["p.toml", "-i", "lo", "--top"][..], "standard output is not a terminal"),
+        (&["read.toml", "--top"], "there is nothing live to show"),
         (&["p.toml", "-r", "x.pcap", "--top"], "cannot be used with"),
         (&["p.toml", "-i", "lo", "--top", "--json"], "cannot be used with"),
     ] {

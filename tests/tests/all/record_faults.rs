@@ -212,7 +212,7 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
         send(&lab, 100, &[]).unwrap();
         let finished = child.terminate(LIMIT).unwrap();
         assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-        assert!(finished.stderr.contains("is gone: somebody moved or removed it"), "{}", finished.stderr);
+        assert!(finished.stderr.contains("was moved or removed while it was written"), "{}", finished.stderr);
         let last = finished.last_json().unwrap();
         assert_eq!(column(&last, "delivered"), 250);
         let written = column(&last, "written");

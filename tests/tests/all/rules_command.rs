@@ -268,12 +268,12 @@ fn hostile_connections_harm_nobody() {
         r#"{"version":1,"ask":{"add":{"rules":[{"id":0,"conditions":[],"action":"pass","then":"stop"}]}}}"#;
     let range = r#"{"version":1,"ask":{"add":{"rules":[{"id":1,"conditions":[{"test":{"port":[{"start":9,"end":1}]}}],"action":"pass","then":"stop"}]}}}"#;
     for (line, reason) in [
-        ("\n", "not a question"),
+        ("\n", "invalid request"),
         ("{}\n", "version"),
-        ("\u{0}\u{1}\u{7f}\n", "not a question"),
-        (&deep, "not a question"),
+        ("\u{0}\u{1}\u{7f}\n", "invalid request"),
+        (&deep, "invalid request"),
         (r#"{"version":9,"ask":"status"}"#, "version 1"),
-        (r#"{"version":1,"ask":"reboot"}"#, "not understood"),
+        (r#"{"version":1,"ask":"reboot"}"#, "invalid request"),
         (rule, "ids begin at 1"),
         (range, "ends before it begins"),
         (r#"{"version":1,"ask":{"precise":{"from":{"device":99,"at":4294967295}}}}"#, r#""rules":[]"#),

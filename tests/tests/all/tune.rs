@@ -227,7 +227,7 @@ fn a_plan_changes_nothing_and_applying_it_can_be_undone() {
     fs::write(folder.path().join("diary"), "dear diary\n").unwrap();
     let diary = folder.path().join("diary").display().to_string();
     let refused = wirelane(&lab, &["tune", "restore", "-i", "rx0", "--journal", &diary]);
-    assert!(refused.stderr.contains("no journal of wirelane tune"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not a journal of wirelane tune"), "{}", refused.stderr);
 
     let restored = wirelane(&lab, &["tune", "restore", "-i", "rx0", "--journal", &file]);
     assert!(restored.status.success(), "{}", restored.stderr);

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// Measure capture programs under the same traffic: Wirelane, tcpdump, dumpcap, others
+/// Measure any sensor under batteries of traffic: ours, tcpdump, dumpcap, your own
 ///
 /// On one machine: a generator and a sensor in network namespaces that are made for it, with a veth pair between them. Nothing
 /// of the machine's devices is touched, and nothing is left behind, however it ends. Needs root. Or between two machines, by

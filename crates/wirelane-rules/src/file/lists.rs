@@ -63,7 +63,8 @@ impl Reader {
                             column = Some(self.mistakes.take(document.place(node), read_column(node))?);
                         }
                         _ => {
-                            let reason = format!("unknown field '{}'; there are file, column", shown(key));
+                            let reason =
+                                format!("unknown field '{}'; expected one of file, column", shown(key));
                             self.mistakes.add(document.lines.place(*at), reason);
                         }
                     }

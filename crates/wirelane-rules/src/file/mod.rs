@@ -368,7 +368,7 @@ impl Reader {
 fn unknown(key: &str, known: &[&str]) -> String {
     let hint = match nearest(key, known) {
         Some(near) => format!("did you mean '{near}'?"),
-        None => format!("defined: {}", known.join(", ")),
+        None => format!("expected one of {}", known.join(", ")),
     };
     format!("unknown field '{}'; {hint}", shown(key))
 }

@@ -184,7 +184,9 @@ impl Reader {
             let reason = if !known.contains(&name.as_str()) {
                 match nearest(name, &known) {
                     Some(near) => format!("no field is called '{}'; did you mean '{near}'?", shown(name)),
-                    None => format!("no field is called '{}'; there are {}", shown(name), known.join(", ")),
+                    None => {
+                        format!("no field is called '{}'; expected one of {}", shown(name), known.join(", "))
+                    }
                 }
             } else if columns[..number].contains(name) {
                 format!("there is a column '{name}' already")

@@ -154,7 +154,7 @@ pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Read<T> {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         match names::nearest(text, &known) {
             Some(near) => format!("'{}' is not known here; did you mean '{near}'?", shown(text)),
-            None => format!("'{}' is not known here; there are {}", shown(text), known.join(", ")),
+            None => format!("'{}' is not known here; expected one of {}", shown(text), known.join(", ")),
         }
     })
 }

@@ -144,5 +144,5 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
         ),
         "{error}"
     );
-    assert_eq!(error.matches("is no exit").count(), 5, "{error}");
+    assert_eq!(error.matches("is not an egress device").count(), 5, "{error}");
 }

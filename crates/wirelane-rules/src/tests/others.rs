@@ -115,7 +115,7 @@ fn a_file_that_is_named_twice_is_read_once() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_told() {
-    let gone = RuleSet::read("/nowhere/rules.toml").expect_err("none is defined").to_string();
+    let gone = RuleSet::read("/nowhere/rules.toml").expect_err("there is none").to_string();
     assert_eq!(gone, "/nowhere/rules.toml: cannot be read: No such file or directory (os error 2)");
     let folder = RuleSet::read("/").expect_err("a folder").to_string();
     assert_eq!(folder, "/: is a folder, not a file");
@@ -240,7 +240,7 @@ fn precise_rules_from_csv() {
             "x.csv:1:5: no field is called 'sorc'; did you mean 'src'?",
             "x.csv:1:10: there is a column 'src' already",
             "x.csv:1:14: no field is called 'file'; ",
-            "x.csv:1:19: no field is called ''; there are id",
+            "x.csv:1:19: no field is called ''; expected one of id",
         ],
     );
     let wide = "src,".repeat(30);

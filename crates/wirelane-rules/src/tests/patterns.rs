@@ -133,7 +133,7 @@ fn what_is_wrong_with_patterns_is_found_where_it_stands() {
         (asked(&format!("{text}\ndepth = 0"), ask), "5:9: 0 is not in 1 to"),
         (asked(&format!("{text}\ndepth = 6"), ask), "1:1: pattern 1: it has 7 bytes, and would have to lie within depth = 6"),
         (asked(&format!("{text}\noffset = 16378"), ask), "1:1: pattern 1: it would begin at byte 16378 or later, and 16384 bytes"),
-        (asked(&format!("{text}\ncase = true"), ask), "5:1: unknown field 'case'; there are name, id"),
+        (asked(&format!("{text}\ncase = true"), ask), "5:1: unknown field 'case'; expected one of name, id"),
         (asked(text, &format!("{ask}\nnot.payload = \"shells\"")), "6:1: no packet can hit this rule: `payload = shells` and `not.payload = shells` cannot hold together"),
         ("[[patterns]]\nid = 1\ntext = \"a\"\n".to_owned(), "1:1: the patterns have no name"),
         ("[[patterns]]\nname = \"a\"\ntext = \"a\"\n".to_owned(), "1:1: the patterns have no id: the number of the first of them"),

@@ -169,7 +169,7 @@ fn prometheus_reads_what_was_counted() {
     assert_eq!(counted.count(), 2);
 
     for (words, message) in [
-        (&["--metrics", "0.0.0.0:9464", "-i", "lo"][..], "would tell everybody"),
+        (&["--metrics", "0.0.0.0:9464", "-i", "lo"][..], "other hosts could read it"),
         (&["--metrics", "127.0.0.1:9464", "-r", "x"], "cannot be used with"),
     ] {
         let output = Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();

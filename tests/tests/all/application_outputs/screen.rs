@@ -64,7 +64,7 @@ fn calls_are_on_the_screen_and_the_terminal_is_given_back() {
     assert!(text.contains("4 calls: 1 canceled, 1 completed, 1 failed, 1 trying"), "{text}");
 
     for (words, message) in [
-        (&["-i", "lo", "--top"][..], "standard output is no terminal"),
+        (&["-i", "lo", "--top"][..], "standard output is not a terminal"),
         (&["-r", "x.pcap", "--top"], "cannot be used with"),
     ] {
         let output = Command::new(wirelane_binary().unwrap()).arg("voip").args(words).output().unwrap();
