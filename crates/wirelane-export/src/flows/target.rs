@@ -161,7 +161,7 @@ mod tests {
         for (text, part) in [
             ("127.0.0.1:2055", "write ipfix://HOST:PORT"),
             ("sflow://127.0.0.1", "'sflow' is not known"),
-            ("netflow9://127.0.0.1?transport=tcp", "over TCP there is ipfix://"),
+            ("netflow9://127.0.0.1?transport=tcp", "use ipfix:// for TCP"),
             ("ipfix://127.0.0.1?transport=sctp", "'transport=sctp' is not known"),
             ("ipfix://127.0.0.1?message=9", "from 512 to 65000"),
             ("ipfix://127.0.0.1:x", "'x' is not a port"),

@@ -448,7 +448,7 @@ flush = true
         for (words, what) in [
             (&[][..], "nothing to set; expected interval=TIME"),
             (&["faster"], "faster: not a change; expected interval=TIME"),
-            (&["speed=1"], "speed=1: there is nothing of this name"),
+            (&["speed=1"], "speed=1: unknown name"),
             (&["rule.x.name=1"], "rule.x.name=1: unknown kind"),
             (&["measurement.all.keys=5"], "of a measurement can be: active"),
             (&["measurement.al.active=true"], "unknown measurement; defined: all"),
@@ -463,7 +463,7 @@ flush = true
             (&["alarm.a.b.clear=1500"], "alarm.a.b.clear=1500: it would be cleared when it is raised"),
             (&["interval=5"], "interval=5: write a length of time as text"),
             (&["interval=1ms"], "interval=1ms: an interval is from \"10ms\" to \"1day\""),
-            (&["schedule.night.every=1m"], "p.toml:16:8: this is of at"),
+            (&["schedule.night.every=1m"], "p.toml:16:8: only valid with at"),
             (&["schedule.night.at=25:00"], "schedule.night.at=25:00: write a time of the day"),
             (&["schedule.night.days=someday"], "schedule.night.days=someday: unknown variant `someday`"),
             (&["schedule.night.at="], "p.toml:13:1: no time: expected every"),

@@ -19,7 +19,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
     let one = "[[measurement]]\nname = \"m\"\nvalues = [\"pps\"]\n";
     let alarm = "[[alarm]]\nname = \"a\"\nmeasurement = \"m\"\nvalue = \"pps\"\n";
     for (text, expected) in [
-        (String::new(), "1:1: there is no [[measurement]]"),
+        (String::new(), "1:1: no [[measurement]]"),
         ("intervall = 1".into(), "1:1: unknown field `intervall`, expected one of `interval`, `capture`"),
         ("interval = 1".into(), "1:12: invalid type: integer `1`, expected a length of time as text"),
         (format!("interval = \"1ms\"\n{one}"), "1:12: an interval is from"),
@@ -99,7 +99,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}[[action]]\nname = 'x'"), "4:1: an action does one thing"),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = 'f.pcapng'"),
-            "6:10: this is no table",
+            "6:10: expected a table",
         ),
         (
             format!("{one}[[action]]\nname = 'x'\nrecord = {{ folder = '' }}"),
@@ -143,7 +143,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         ),
         (
             format!("{one}[[action]]\nname = 'x'\ndigest = 'md5'\nrecord = {{ folder = 'a' }}"),
-            "6:10: there is \"sha256\"",
+            "6:10: expected \"sha256\"",
         ),
         (
             format!("{one}analysis = 'kernel'\n[[action]]\nname = 'x'\nrecord = {{ folder = 'a' }}"),
