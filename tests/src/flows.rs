@@ -1,4 +1,4 @@
-//! What `wirelane flows --json` has printed, for comparison.
+//! Parser of the output of `wirelane flows --json`, for comparison.
 
 use std::collections::BTreeSet;
 

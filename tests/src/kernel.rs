@@ -1,4 +1,4 @@
-//! Which kernel the tests run on, and what it complains about.
+//! Kernel of the tests, and its warnings.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What `/proc` tells of a process.
+//! Data of a process from `/proc`.
 
 use std::process::Command;
 use std::time::Duration;

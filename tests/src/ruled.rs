@@ -1,4 +1,4 @@
-//! Captures by rules on a lab's receiver, by everything that judges.
+//! Captures with rules on a lab's receiver, with every engine that evaluates rules.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the measurement ran on, without anything that names the machine.
+//! Description of the machine of a measurement, without its name.
 
 use std::fs;
 use std::process::Command;

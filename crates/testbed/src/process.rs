@@ -1,4 +1,4 @@
-//! What `/proc` tells of processes and of the machine while they run.
+//! CPU time and memory of processes and of the machine, from `/proc`.
 
 use std::fs;
 use std::process::Command;

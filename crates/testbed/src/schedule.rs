@@ -1,4 +1,4 @@
-//! Which trials a battery comes to, and in which order they are run.
+//! The trials of a battery, and their order.
 
 use crate::battery::{Battery, Rate};
 use crate::sensors::Sensors;

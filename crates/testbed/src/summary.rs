@@ -1,4 +1,4 @@
-//! What the repetitions of each trial come to.
+//! Summary of the repetitions of each trial.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One trial: one sensor, one stretch of traffic, and where every packet of it went.
+//! A trial: one sensor, one stretch of traffic, and the account of every packet.
 
 use std::time::Duration;
 

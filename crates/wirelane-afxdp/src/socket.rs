@@ -1,4 +1,4 @@
-//! One AF_XDP socket: opened, bound to a queue, its rings mapped, its statistics read.
+//! An AF_XDP socket: open, bind to a queue, map its rings, read its statistics.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

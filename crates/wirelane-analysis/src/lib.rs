@@ -1,4 +1,4 @@
-//! What packets come to, over records of any engine.
+//! Analysis of packets (flows, HTTP, VoIP) over records of any engine.
 //!
 //! * [`flows`]: who talked to whom, how much, from when to when.
 //! * [`http`]: HTTP requests and their responses.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What time it is: CLOCK_MONOTONIC, read for every packet or once for a batch of them.
+ * Time stamps: CLOCK_MONOTONIC, read for every packet or once per batch.
  *
  * A reading costs as much as the rest of a short packet's way (20 ns of 70 on a 2.5 GHz Xeon). Packets that
  * the kernel handles in one go (one run of the network softirq, one poll of a NAPI thread) were all there

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What stands on a clsact qdisc where tc has no links (before Linux 6.6): a step to the capture program.
+ * Filter on a clsact qdisc where tc has no links (before Linux 6.6): a tail call to the capture program.
  *
  * A tc filter belongs to nobody: it stays when its maker is killed. This one does nothing of its own. The
  * capture program is in an array that only the file descriptors of running processes hold: the kernel empties

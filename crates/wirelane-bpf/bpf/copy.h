@@ -62,7 +62,7 @@ static __always_inline struct wl_note *wl_note_at(__u8 *room, __u32 at)
 	return (struct wl_note *)(room + at);
 }
 
-/* Writes it. */
+/* Appends the plug-in's note to the record. */
 __noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
 {
 	struct wl_lane *lane;
@@ -77,7 +77,7 @@ __noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
 	return 0;
 }
 
-/* Writes them. */
+/* Appends the ids of the patterns that were found to the record. */
 __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 {
 	struct wl_parsed *parsed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What rules say of a packet, in the kernel: lib/judge.h over maps.
+ * Evaluation of rules in the kernel: lib/judge.h over maps.
  *
  * Whoever includes this file has defined where things are. `target` is the number of a group, and
  * WL_RULE_TARGET_SET times which of its sets:

@@ -17,7 +17,7 @@
  * watermark is the least that is refused; the other, WL_SHED_PLAY times as steep, the most. Below the low
  * watermark all is taken again.
  *
- * So the level has play, as worn cogs have: what the worker gives back in batches, its pauses and bursts
+ * So the level has hysteresis: what the worker gives back in batches, its pauses and bursts
  * move the unread bytes to and fro between the lines, and no flow at the level's edge comes and goes with
  * them. A level that refuses too little lets the bytes grow until the least lifts it; one that refuses too
  * much lets them shrink until the most lowers it, before the worker runs out of work.

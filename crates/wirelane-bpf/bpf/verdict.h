@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a filter says of a packet, in the kernel: the steps of lib/filter.h over a packet of a hook's.
+ * Evaluation of a filter in the kernel: the steps of lib/filter.h over a packet of a hook.
  *
  * The first steps are walked in an ordinary loop, which has the accumulator and the index in registers and is
  * all that most expressions take; the rest by bpf_loop() (Linux 5.17), whose body the verifier walks once.

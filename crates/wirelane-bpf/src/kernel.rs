@@ -1,4 +1,4 @@
-//! Which kernel this is, for messages and for facts that it does not tell otherwise.
+//! Version of the running kernel, for messages and for features that cannot be probed.
 
 use std::fs;
 

@@ -16,7 +16,7 @@ pub struct Args {
     shell: Shell,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 For one user, in the shells' default folders:
   mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions

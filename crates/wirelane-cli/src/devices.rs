@@ -28,7 +28,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Columns of the table:
   STATE      up, no link, or down

@@ -59,7 +59,7 @@ pub struct Args {
     snap_length: usize,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Examples:
   wirelane extcap --extcap-interfaces

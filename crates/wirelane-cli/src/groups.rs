@@ -19,7 +19,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Columns:
   GROUP      device, hook, and the group's slot there, 0 to 15; 'device-wide':

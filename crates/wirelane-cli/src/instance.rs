@@ -1,4 +1,4 @@
-//! Which of the captures that run is meant, by commands that ask one or change one.
+//! Selects the running capture that a command queries or changes.
 
 use anyhow::{Result, bail};
 use wirelane::control::{Client, Instance, Purpose, Status, instances};

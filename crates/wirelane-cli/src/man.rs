@@ -18,7 +18,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Examples:
   wirelane man | man -l -

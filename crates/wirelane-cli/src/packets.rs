@@ -38,7 +38,7 @@ pub struct Args {
     balance: BalanceArg,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 A line has the time in UTC, the RX queue, '>' for a transmitted packet, the
 protocols, the addresses, the length on the wire, and the result of rules.

@@ -211,7 +211,7 @@ enum To {
     To,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Tables: flows, calls, streams (of RTP), transactions (of HTTP); of probes
 measurements, alarms, ledgers. A table that was not written is empty. Rows of

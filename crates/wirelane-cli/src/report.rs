@@ -1,4 +1,4 @@
-//! What a capturing command shows: a line per interval, and the ledger at the end, for people or as JSON.
+//! Output of capturing commands: a table per interval and the ledger at the end, as text or JSON.
 
 use std::time::Duration;
 

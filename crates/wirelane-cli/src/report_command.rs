@@ -69,7 +69,7 @@ pub struct Args {
     memory: u32,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Sections, if the store has the data:
   measurements  traffic over time, top keys, lists and histograms   (probe)

@@ -1,4 +1,4 @@
-//! Which rights a command keeps once it is set up.
+//! Dropping of privileges after set-up.
 
 use std::path::{Path, PathBuf};
 

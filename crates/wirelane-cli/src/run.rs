@@ -25,7 +25,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Devices:
   eth1         all of eth1, received and sent, as tcpdump shows it

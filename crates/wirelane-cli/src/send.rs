@@ -140,7 +140,7 @@ const HOW: &str = "Sending";
 const STOP: &str = "End (default: Ctrl-C)";
 const REPLAY: &str = "Replay of a capture file instead of numbered packets";
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 In the report, 'offered' packets were handed to the kernel; 'sent' and 'dropped'
 are the device's own counts.

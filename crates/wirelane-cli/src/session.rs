@@ -1,4 +1,4 @@
-//! One run of a capturing command: workers in their threads, intervals, signals, the end.
+//! Run loop of a capturing command: worker threads, intervals, signals, the end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;

@@ -61,7 +61,7 @@ enum What {
     Status,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Examples:
   wirelane tune -i eth1                         print the plan with its reasons

@@ -1,4 +1,4 @@
-//! How values of options are read.
+//! Parsers of option values.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the command says to a person who types something wrong, or nothing; needs no privilege.
+//! Usage errors of the command line; needs no privileges.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Who is connected to a control socket: a thread reads lines and writes lines, and waits for nobody.
+//! Connections of a control socket: a thread reads and writes lines without blocking.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

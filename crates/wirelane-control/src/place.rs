@@ -1,4 +1,4 @@
-//! Where control sockets are: a file per capture and purpose, in a folder that belongs to the user who started it.
+//! Paths of control sockets: a file per capture and purpose, in a folder of the user who started it.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -1,4 +1,4 @@
-//! What another process asks the capturing program itself, beside its rules: the same socket, and the same who may.
+//! Application-defined requests on the control socket, with the same access control.
 
 use std::sync::Arc;
 use std::time::Duration;

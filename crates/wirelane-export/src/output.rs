@@ -1,4 +1,4 @@
-//! Where a recording goes.
+//! Output of a recording.
 //!
 //! Packets are other people's words. A recording is created for its owner only (mode 0600), never through a
 //! symbolic link that somebody planted, and never over a file that is there already unless that was asked for.

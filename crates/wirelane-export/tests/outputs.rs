@@ -1,4 +1,4 @@
-//! Where recordings go: new files, files that exist, links, pipes, devices, and full disks.
+//! Outputs of recordings: new files, existing files, links, pipes, devices, and full disks.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! What the writers write, as other readers see it: pcap-parser, tcpdump, capinfos, tshark, and our own.
+//! Output of the writers, read by pcap-parser, tcpdump, capinfos, tshark, and our own reader.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Filters of a running capture by an engine that judges in the worker: changed by one, looked at by others.
+//! Filters of a running capture whose engine evaluates them in the worker: changed by one thread, read by others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Where the mistake in an expression is. libpcap says what it is and not where.
+//! Position of a mistake in a filter expression, which libpcap does not report.
 //!
 //! What it quotes is looked for first. Else the expression is compiled piece by piece: up to the first word that nothing
 //! that might follow makes an expression of. That a beginning is right is found by trying what could follow it.

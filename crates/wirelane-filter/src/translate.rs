@@ -1,4 +1,4 @@
-//! From classic BPF, which libpcap makes of an expression, to the steps of `bpf/lib/filter.h`: one for one.
+//! Translates classic BPF, which libpcap generates, to the steps of `bpf/lib/filter.h`, one to one.
 //!
 //! Only where a program reads memory that it has not written on every way there are steps before them, which put 0 into
 //! it: libpcap makes such programs (of `geneve 1 and udp or tcp`, for instance), whose verdict is by chance in its own

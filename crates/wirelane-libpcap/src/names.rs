@@ -1,4 +1,4 @@
-//! Which devices are ours, by their names.
+//! Selects by name the devices that Wirelane handles.
 
 use wirelane::{Device, LinkType, Selector};
 

@@ -1,4 +1,4 @@
-//! What can be set through ethtool (linux/ethtool.h): channels, rings, offloads, RSS.
+//! Settings through ethtool (linux/ethtool.h): channels, rings, offloads, RSS.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Network devices as rtnetlink tells of them (rtnetlink(7), linux/if_link.h).
+//! Network devices by rtnetlink (rtnetlink(7), linux/if_link.h).
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the kernel counts for a device, read often and cheaply.
+//! Counters of a device, read often and cheaply.
 
 use serde::Serialize;
 

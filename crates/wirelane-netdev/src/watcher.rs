@@ -1,4 +1,4 @@
-//! What may change about a device during a capture, asked again and again.
+//! Watches for changes of a device during a capture.
 //!
 //! By netlink alone, over sockets that are open before: a process that has given up its rights still may.
 

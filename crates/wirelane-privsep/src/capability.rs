@@ -1,4 +1,4 @@
-//! What this process may do, and an error that says what it may not.
+//! Capabilities of this process, and the error for missing ones.
 //!
 //! Wirelane asks before it acts: the kernel's own answer to a missing privilege is a bare "operation not
 //! permitted", which names neither the capability nor the cure.

@@ -1,4 +1,4 @@
-//! What is counted of the packets of one key.
+//! Values that are counted per key.
 
 use wirelane_bpf::sketch::{CLASSES, Distinct, Top, class};
 

@@ -1,4 +1,4 @@
-//! What is kept of a probe: results of intervals, alarms, and where packets went meanwhile.
+//! Stored entries of a probe: results of intervals, alarms, and the ledger.
 
 use wirelane::ledger::Counters;
 

@@ -1,4 +1,4 @@
-//! What a reader has to say: results, alarms, and what is to be done about them.
+//! Events of a reader: results, alarms, and actions.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What plug-ins count, from one interval to the next.
+//! Deltas of plug-in counters per interval.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What packets are told apart by: a key of six words, made of the headers that the parser has found.
+//! Keys of measurements: six words, made from the parsed headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

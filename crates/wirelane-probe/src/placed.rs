@@ -1,4 +1,4 @@
-//! From TOML to what serde derives, each value with its place in the text.
+//! TOML deserializer for serde that gives each value its position in the text.
 //!
 //! The `toml` crate has this too, behind a feature that nothing else here takes: with it serde is built otherwise, and
 //! with serde everything that stands on it. What is needed of it is little: values have kinds, and places.

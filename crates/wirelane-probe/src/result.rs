@@ -1,4 +1,4 @@
-//! What tables come to: numbers by their names, for people and programs.
+//! Results of tables: named numbers, as text and JSON.
 
 use serde::Serialize;
 use serde_json::{Map, json};

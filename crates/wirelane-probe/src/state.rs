@@ -1,4 +1,4 @@
-//! How things stand in a probe that runs: what is active, what is raised, when schedules are due.
+//! State of a running probe: active parts, raised alarms, next schedules.
 
 use serde::{Deserialize, Serialize};
 

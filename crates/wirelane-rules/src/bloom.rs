@@ -1,4 +1,4 @@
-//! How large a bloom filter has to be, and how often it is wrong.
+//! Size and false-positive rate of a bloom filter.
 //!
 //! The kernel's own is used (`BPF_MAP_TYPE_BLOOM_FILTER`, Linux 5.16). It is told a number of entries and of hash
 //! functions, and makes a power of two of bits of them (`bloom_map_alloc()` in `kernel/bpf/bloom_filter.c`). So the size is

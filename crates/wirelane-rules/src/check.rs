@@ -1,4 +1,4 @@
-//! What is wrong with a rule set, wherever it came from.
+//! Checks of a rule set.
 
 use std::collections::HashMap;
 

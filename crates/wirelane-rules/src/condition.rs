@@ -1,4 +1,4 @@
-//! What a wildcard rule asks of a packet.
+//! Conditions of a wildcard rule.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

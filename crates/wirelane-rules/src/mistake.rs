@@ -1,4 +1,4 @@
-//! What is wrong with a rule file, and where.
+//! Mistakes in rule files, with their positions.
 
 use std::fmt;
 use std::path::PathBuf;

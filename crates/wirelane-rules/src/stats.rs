@@ -1,4 +1,4 @@
-//! What rules have counted, for people and programs.
+//! Counters of rules, as text and JSON.
 
 use std::collections::BTreeMap;
 

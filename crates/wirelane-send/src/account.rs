@@ -1,4 +1,4 @@
-//! What was asked, what was offered, what the device says became of it.
+//! Account of the generator: requested, offered, and the device's counters.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the generator needs to know of the device, and the counters it is held against.
+//! Properties and counters of the device of the generator.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};

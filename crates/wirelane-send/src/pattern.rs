@@ -1,4 +1,4 @@
-//! What the generated packets look like.
+//! Layout of generated packets.
 //!
 //! ```text
 //! Ethernet 14 | 802.1Q 4, optional | IPv4 20 | UDP 8 or TCP 20 | magic 4 | number 8 | zeros

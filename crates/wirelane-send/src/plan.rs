@@ -1,4 +1,4 @@
-//! What the generator is asked for.
+//! Request to the generator.
 
 use std::time::Duration;
 

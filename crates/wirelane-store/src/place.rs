@@ -1,4 +1,4 @@
-//! Where files lie, and what they are called.
+//! Folders and names of files.
 //!
 //! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the hour is that in which the flows (calls,
 //! transactions) have ended, the time in the name that of the file's beginning, both in UTC; what follows is random, so that writers do not

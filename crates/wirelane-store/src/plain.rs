@@ -1,4 +1,4 @@
-//! One table in one Parquet file, of whatever columns: for results that are no part of a store.
+//! A table in one Parquet file with any columns, for results outside of a store.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What goes: files that are too old, the oldest where there is too much, and what dead writers left.
+//! Retention: deletes files by age and total size, and what dead writers left.
 
 use std::fs;
 use std::io;

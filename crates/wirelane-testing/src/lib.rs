@@ -1,4 +1,4 @@
-//! What tests of several crates use: dice, and the packets of the corpus.
+//! Helpers for tests of several crates: random numbers, and packets of the corpus.
 
 pub mod packets;
 

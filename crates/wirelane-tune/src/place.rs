@@ -1,4 +1,4 @@
-//! Which CPU serves which queue, and which runs which worker.
+//! Assignment of CPUs to queues and workers.
 //!
 //! The unit is a pair: the CPU that fills a ring and the CPU that empties it, as close to each other as the machine
 //! has it, and never one and the same unless there is only one. Pairs are taken from the card's NUMA node first,

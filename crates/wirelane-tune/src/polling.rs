@@ -211,9 +211,9 @@ fn log(device: &str, steps: &[apply::Step<Undoing>]) {
 fn said(device: &str, step: &apply::Step<Undoing>) -> Option<LogLine> {
     let (what, wanted) = (&step.what, &step.wanted);
     match &step.outcome {
-        Undoing::Foreign { now } => {
-            Some(LogLine::Warning(format!("{device}: {what} is {now} by now, not by us: it is left alone")))
-        }
+        Undoing::Foreign { now } => Some(LogLine::Warning(format!(
+            "{device}: {what} was changed to {now} by another program: it is left alone"
+        ))),
         Undoing::Refused { reason } => {
             Some(LogLine::Warning(format!("{device}: {what} cannot be put back to {wanted}: {reason}")))
         }

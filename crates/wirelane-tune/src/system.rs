@@ -1,4 +1,4 @@
-//! Where settings are read and set: this machine, or a made-up one in tests.
+//! Access to settings: this machine, or a simulated one in tests.
 
 use std::fs;
 use std::io::{self, ErrorKind};

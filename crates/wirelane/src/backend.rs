@@ -1,4 +1,4 @@
-//! What a [`crate::Capture`] asks of whatever captures: rings, sockets or a file.
+//! Backend of a [`crate::Capture`]: rings, sockets or a file.
 
 use std::fmt;
 use std::sync::Arc;

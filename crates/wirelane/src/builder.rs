@@ -1,4 +1,4 @@
-//! How to start a capture.
+//! Builder of a capture.
 
 use std::path::PathBuf;
 use std::sync::Arc;

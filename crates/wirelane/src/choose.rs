@@ -1,4 +1,4 @@
-//! Which engine captures, and why.
+//! Choice of the engine, with its reason.
 
 use std::sync::Arc;
 
@@ -48,19 +48,19 @@ const FEATURES: [Feature; 8] = [
         option: "--exits",
         asked: |settings| !settings.exits.is_empty(),
         engines: ONLY_RING,
-        refusal: "only --engine ring sends packets on: the others judge them when they have passed",
+        refusal: "only --engine ring sends packets on: the others evaluate rules after packets have passed",
     },
     Feature {
         option: "--device-wide",
         asked: |settings| settings.device_wide,
         engines: ONLY_RING,
-        refusal: "only --engine ring keeps packets from others: the rest judge them when they have passed",
+        refusal: "only --engine ring keeps packets from others: the others evaluate rules after packets have passed",
     },
     Feature {
         option: "--plugin",
         asked: |settings| !settings.plugins.is_empty(),
         engines: ONLY_RING,
-        refusal: "only --engine ring asks plug-ins: they run in the kernel, and the others judge packets behind it",
+        refusal: "only --engine ring runs plug-ins: they run in the kernel, and the others evaluate rules in the worker",
     },
     Feature {
         option: "--analysis",
@@ -126,7 +126,7 @@ pub(crate) fn start(
                 let sockets = packet(settings, selected, confinement, cleanup, Some(reason.clone()));
                 // Where the other cannot do it either, what the first one says is what helps.
                 let Ok(capture) = sockets else { return Err(why) };
-                tracing::warn!("capturing by engine packet, because {reason}");
+                tracing::warn!("capturing with engine packet, because {reason}");
                 Box::new(capture)
             }
         },

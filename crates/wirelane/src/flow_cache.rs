@@ -1,4 +1,4 @@
-//! Flows made in the kernel: what a capture asks for, and what it is told.
+//! Flows in the kernel: settings and counters.
 
 use serde::Serialize;
 use wirelane_bpf::flow::Timeouts;

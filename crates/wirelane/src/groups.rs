@@ -1,4 +1,4 @@
-//! Who captures what: the groups of all running instances in this network namespace, whoever owns them.
+//! Lists the groups of all running instances in this network namespace.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What stands behind a record's device and RX queue, for whoever writes records on.
+//! Interfaces of records: device and RX queue, for writers.
 
 use crate::hook::HookPoint;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Analysis load: work that stands for the analysis of a packet.
+//! Analysis load: simulated work per packet.
 
 /// An odd number, of which no power is 1 soon.
 const MIX: u64 = 0x5bd1_e995;

@@ -1,4 +1,4 @@
-//! Where the workers of a capture run, and how its devices are polled meanwhile.
+//! Placement of workers, and polling of devices during a capture.
 
 use std::sync::Arc;
 

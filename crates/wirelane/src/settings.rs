@@ -1,4 +1,4 @@
-//! What a capture is asked for, with a default for everything.
+//! Settings of a capture, with defaults.
 
 mod choices;
 mod kernel;

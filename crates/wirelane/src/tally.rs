@@ -1,4 +1,4 @@
-//! What a worker has analysed: counters with one writer, the worker, summed by readers only.
+//! Counters of a worker: one writer, summed by readers only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

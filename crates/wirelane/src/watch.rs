@@ -1,4 +1,4 @@
-//! What happens to a device during a capture, and what that means for the capture.
+//! Device events during a capture, and their effects.
 //!
 //! The capture program stays on its device through all but the device's end: it may be set down, renamed, moved to
 //! another network namespace, and change its MTU and its number of RX queues. So these are told to the user and

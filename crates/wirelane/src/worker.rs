@@ -42,7 +42,7 @@ impl Worker {
         Worker { index, core, source, clock, below: None }
     }
 
-    /// It with what its lanes have kept of HTTP.
+    /// Attaches the kernel-side HTTP state to the worker.
     pub(crate) fn over(mut self, below: Option<HttpBelow>) -> Worker {
         self.below = below;
         self

@@ -1,4 +1,4 @@
-//! What wrong input gets: an error that says what was wrong and what to do, and exact counts.
+//! Invalid input: an error with the cause and the remedy, and exact counts.
 
 use std::path::Path;
 use std::process::{Command, Output};

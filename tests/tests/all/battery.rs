@@ -1,4 +1,4 @@
-//! The table in tests/BATTERY.md tells the truth: what it names exists, and no row is empty.
+//! Checks tests/BATTERY.md: the tests that it names exist, and no row is empty.
 
 use std::collections::BTreeSet;
 use std::fs;

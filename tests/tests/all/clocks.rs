@@ -1,4 +1,4 @@
-//! What packets are stamped with: the kernel's clock for each packet or for each batch, or the card's.
+//! Clocks of time stamps: the kernel's for each packet or each batch, or the card's.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;

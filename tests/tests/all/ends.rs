@@ -1,4 +1,4 @@
-//! How a run ends when something else than its limits ends it: a reader that goes, signals, more signals.
+//! Ends of a run other than its limits: a reader that exits, signals, repeated signals.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

@@ -1,4 +1,4 @@
-//! Filter expressions over files: the counts are tcpdump's, and what is wrong is said.
+//! Filter expressions over files: counts equal tcpdump's, and mistakes are reported.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `tests/kernels/judge` finds what is wrong in a guest's report: `make test-kernels` is worth as much as that.
+//! `tests/kernels/judge` finds faults in a guest's report.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus beyond this host: by TLS, to who has the token, and to nobody else.
+//! Metrics for other hosts: TLS, and a token that is required.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! What a probe measures is stored, asked about, scraped and told in a report.
+//! Results of a probe in the store, queries, metrics and reports.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! What `record` tells: rates, counts that equal the ledger's, progress on a terminal.
+//! Output of `record`: rates, counts that equal the ledger's, progress on a terminal.
 
 use std::path::Path;
 use std::process::Command;

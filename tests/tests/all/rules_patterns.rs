@@ -1,4 +1,4 @@
-//! Payload patterns by everything that judges: what records say of packets in which some were found.
+//! Payload patterns with every engine that evaluates rules: the ids in records.
 
 use wirelane::{Engine, HookChoice};
 use wirelane_tests::numbers::{number_of, send};

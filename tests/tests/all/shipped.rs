@@ -1,4 +1,4 @@
-//! What is shipped: how the program is linked, and what it is made of.
+//! The shipped program: linking and contents.
 
 use std::path::Path;
 

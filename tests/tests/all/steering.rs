@@ -1,4 +1,4 @@
-//! Which worker gets a packet, for every steering; and that all packets are in the ledger with each.
+//! Choice of the worker for every steering, with all packets in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is no steering program, or none that can run, is refused with the reason; captures that run go on undisturbed.
+//! Invalid steering programs are refused with the reason; running captures are not disturbed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

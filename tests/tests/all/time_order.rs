@@ -1,4 +1,4 @@
-//! Time order of what a worker yields, over RX queues, CPUs, directions and devices. capinfos judges.
+//! Time order of records over RX queues, CPUs, directions and devices, checked by capinfos.
 
 use std::path::Path;
 use std::process::Command;

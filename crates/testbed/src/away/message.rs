@@ -1,4 +1,4 @@
-//! What manager and agent say to each other.
+//! Protocol between manager and agent.
 //!
 //! The heads of `Hello`, `Welcome` and `Refused` are the same in all versions, so that any two can say that they do not fit.
 

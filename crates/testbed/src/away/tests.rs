@@ -1,4 +1,4 @@
-//! A manager against agents that are none, or others.
+//! A manager against invalid and foreign agents.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
+//! Work of an agent for a manager. Orders are checked: a certificate alone permits nothing else.
 
 use std::path::Path;
 use std::process::Command;

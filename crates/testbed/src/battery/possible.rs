@@ -1,4 +1,4 @@
-//! What a machine lacks for a battery, said before anything is started.
+//! Checks what a machine lacks for a battery, before anything is started.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a sensor has counted, from what it has said.
+//! Counters of a sensor, parsed from its output.
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;

@@ -1,4 +1,4 @@
-//! What speaks in a flow: by its first bytes (`bpf/lib/application.h`), or at its ports.
+//! Application protocol of a flow, from payload prefixes (`bpf/lib/application.h`) or ports.
 
 use wirelane_bpf::flow::Flow;
 
@@ -135,7 +135,7 @@ pub enum Evidence {
     Port,
 }
 
-/// What speaks in a flow.
+/// Application protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Application {
     /// Its number, which stays the same: see [`applications`].

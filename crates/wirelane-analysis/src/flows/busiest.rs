@@ -1,4 +1,4 @@
-//! Which flows have carried most since somebody last looked: for a screen.
+//! The flows with most traffic since the last look, for a live view.
 
 use std::collections::HashMap;
 

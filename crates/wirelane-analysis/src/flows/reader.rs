@@ -1,4 +1,4 @@
-//! From a record to what a flow cache takes.
+//! Converts a record to the input of a flow cache.
 
 use wirelane::{Ip, Record, RecordHeader, flags, l3};
 use wirelane_bpf::flow::{FlowPacket, application_of};

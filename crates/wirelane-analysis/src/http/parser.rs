@@ -1,4 +1,4 @@
-//! One direction as messages: heads and bodies, in order, with what is missing told.
+//! Parser of one direction: heads and bodies in order, with gaps reported.
 
 mod heads;
 

@@ -1,4 +1,4 @@
-//! From a packet to a segment of TCP.
+//! Converts a packet to a TCP segment.
 
 use wirelane::{Ip, Record, ip_flags, l3};
 

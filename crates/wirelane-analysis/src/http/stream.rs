@@ -1,4 +1,4 @@
-//! One direction of a TCP connection: what comes in order, what is held until it does.
+//! One direction of a TCP connection: reassembly in order, with buffering of early segments.
 
 use std::collections::BTreeMap;
 

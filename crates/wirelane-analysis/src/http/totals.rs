@@ -1,4 +1,4 @@
-//! What the packets and messages of a worker come to.
+//! Totals over the packets and messages of a worker.
 
 use wirelane_bpf::flow::{EndReason, applications};
 

@@ -1,4 +1,4 @@
-//! One call: its parties, times and state, by the messages of its Call-ID.
+//! A call: parties, times and state, from the messages of its Call-ID.
 
 use ahash::RandomState;
 

@@ -1,4 +1,4 @@
-//! What a monitor has seen, in numbers.
+//! Counters of a VoIP monitor.
 
 use super::call::State;
 use super::sip::Fault;

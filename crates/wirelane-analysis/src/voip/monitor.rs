@@ -1,4 +1,4 @@
-//! Packets in, calls out.
+//! VoIP monitor: correlates SIP and RTP into calls.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! One RTP stream: its statistics, what its payload types mean, what RTCP says of it.
+//! An RTP stream: statistics, payload types, RTCP reports.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Things by their keys, in lists by how long they have been silent.
+//! Hash map with LRU lists by idle time.
 
 use std::hash::Hash;
 

@@ -1,4 +1,4 @@
-//! What a lane sends up of a conversation comes to the same log as all of it (`bpf/lib/http_way.h`).
+//! The segments that a lane delivers give the same log as all segments (`bpf/lib/http_way.h`).
 
 use std::collections::{HashMap, VecDeque};
 

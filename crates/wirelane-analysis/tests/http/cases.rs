@@ -1,4 +1,4 @@
-//! One kind of conversation each.
+//! Test cases: one kind of conversation each.
 
 use crate::wire::{Packet, Talk, get, ok, run};
 

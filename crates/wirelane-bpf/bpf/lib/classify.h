@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Which clauses of a rule set accept a packet: the walk through the tables that rules.h describes.
+ * Classifies a packet: the walk through the tables that rules.h describes.
  *
  * Whoever includes this file first defines struct wl_rule_env and how tables are reached through it, as there
  * are no BPF helpers in here:

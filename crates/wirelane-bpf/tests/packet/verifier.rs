@@ -1,4 +1,4 @@
-//! What the verifier has to do to accept the packet functions, and what they cost when they run.
+//! Verified instructions of the packet functions, and their run time.
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Program, ProgramInput};

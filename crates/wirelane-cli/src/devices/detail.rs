@@ -1,4 +1,4 @@
-//! One device in full, with a line for each RX queue that was asked for.
+//! Details of one device, with a line per requested RX queue.
 
 use std::fmt::Write;
 

@@ -130,7 +130,7 @@ enum CacheArg {
     Kernel,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Key of a flow:
   device, direction, VLAN, protocol, addresses and ports; for ICMP, type and

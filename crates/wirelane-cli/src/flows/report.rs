@@ -1,4 +1,4 @@
-//! What the flows come to, with the last ledger.
+//! Final report of `flows`, with the ledger.
 
 use std::collections::BTreeMap;
 

@@ -112,7 +112,7 @@ enum AnalysisArg {
     Kernel,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Transactions:
   Responses are matched to requests in order, also with pipelining. Responses

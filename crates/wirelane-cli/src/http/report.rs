@@ -1,4 +1,4 @@
-//! What the transactions come to, with the last ledger.
+//! Final report of `http`, with the ledger.
 
 use std::collections::BTreeMap;
 

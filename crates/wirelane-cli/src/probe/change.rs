@@ -1,4 +1,4 @@
-//! What changes a probe while it runs: its configuration, read again at SIGHUP, and what is set by `wirelane probe set`.
+//! Changes of a running probe: SIGHUP (hot reload of its configuration) and `wirelane probe set`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

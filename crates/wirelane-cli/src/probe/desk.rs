@@ -1,4 +1,4 @@
-//! Where results come together: shown, and acted upon.
+//! Collects results of a probe, prints them, and runs actions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Alarms on their way to those who are told of them: a thread for each target, which nobody waits for.
+//! Export of alarms: a thread per target, which never blocks the probe.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What follows the options in the long help.
+//! Text after the options in the long help.
 
 /// A configuration, and examples.
 pub const HELP: &str = "\

@@ -1,4 +1,4 @@
-//! What the probe may not do any more once packets come: opening its configuration again, and running programs.
+//! Helper process of a probe: reads its configuration again and runs programs, which the sandbox forbids.
 //!
 //! The capturing process gives these rights up, so a helper is started before: this program once more, with a hidden
 //! subcommand, as the user that the command becomes. It is asked through a pipe that nobody waits for, and answers

@@ -1,4 +1,4 @@
-//! Where results are kept: in a store, and as numbers for Prometheus.
+//! Writes results of a probe to a store and to Prometheus metrics.
 
 use wirelane::ledger::Counters;
 use wirelane_export::metrics::ProbeMetrics;

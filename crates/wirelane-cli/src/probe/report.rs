@@ -1,4 +1,4 @@
-//! What the probe has come to, with the last ledger.
+//! Final report of a probe, with the ledger.
 
 use anyhow::anyhow;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::recorder::Recordings;
 use crate::store::Stored;
 use crate::table::{amount, counted};
 
-/// What the probe has come to.
+/// Final report of a probe.
 #[derive(Debug, Serialize)]
 pub struct ProbeReport {
     /// Packets, intervals, alarms.

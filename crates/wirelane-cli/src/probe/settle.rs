@@ -1,4 +1,4 @@
-//! What the configuration and the command line say together of a capture.
+//! Merges capture settings of the configuration and the command line.
 
 use std::path::PathBuf;
 

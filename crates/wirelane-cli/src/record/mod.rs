@@ -57,7 +57,7 @@ pub struct Args {
     balance: BalanceArg,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Files:
   -w eth1.pcapng writes eth1.pcapng.part, and renames it when it is complete

@@ -1,4 +1,4 @@
-//! How far a long file has been read, on a terminal.
+//! Progress of reading a long file, on a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;

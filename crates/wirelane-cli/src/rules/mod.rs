@@ -30,7 +30,7 @@ pub struct Args {
     what: What,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 A rule file:
   default = \"pass\"                  # if no rule decides

@@ -1,4 +1,4 @@
-//! What is typed while the screen is shown, and how large it is.
+//! Keys and size of the terminal during a live view.
 
 use std::io::IsTerminal;
 use std::sync::Arc;

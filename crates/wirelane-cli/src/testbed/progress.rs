@@ -1,4 +1,4 @@
-//! How far a battery is: a bar on a terminal, lines elsewhere, both on standard error.
+//! Progress of a battery: a bar on a terminal, lines elsewhere, on standard error.
 
 use std::io::IsTerminal;
 use std::time::Duration;

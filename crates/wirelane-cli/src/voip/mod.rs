@@ -160,7 +160,7 @@ enum AnalysisArg {
     Kernel,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 Columns of the table:
   start, seconds (to the end of the call), from, to, state, status (of the last

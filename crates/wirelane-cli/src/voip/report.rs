@@ -1,4 +1,4 @@
-//! What `voip` adds to the last object and the last table.
+//! Final report of `voip`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How messages get to where they go: files and UDP here, TCP in `tcp.rs`.
+//! Transports of messages: files and UDP here, TCP in `tcp.rs`.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;

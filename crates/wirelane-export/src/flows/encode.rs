@@ -1,4 +1,4 @@
-//! What the formats share: messages of records in sets, which fit the way to the collector.
+//! Common part of the formats: messages of records in sets, limited to the transport's size.
 
 use std::time::{Duration, Instant};
 

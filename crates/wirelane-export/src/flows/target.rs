@@ -1,4 +1,4 @@
-//! Where flows are exported to, as the user writes it.
+//! Export targets of flows, parsed from options.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What encoders make, as an independent parser (`netflow_parser`) reads it.
+//! Encoders, checked by an independent parser (`netflow_parser`).
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

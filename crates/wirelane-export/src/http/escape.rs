@@ -1,4 +1,4 @@
-//! Bytes of other people in lines of logs.
+//! Escapes untrusted bytes for log lines.
 
 use std::io::Write as _;
 

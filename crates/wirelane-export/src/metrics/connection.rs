@@ -1,4 +1,4 @@
-//! One who asks: HTTP/1, as much of it as a scrape takes, over TLS or without.
+//! A connection of a scraper: minimal HTTP/1, with or without TLS.
 //!
 //! Descriptors do not block, and nothing is waited for here: what slow ones send comes when it comes, while others are
 //! answered.

@@ -1,4 +1,4 @@
-//! What a probe measures, in numbers. Names are those of the configuration; keys are never labels, as they come from packets.
+//! Metrics of a probe. Names are those of the configuration; keys are never labels, because they come from packets.
 
 use std::sync::atomic::AtomicU64;
 

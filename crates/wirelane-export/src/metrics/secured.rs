@@ -1,4 +1,4 @@
-//! Who may ask from elsewhere: TLS with a certificate of this host's, and a token that only those who may ask know.
+//! Access from other hosts: TLS with a certificate, and a bearer token.
 
 use std::fs::File;
 use std::io::Read as _;

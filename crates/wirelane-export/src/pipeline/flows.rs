@@ -1,4 +1,4 @@
-//! Packets into flows, and flows that have ended to the exports.
+//! Pipeline of flows: packets to flows, and ended flows to exports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};

@@ -1,4 +1,4 @@
-//! Packets into connections, and transactions that are over to the logs.
+//! Pipeline of HTTP: packets to connections, and finished transactions to logs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What became of the packets of a recording.
+//! Counters of the packets of a recording.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

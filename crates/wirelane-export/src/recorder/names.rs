@@ -1,4 +1,4 @@
-//! What the files of a recording are called.
+//! File names of a recording.
 //!
 //! ```text
 //! eth1.pcapng                                    one file

@@ -1,4 +1,4 @@
-//! What the tests of the writers share: other programs as readers.
+//! Helpers for tests of writers: other programs as readers.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Whatever the packet, whatever the steps: a verdict, and no byte that is not the packet's.
+//! Any packet and any steps give a verdict, and read no byte outside of the packet.
 
 use wirelane_bpf::filter::{Step, op};
 use wirelane_bpf::native;

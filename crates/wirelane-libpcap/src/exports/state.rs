@@ -1,4 +1,4 @@
-//! What a handle is like: its link type, its messages, what writes files of its kind.
+//! State of a handle: link type, messages, dump files.
 
 use std::ffi::{CStr, c_char, c_int};
 

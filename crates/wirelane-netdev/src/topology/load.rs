@@ -1,4 +1,4 @@
-//! How busy each CPU is, from two looks at `/proc/stat` (proc_stat(5)).
+//! CPU load, from two readings of `/proc/stat` (proc_stat(5)).
 
 use std::collections::BTreeMap;
 

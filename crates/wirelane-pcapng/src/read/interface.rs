@@ -1,4 +1,4 @@
-//! What a capture file says about the interfaces that its packets came from.
+//! Interface descriptions of a capture file.
 
 use super::time::{Clock, TimestampResolution};
 use wirelane_bpf::layout::LinkType;

@@ -1,4 +1,4 @@
-//! What is said about files that are no capture, or that end too early.
+//! Error messages for files that are not captures, or are truncated.
 
 /// The file ends inside `what`, which starts at the offset that goes with the message.
 pub(super) fn cut(what: &str, needed: u64, there: u64) -> String {

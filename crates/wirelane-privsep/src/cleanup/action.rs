@@ -1,4 +1,4 @@
-//! What a cleanup process undoes.
+//! Actions of the cleanup process.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Which files can still be opened: Landlock (Documentation/userspace-api/landlock.rst in the kernel tree).
+//! Sandbox: file access by Landlock (Documentation/userspace-api/landlock.rst in the kernel tree).
 
 use std::io;
 use std::path::{Path, PathBuf};

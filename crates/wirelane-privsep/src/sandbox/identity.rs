@@ -1,4 +1,4 @@
-//! Whom a process of root's becomes.
+//! User that a process of root becomes.
 
 use std::ffi::CString;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a configuration will do, in words.
+//! Describes a configuration in words.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Which measurements can be made of parts of flows, to which the kernel adds packets up (`bpf/lib/flow.h`).
+//! Decides which measurements can use in-kernel sums by flow (`bpf/lib/flow.h`).
 //!
 //! A part has what its packets have in common: addresses, ports, protocol, VLAN, device, direction. What is told of each
 //! packet alone, its length, time, TCP flags, payload, is not in it.

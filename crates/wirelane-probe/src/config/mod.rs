@@ -1,4 +1,4 @@
-//! What a probe is to do, as its TOML file says it.
+//! Configuration of a probe, from its TOML file.
 //!
 //! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
 //! what can be done, or say with line and column what is wrong; `set.rs` puts into the text what is set while a probe runs; `describe.rs` says in words what will be done. Rules are

@@ -1,4 +1,4 @@
-//! Who events are exported to.
+//! Export targets of events.
 
 use super::check::Check;
 use super::{Action, Config, Deed};

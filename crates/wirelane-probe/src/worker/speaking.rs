@@ -1,4 +1,4 @@
-//! What speaks in conversations: said by one of their packets, and remembered for those that follow.
+//! Application protocol of conversations: detected in one packet, remembered for later ones.
 
 use hashbrown::HashMap;
 use wirelane::{Ip, ip_flags};

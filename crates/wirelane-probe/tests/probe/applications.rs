@@ -1,4 +1,4 @@
-//! What speaks in conversations, as a key.
+//! Application protocol as a key.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What is exact is exact, what is estimated is within its error, and memory is bounded.
+//! Exact values are exact, estimates are within their error, and memory is bounded.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! From conditions to clauses: what each asks of each dimension.
+//! Converts conditions to clauses.
 
 use std::collections::HashMap;
 use std::sync::Arc;

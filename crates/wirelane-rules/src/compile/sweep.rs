@@ -1,4 +1,4 @@
-//! From where on which values of a dimension mean which clauses.
+//! Splits a dimension into intervals with equal clause sets.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where something stands in the files that are read, and the mistakes found there.
+//! Positions in rule files, and the mistakes found there.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

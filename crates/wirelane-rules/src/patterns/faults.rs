@@ -1,4 +1,4 @@
-//! What is wrong with patterns, and with rules that ask for them.
+//! Checks of patterns, and of rules that use them.
 
 use std::collections::HashMap;
 

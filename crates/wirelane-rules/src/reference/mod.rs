@@ -1,4 +1,4 @@
-//! What a rule set says of a packet, answered from its conditions, one rule after the other.
+//! Reference evaluation of a rule set: from its conditions, one rule after the other.
 //!
 //! It is far too slow for traffic. [`RuleSet::explain`] is made of it, and tests compare it with what the kernel decides
 //! from the compiled tables. `bpf/lib/rules.h` says what is decided; nothing of the code there is used here.

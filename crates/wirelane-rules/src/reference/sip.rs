@@ -1,4 +1,4 @@
-//! Where a header field's value is in a SIP message, line by line.
+//! Finds the value of a SIP header field, line by line.
 
 use std::ops::Range;
 

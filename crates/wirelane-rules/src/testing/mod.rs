@@ -1,4 +1,4 @@
-//! Made-up rule sets and packets, for tests of this crate and of those that judge by its tables.
+//! Generated rule sets and packets, for tests of this crate and of those that evaluate its tables.
 
 pub mod generator;
 pub mod packets;

@@ -1,4 +1,4 @@
-//! What rule files mean.
+//! Meaning of rule files.
 
 use std::net::IpAddr;
 

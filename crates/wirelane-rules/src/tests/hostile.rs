@@ -1,4 +1,4 @@
-//! Texts that nobody would write: each is a set that can be used, or has mistakes with places in it.
+//! Hostile rule files: each is a valid set, or has mistakes with positions.
 
 use crate::Error;
 use crate::{PreciseRule, Room, Rule, RuleSet};

@@ -1,4 +1,4 @@
-//! What is wrong with rule files, and where.
+//! Mistakes in rule files, with their positions.
 
 use super::mistakes;
 use crate::{Action, Condition, PreciseFields, PreciseRule, Rule, RuleSet, Sample, SampleBy, Shape, Test};

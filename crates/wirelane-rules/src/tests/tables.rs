@@ -1,4 +1,4 @@
-//! How large compiled sets are, and what is refused.
+//! Sizes of compiled sets, and refusals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What went wrong, in words: where in the SQL, and what would be right.
+//! Error messages of SQL, with their position and a suggestion.
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;

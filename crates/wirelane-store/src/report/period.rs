@@ -1,4 +1,4 @@
-//! How the time of a report is cut into steps.
+//! Time steps of a report.
 
 /// Points of a line, at most, where no step is asked for.
 const MOST_POINTS: i64 = 240;

@@ -1,4 +1,4 @@
-//! What a capture and the process that sets the RSS table for it say to each other.
+//! Protocol between a capture and its RSS table helper.
 //!
 //! Both ends come of the same fork, so numbers are in this machine's byte order. Messages have one length each way, so
 //! that a stream can carry them. The capture's end may have been taken over, so whatever it asks for is checked here

@@ -1,4 +1,4 @@
-//! How much room is set aside for rules: a confined process cannot get more once it runs.
+//! Capacity for rules, allocated at the start: a process in the sandbox cannot get more.
 
 use crate::error::{Error, Result};
 use wirelane_rules::{MOST_RULES, RuleSet};

@@ -1,4 +1,4 @@
-//! Which counters are whose: a rule counts in a slot, which is its own as long as it is in force.
+//! Counter slots: a rule owns a slot as long as it is active.
 //!
 //! A rule that a new set has as the old one had it keeps its slot, and with it what it has counted. A rule that is new
 //! gets a slot that nobody has counted in since it was cleared; so none that the old set uses, by which packets are

@@ -1,4 +1,4 @@
-//! What rules have counted, as a capture shows it.
+//! Counters of rules of a capture.
 
 use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
 

@@ -1,4 +1,4 @@
-//! Where rules are judged: one [`Target`] for each device and direction of a capture.
+//! Place of evaluation of rules: one [`Target`] per device and direction of a capture.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Changes of rules between packets that a worker judges.
+//! Changes of rules between packets that a worker evaluates.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

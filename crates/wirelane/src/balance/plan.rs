@@ -1,4 +1,4 @@
-//! Which buckets should move: a pure function of what each bucket brings and where it goes.
+//! Plans moves of buckets: a pure function of load and assignment.
 //!
 //! A bucket that alone brings as much as a worker's fair share is an elephant's. It gets a worker of its own, as long
 //! as there is one left for the rest; the other workers then share what remains. Among them, buckets move from the

@@ -1,4 +1,4 @@
-//! Which entries of an RSS table should move, from what comes in on each queue.
+//! Plans moves of RSS table entries from the load of each queue.
 //!
 //! Nobody counts what an entry brings: a card only says on which queue a packet came. So each entry has an estimate, and
 //! what a queue brings is shared among its entries in proportion to their estimates, look by look. All entries of a

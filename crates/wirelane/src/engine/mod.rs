@@ -1,4 +1,4 @@
-//! How packets reach user space. Every engine is a [`Source`] of batches; applications see only that.
+//! Engines: how packets reach user space. Every engine is a [`Source`] of batches.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the engines of sockets, `packet` and `xsk`, give to the capture around them.
+//! Common part of the socket engines `packet` and `xsk`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What this kernel offers to a capture, and what is missing means.
+//! Kernel features for captures, and the consequences of missing ones.
 
 use std::fs;
 use std::io;

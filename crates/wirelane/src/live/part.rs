@@ -1,4 +1,4 @@
-//! One device and hook of a live capture: its group, and its lines of the ledger.
+//! A device and hook of a live capture: its group, and its lines of the ledger.
 
 use std::sync::Arc;
 

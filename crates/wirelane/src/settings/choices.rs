@@ -1,4 +1,4 @@
-//! What there is to choose between.
+//! Choices among settings.
 
 use wirelane_bpf::instance::steering;
 

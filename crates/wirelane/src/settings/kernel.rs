@@ -1,4 +1,4 @@
-//! What analysis in the kernel cannot be combined with.
+//! Settings that in-kernel analysis cannot be combined with.
 
 use super::{Balance, Clock, Settings, Steering};
 use crate::error::{Error, Result};

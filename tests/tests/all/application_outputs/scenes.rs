@@ -1,4 +1,4 @@
-//! What the tests are about: calls and transactions that they make up; and what the program answers of them.
+//! Scenes of the tests: generated calls and transactions, and the program's output.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Where captures run and how packets get there: a veth pair, or the device of a guest.
+//! Bench of kernel tests: a veth pair, or the device of a guest.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};

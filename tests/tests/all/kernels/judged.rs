@@ -1,4 +1,4 @@
-//! A `count` by rules, which are asked about and changed while it runs.
+//! A `count` with rules, which are queried and changed while it runs.
 
 use serde_json::Value;
 use wirelane_tests::Child;

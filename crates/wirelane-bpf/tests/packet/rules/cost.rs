@@ -1,4 +1,4 @@
-//! What rules cost in the kernel. Figures to look at, as a shared machine gives no bound that could be held.
+//! Cost of rules in the kernel. The figures are printed and not asserted, because machines are shared.
 
 use libbpf_rs::{ProgramInput, ProgramMut};
 use wirelane_bpf::layout::LinkType;

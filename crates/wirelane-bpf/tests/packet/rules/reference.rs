@@ -1,4 +1,4 @@
-//! What rules decide, written down plainly: a walk over all rules, one after the other.
+//! Reference implementation of rules: a walk over all rules in order.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the threads of a run leave for the screen.
+//! State that the threads of a run share with the live view.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

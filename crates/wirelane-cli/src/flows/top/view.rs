@@ -1,4 +1,4 @@
-//! What is on the screen, and where.
+//! Layout of the live view.
 //!
 //! Numbers of packets and bytes are exact; rates have three digits. All text that came from elsewhere is escaped.
 

@@ -1,4 +1,4 @@
-//! What the desk leaves for the screen.
+//! State that the probe shares with the live view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

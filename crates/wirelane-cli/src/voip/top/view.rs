@@ -1,4 +1,4 @@
-//! What is on the screen, and where. All text that came from elsewhere is escaped.
+//! Layout of the live view. All text that came from elsewhere is escaped.
 
 use std::net::SocketAddr;
 

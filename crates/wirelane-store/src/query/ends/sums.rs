@@ -1,4 +1,4 @@
-//! What ends of flows come to, by address or by network.
+//! Sums of both ends of flows, by address or by network.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

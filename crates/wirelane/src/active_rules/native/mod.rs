@@ -1,4 +1,4 @@
-//! Rules of engines that judge in the worker: `xsk`, `packet` and `file`.
+//! Rules of engines that evaluate them in the worker: `xsk`, `packet` and `file`.
 //!
 //! ```text
 //!  mod.rs    the sets that workers judge by, and their counters; a worker's view of them: Judge

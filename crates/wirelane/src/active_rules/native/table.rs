@@ -1,4 +1,4 @@
-//! The table of precise rules of engines that judge in the worker: workers find and count while rules come and go.
+//! Table of exact-match rules for engines that evaluate them in the worker; rules change while workers look them up.
 //!
 //! A rule is in one of two buckets that its key leads to, of eight entries each. Finding it takes no lock: a worker
 //! **pins** the entry, looks whether it still is what it was, uses it, counts its packets and lets go. Whoever changes an

@@ -1,4 +1,4 @@
-//! What was read from each interface of a file, and what of it the application has seen.
+//! Counters per interface of a file: read, and seen by the application.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

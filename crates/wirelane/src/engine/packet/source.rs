@@ -1,4 +1,4 @@
-//! One worker's end of the packet engine: its sockets, one per device, direction and RX queue.
+//! Worker side of engine `packet`: its sockets, one per device, direction and RX queue.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;

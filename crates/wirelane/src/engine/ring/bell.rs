@@ -1,4 +1,4 @@
-//! How a lane wakes a sleeping worker: a BPF ring buffer of which only the wake-up is used.
+//! Bell: wakes a sleeping worker by a BPF ring buffer of which only the wake-up is used.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

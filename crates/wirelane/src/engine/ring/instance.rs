@@ -1,4 +1,4 @@
-//! One capture program on one device: found where it runs, loaded where it does not.
+//! A capture program on a device: found if it runs, loaded otherwise.
 //!
 //! Nothing is pinned: every user of an instance holds the same link and maps, and the kernel takes the program off the device
 //! with the last of them. A running one is found by what is on the device. Where tc has no links, `clsact/` does the same.

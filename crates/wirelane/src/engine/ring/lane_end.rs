@@ -1,4 +1,4 @@
-//! One ring that leads to a worker, and what its next record has to wait for.
+//! A ring of a worker, and the condition for its next record in time order.
 
 use std::mem::offset_of;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What libbpf says while it works.
+//! Log of libbpf.
 
 use std::cell::RefCell;
 

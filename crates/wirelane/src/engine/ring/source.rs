@@ -1,4 +1,4 @@
-//! One worker's end of the ring engine: all the rings that lead to it, over lanes and devices.
+//! Worker side of engine `ring`: its rings over all lanes and devices.
 //!
 //! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
 //! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its

@@ -1,4 +1,4 @@
-//! Which clock stamps the packets of a device, and what that takes.
+//! Clock of the time stamps of a device, and its requirements.
 
 use crate::clock::CardClock;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! One worker's end of the xsk engine: the sockets of the RX queues that are its.
+//! Worker side of engine `xsk`: the sockets of its RX queues.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One Wirelane at a time changes the clsact filters of a network namespace.
+//! Lock: one process at a time changes the clsact filters of a network namespace.
 //!
 //! The lock is flock(2) on the namespace's own file, /proc/thread-self/ns/net: nothing is left behind, and the
 //! kernel gives it up with its holder. Any program may take it, so it is waited for only so long: it keeps two

@@ -1,4 +1,4 @@
-//! What is said to the kernel about clsact, and what it answers (rtnetlink(7), linux/pkt_sched.h, linux/pkt_cls.h).
+//! Netlink messages for clsact (rtnetlink(7), linux/pkt_sched.h, linux/pkt_cls.h).
 
 use crate::hook::Hook;
 use wirelane_netdev::netlink::{attributes, message, push_attribute, u32_at};

@@ -1,4 +1,4 @@
-//! Who uses an instance that hangs on a clsact filter.
+//! Users of an instance that is attached by a clsact filter.
 //!
 //! A process is present while a socket of its own is in `wl_owners`, behind the groups' places; the kernel takes
 //! it out when it is closed, however the process ends (as for the places, see `engine/ring/group.rs`).

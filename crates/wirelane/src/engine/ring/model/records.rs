@@ -1,4 +1,4 @@
-//! What a worker reads is what the lane wrote: whole, in order, once, whatever the two do at the same time.
+//! Model test: a worker reads what the lane wrote, complete, in order and once, under any interleaving.
 
 use loom::thread;
 
