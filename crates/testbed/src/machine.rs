@@ -1,4 +1,4 @@
-//! Description of the machine of a measurement, without its name.
+//! What the measurement ran on, without anything that names the machine.
 
 use std::fs;
 use std::process::Command;

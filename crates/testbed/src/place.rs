@@ -1,4 +1,4 @@
-//! Site of a trial: network namespaces on this machine, or the machines of two agents.
+//! Where a trial happens: in a bed on this machine, or on the machines of two agents.
 
 use std::path::PathBuf;
 

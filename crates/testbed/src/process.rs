@@ -1,4 +1,4 @@
-//! CPU time and memory of processes and of the machine, from `/proc`.
+//! What `/proc` tells of processes and of the machine while they run.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The trials of a battery, and their order.
+//! Which trials a battery comes to, and in which order they are run.
 
 use crate::battery::{Battery, Rate};
 use crate::sensors::Sensors;

@@ -1,4 +1,4 @@
-//! Summary of the repetitions of each trial.
+//! What the repetitions of each trial come to.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A trial: one sensor, one stretch of traffic, and the account of every packet.
+//! One trial: one sensor, one stretch of traffic, and where every packet of it went.
 
 use std::time::Duration;
 

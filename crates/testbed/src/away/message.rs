@@ -1,4 +1,4 @@
-//! Protocol between manager and agent.
+//! What manager and agent say to each other.
 //!
 //! The heads of `Hello`, `Welcome` and `Refused` are the same in all versions, so that any two can say that they do not fit.
 

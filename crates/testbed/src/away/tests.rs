@@ -1,4 +1,4 @@
-//! A manager against invalid and foreign agents.
+//! A manager against agents that are none, or others.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Mutual TLS 1.3 between manager and agents, with certificates of one authority, by rustls.
+//! Who may speak with whom: certificates of one authority on both sides, TLS 1.3, by rustls.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! Work of an agent for a manager. Orders are checked: a certificate alone permits nothing else.
+//! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
 
 use std::path::Path;
 use std::process::Command;

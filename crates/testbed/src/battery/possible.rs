@@ -1,4 +1,4 @@
-//! Checks what a machine lacks for a battery, before anything is started.
+//! What a machine lacks for a battery, said before anything is started.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Roles of injector, sensor and receiver in a trial, on any machine: orders in, numbers out.
+//! What injector, sensor and receiver each do in a trial, on whichever machine they are: orders in, numbers out.
 //!
 //! Times are taken by the clocks of the machine where something happens, and nothing but lengths of time leaves it: clocks of two
 //! machines are never compared, and one that is set in a trial changes nothing.

@@ -1,4 +1,4 @@
-//! Counters of a sensor, parsed from its output.
+//! What a sensor has counted, from what it has said.
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;

@@ -205,7 +205,7 @@ pub struct SensorArgs {
     buffer: u32,
 }
 
-/// Text after the options in the long help.
+/// What follows the options in the long help.
 pub const HELP: &str = "\
 A battery says which sensors are measured, under which traffic:
 

@@ -1,4 +1,4 @@
-//! Progress of a battery: a bar on a terminal, lines elsewhere, on standard error.
+//! How far a battery is: a bar on a terminal, lines elsewhere, both on standard error.
 
 use std::io::IsTerminal;
 use std::time::Duration;
