@@ -74,9 +74,9 @@ demo: ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	cargo build -p wirelane-cli $(if $(wildcard $(WHOLE)),--release,--profile demo --no-default-features)
 	@scripts/demo --wirelane target/$(if $(wildcard $(WHOLE)),release,demo)/wirelane $(if $(KEEP),--keep "$(KEEP)")
 
-bench: ## measure ours beside its peers, an hour or more (QUICK=1: shorter; OPTIONS="--readme")
+bench: ## measure ours beside its peers, hours (QUICK=1: shorter; OPTIONS="--only skew"; PARTS=none)
 	@scripts/setup build bench
-	@scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
+	@PARTS="$(PARTS)" scripts/bench $(if $(QUICK),--quick) $(OPTIONS)
 
 docs: ## build the book, target/book (needs mdbook and 'make build')
 	@scripts/docs

@@ -1,4 +1,4 @@
-//! Batteries and adapters of the test-bed: any text is one or has mistakes with places in it; of any that can be used it can
+//! Scenario suites and adapters of the test-bed: any text is one or has mistakes with places in it; of any that can be used it can
 //! be said which trials it comes to.
 #![no_main]
 
@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use wirelane_testbed::battery::{Battery, Means};
-use wirelane_testbed::sensors::{Adapter, Sensors};
-use wirelane_testbed::{chart, run, schedule};
+use wirelane_lab::duts::{Adapter, Duts};
+use wirelane_lab::suite::{Resources, Suite};
+use wirelane_lab::{chart, run, schedule};
 
-static SENSORS: LazyLock<Sensors> = LazyLock::new(Sensors::shipped);
+static SENSORS: LazyLock<Duts> = LazyLock::new(Duts::shipped);
 
 /// Mistakes as they are printed: each has its place in front, and nothing that a terminal would act on.
 fn look_at(mistakes: &str) {
@@ -22,13 +22,13 @@ fuzz_target!(|text: &str| {
     if let Err(mistakes) = Adapter::parse("fuzzed", text, Path::new("t.toml")) {
         look_at(&mistakes.to_string());
     }
-    let battery = match Battery::parse(text, Path::new("t.toml"), &SENSORS) {
+    let battery = match Suite::parse(text, Path::new("t.toml"), &SENSORS) {
         Ok(battery) => battery,
         Err(mistakes) => return look_at(&mistakes.to_string()),
     };
     assert!(!chart::charts(&battery).iter().any(|chart| chart.quantity.name().is_empty()));
     // It names what is missing, or nothing is.
-    let _ = battery.possible(&Means { cores: vec![0, 1, 2, 3], root: true }, &SENSORS);
+    let _ = battery.possible(&Resources { cores: vec![0, 1, 2, 3], root: true }, &SENSORS);
     let dimensions = [
         battery.repetitions as usize,
         battery.rates.len(),
@@ -39,6 +39,9 @@ fuzz_target!(|text: &str| {
         battery.engines.len(),
         battery.sensors.len(),
         battery.traffic.sizes.len().max(1),
+        battery.traffic.calls.len().max(1),
+        battery.napi.len(),
+        battery.entries.len().max(1),
     ];
     // Millions of trials take too long here.
     if dimensions.iter().product::<usize>() > 10_000 {

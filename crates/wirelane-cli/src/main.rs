@@ -193,7 +193,6 @@ mod tests {
             send::HELP,
             completions::HELP,
             man::HELP,
-            testbed::HELP,
             tune::HELP,
             voip::HELP,
         ];

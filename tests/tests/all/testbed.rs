@@ -294,7 +294,7 @@ fn a_battery_among_papers_is_drawn_in_their_form() {
     assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
     assert_eq!(page(), before);
     // By itself it is the battery as published, of which this is a part.
-    fs::remove_file(at.join("papers/papers.json")).unwrap();
+    fs::remove_file(at.join("papers/collection.json")).unwrap();
     assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
     assert!(page().contains("are not there yet"));
 }
@@ -369,7 +369,7 @@ fn batteries_that_cannot_be_run_are_refused_in_words() {
     let told = String::from_utf8(testbed(&["run", "none.toml"], at).stderr).unwrap();
     assert!(told.contains("none.toml"), "{told}");
     let told = String::from_utf8(testbed(&["run", "--resume", "."], at).stderr).unwrap();
-    assert!(told.contains("is this the folder of a battery's results?"), "{told}");
+    assert!(told.contains("is this the folder of a suite's results?"), "{told}");
     let papers = testbed(&["papers", "--list"], at);
     let told = String::from_utf8(papers.stdout).unwrap();
     assert!(told.contains("tutorial-rtp\n") && told.contains("zabala13-figures-6-to-9\n"), "{told}");

@@ -1,0 +1,80 @@
+//! What the parts of a kernel program cost, each by itself: BPF_PROG_TEST_RUN repeats a program of
+//! `programs/cost.bpf.c` on one packet, and the empty program's time is subtracted. Parser and hash are those of the
+//! capture program, from `crates/wirelane-bpf/bpf/parse_probe.bpf.c`.
+//!
+//! These are costs with a warm cache. In traffic, the ring's lines come from the core that last read them, and each
+//! packet's data from where the device put it.
+
+use std::mem::MaybeUninit;
+
+use anyhow::{Context, Result};
+use libbpf_rs::ProgramInput;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
+
+use super::skel::cost::CostSkelBuilder;
+use super::table::{Table, spread};
+use crate::summary::Spread;
+
+/// Runs per measurement, and measurements.
+const REPEAT: u32 = 1_000_000;
+const MEASUREMENTS: usize = 7;
+
+/// Measures all parts.
+///
+/// # Errors
+/// Where the kernel refuses the programs.
+pub(super) fn measure() -> Result<Vec<Table>> {
+    let mut storage = MaybeUninit::uninit();
+    let parts =
+        CostSkelBuilder::default().open(&mut storage)?.load().context("loading programs/cost.bpf.c")?;
+    let mut storage = MaybeUninit::uninit();
+    let probe = ParseProbeSkelBuilder::default()
+        .open(&mut storage)?
+        .load()
+        .context("loading crates/wirelane-bpf/bpf/parse_probe.bpf.c")?;
+    let programs = [
+        ("bpf_ktime_get_ns", &parts.progs.cost_clock),
+        ("bpf_ktime_get_coarse_ns", &parts.progs.cost_coarse_clock),
+        ("look-up in an array, and count", &parts.progs.cost_array_lookup),
+        ("look-up in a per-CPU array, and count", &parts.progs.cost_percpu_lookup),
+        ("bpf_xdp_load_bytes of 60 bytes, same place", &parts.progs.cost_copy_in_place),
+        ("bpf_xdp_load_bytes of 60 bytes, through 2 MiB", &parts.progs.cost_copy_through_ring),
+        ("parse and flow hash of the capture program", &probe.progs.wl_parse_cost),
+    ];
+    let mut values = vec![Vec::new(); programs.len()];
+    // Interleaved too: each round measures the empty program anew.
+    for _ in 0..MEASUREMENTS {
+        let empty = run(&parts.progs.cost_empty)?;
+        for ((_, program), values) in programs.iter().zip(&mut values) {
+            values.push(run(program)? - empty);
+        }
+    }
+    let mut table = Table::new(
+        "Parts of a kernel program",
+        "Warm, nanoseconds of a packet beyond the empty program.",
+        &["part", "median", "spread"],
+    );
+    for ((part, _), values) in programs.iter().zip(values) {
+        let [median, ends] = spread(Spread::of(values).context("one measurement at least")?, 0);
+        table.row([(*part).to_owned(), median, ends]);
+    }
+    Ok(vec![table])
+}
+
+/// Nanoseconds per run.
+fn run(program: &libbpf_rs::ProgramMut<'_>) -> Result<f64> {
+    let packet = packet();
+    let input = ProgramInput { data_in: Some(&packet), repeat: REPEAT, ..ProgramInput::default() };
+    // The kernel answers with whole nanoseconds per run.
+    Ok(program.test_run(input).context("BPF_PROG_TEST_RUN")?.duration.as_nanos() as f64)
+}
+
+/// Ethernet, IPv4, UDP, 60 bytes.
+fn packet() -> [u8; 60] {
+    let mut packet = [0; 60];
+    packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+    packet[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet[34..42].copy_from_slice(&[0x10, 0, 0, 9, 0, 26, 0, 0]);
+    packet
+}

@@ -1,0 +1,269 @@
+//! The generator of flows that differ in size, or that begin and end (`programs/flows.bpf.c`): a process of its own
+//! (`wirelane-testbed generate flows`) that reports as `wirelane send --json` does.
+//!
+//! Packet `n` carries its number, as those of `wirelane send` do, so a receiver can tell its flow from it.
+
+use std::io::{Write, stdout};
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, ProgramInput};
+use serde_json::json;
+use wirelane_send::{Interface, Template, Traffic};
+
+use super::clones::{Counters, Division, GAP_SHIFT, LARGEST_INPUT, MOST_CATCH_UP, settle};
+use super::receive::sys;
+use super::skel::flows::FlowsSkelBuilder;
+
+/// Entries of the program's table.
+const SEQUENCE: usize = 1 << 16;
+
+/// The part of skewed traffic that the one largest flow has, as suites have it.
+pub const ELEPHANT: f64 = 0.4;
+
+/// Flows of skewed traffic, but for the elephant, whose number this is.
+pub const SKEWED_FLOWS: usize = 4096;
+
+/// Of traffic whose flows end: flows at one time, and packets of each.
+pub const FLOWS_AT_ONCE: u64 = 256;
+/// See [`FLOWS_AT_ONCE`].
+pub const PACKETS_OF_A_FLOW: u64 = 16;
+
+/// Packets after which all flows have ended, and others begin: WHOLE in the program.
+pub const WHOLE: u64 = FLOWS_AT_ONCE * PACKETS_OF_A_FLOW;
+
+/// What the frame is made of up to the number; CHECKSUM and DESTINATION in the program.
+const IPV4: std::ops::Range<usize> = 14..34;
+const CHECKSUM: usize = 24;
+const DESTINATION: usize = 30;
+const UDP_CHECKSUM: usize = 40;
+
+/// How long the kernel may take to begin before the signal comes that would end its call.
+const START: Duration = Duration::from_millis(300);
+
+/// The generator.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The device to send from
+    device: String,
+    /// Bytes of a frame without FCS
+    #[arg(long)]
+    size: u16,
+    /// Seconds
+    #[arg(long)]
+    duration: f64,
+    /// Packets per second; as fast as possible where it is left out
+    #[arg(long)]
+    rate: Option<f64>,
+    /// 4096 endless flows, flow k as large as k to the power of minus this; flows of 16 packets where it is left out
+    #[arg(long)]
+    zipf: Option<f64>,
+    /// Besides, one flow with this part of the packets
+    #[arg(long, default_value_t = 0.0, requires = "zipf")]
+    elephant: f64,
+}
+
+/// Which flow packet `number` is of, where flows end.
+pub fn flow_of(number: u64) -> u64 {
+    number / WHOLE * FLOWS_AT_ONCE + number % FLOWS_AT_ONCE
+}
+
+/// Flows of the table where flows end: those of a turn.
+fn ending() -> Vec<u16> {
+    (0..SEQUENCE as u64).map(|number| flow_of(number) as u16).collect()
+}
+
+/// Which flow a packet of skewed traffic is of, by its destination; none for a packet of somebody else.
+pub fn skewed_flow_of(frame: &[u8]) -> Option<usize> {
+    let address = frame.get(DESTINATION..)?.first_chunk::<4>()?;
+    let flow = u32::from_be_bytes(*address).checked_sub(u32::from(Traffic::default().dst))? as usize;
+    (flow <= SKEWED_FLOWS).then_some(flow)
+}
+
+/// Flows of the table where they are skewed: drawn with a generator of numbers that is the same each time, the elephant
+/// with this probability, the others by Zipf's law.
+fn skewed(exponent: f64, elephant: f64) -> Vec<u16> {
+    let mut sums = Vec::with_capacity(SKEWED_FLOWS);
+    let mut sum = 0.0;
+    for rank in 1..=SKEWED_FLOWS {
+        sum += (rank as f64).powf(-exponent);
+        sums.push(sum);
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        // Marsaglia's xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let draw = |_| {
+        if random() < elephant {
+            return SKEWED_FLOWS as u16;
+        }
+        let at = random() * sum;
+        sums.partition_point(|sum| *sum < at).min(SKEWED_FLOWS - 1) as u16
+    };
+    (0..SEQUENCE).map(draw).collect()
+}
+
+/// Sum of 16-bit words, big endian.
+fn sum16(bytes: &[u8]) -> u32 {
+    bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum()
+}
+
+/// Sends, and prints one JSON object with the names of `wirelane send`.
+///
+/// # Errors
+/// Where the kernel refuses the program or a device's counters cannot be read.
+pub fn run(args: &Args) -> Result<()> {
+    let interface = Interface::find(&args.device)?;
+    let traffic = Traffic { sizes: vec![args.size], ..Traffic::default() };
+    let template = Template::new(&traffic)?;
+    let mut frame = vec![0; template.largest()];
+    template.prepare(&mut frame);
+    template.write(0, &mut frame);
+    ensure!(frame.len() <= LARGEST_INPUT, "--size: frames made here have up to {LARGEST_INPUT} bytes");
+    // What changes from packet to packet. A UDP checksum of zero means that there is none (RFC 768).
+    frame[CHECKSUM..CHECKSUM + 2].fill(0);
+    frame[DESTINATION..DESTINATION + 4].fill(0);
+    frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
+
+    let mut storage = MaybeUninit::uninit();
+    let mut open = FlowsSkelBuilder::default().open(&mut storage)?;
+    let constants = open.maps.rodata_data.as_deref_mut().context("the program has constants")?;
+    let config = &mut constants.config;
+    config.ifindex = interface.index;
+    config.first = u32::from(traffic.dst);
+    config.l3_sum = sum16(&frame[IPV4]);
+    config.duration_ns = Duration::from_secs_f64(args.duration).as_nanos() as u64;
+    config.gap = args.rate.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
+    config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;
+    // No flow is cut: the number of packets that comes nearest.
+    config.limit =
+        args.rate.map_or(0, |pps| ((pps * args.duration / WHOLE as f64).round() as u64).max(1) * WHOLE);
+    for (word, bytes) in config.header.iter_mut().zip(frame.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().context("eight bytes")?);
+    }
+    config.per_turn = if args.zipf.is_some() { 0 } else { (SEQUENCE as u64 / PACKETS_OF_A_FLOW) as u32 };
+    let sequence = args.zipf.map_or_else(ending, |exponent| skewed(exponent, args.elephant));
+    constants.sequence.copy_from_slice(&sequence);
+    let skel = open.load().context("loading programs/flows.bpf.c")?;
+    let state = || -> Result<State> {
+        let bytes = skel.maps.bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("no state")?;
+        State::read(&bytes).context("the state is too short")
+    };
+
+    let before = Counters::read(&args.device)?;
+    let wait = START + Duration::from_secs_f64(args.duration);
+    let give_up = Instant::now() + wait * 3 + Duration::from_secs(5);
+    let end = loop {
+        // Anew for each call, since each takes its time to begin.
+        sys::alarm_after(wait, Duration::from_millis(20)).context("setting a timer")?;
+        let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
+        let input =
+            ProgramInput { data_in: Some(&frame), repeat: i32::MAX as u32, flags, ..ProgramInput::default() };
+        match skel.progs.bench_flows.test_run(input) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
+                return Err(error).context("BPF_PROG_TEST_RUN (live frames need Linux 5.18)");
+            }
+            _ => {}
+        }
+        let state = state()?;
+        if state.over {
+            break state;
+        }
+        ensure!(Instant::now() < give_up, "the kernel made {} packets and does not end", state.made);
+    };
+    let Division { sent, dropped, others } = settle(&args.device, before, end.made)?;
+    let duration_s = Duration::from_nanos(end.last_ns.saturating_sub(end.first_ns)).as_secs_f64();
+    let report = json!({
+        "device": args.device, "method": "flows", "asked_pps": args.rate, "offered": end.made, "sent": sent,
+        "dropped": dropped, "others": others, "duration_s": duration_s, "given_up": end.given_up, "final": true,
+    });
+    writeln!(stdout(), "{report}").context("writing to standard output")
+}
+
+/// `struct flows_state`, but for what only the program needs.
+struct State {
+    made: u64,
+    given_up: u64,
+    first_ns: u64,
+    last_ns: u64,
+    over: bool,
+}
+
+impl State {
+    fn read(bytes: &[u8]) -> Option<State> {
+        let word =
+            |index: usize| Some(u64::from_ne_bytes(bytes.chunks_exact(8).nth(index)?.try_into().ok()?));
+        Some(State {
+            made: word(0)?,
+            given_up: word(1)?,
+            first_ns: word(2)?,
+            last_ns: word(3)?,
+            over: word(5)? != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_that_end_have_sixteen_packets_each_and_no_gap_between_turns() {
+        let table = ending();
+        let mut packets = vec![0; SEQUENCE / PACKETS_OF_A_FLOW as usize];
+        for flow in &table {
+            packets[usize::from(*flow)] += 1;
+        }
+        assert!(packets.iter().all(|count| *count == PACKETS_OF_A_FLOW));
+        // The program's formula, in the third turn.
+        for number in [2 * SEQUENCE as u64, 2 * SEQUENCE as u64 + 4097, 3 * SEQUENCE as u64 - 1] {
+            let turn = number / SEQUENCE as u64;
+            let of_program = turn * packets.len() as u64 + u64::from(table[number as usize % SEQUENCE]);
+            assert_eq!(flow_of(number), of_program, "{number}");
+        }
+    }
+
+    #[test]
+    fn skewed_flows_follow_zipfs_law() {
+        let table = skewed(1.0, 0.0);
+        let count = |flow: u16| table.iter().filter(|one| **one == flow).count() as f64;
+        // The largest has 1/H of the packets, where H is the 4096th harmonic number, 8.895.
+        let share = count(0) / table.len() as f64;
+        assert!((share - 1.0 / 8.895).abs() < 0.01, "{share}");
+        assert!((count(0) / count(1) - 2.0).abs() < 0.2 && (count(0) / count(9) - 10.0).abs() < 2.0);
+        assert!(table.iter().all(|flow| usize::from(*flow) < SKEWED_FLOWS));
+        assert_eq!(table, skewed(1.0, 0.0), "the same each time");
+    }
+
+    #[test]
+    fn the_elephant_has_its_part_and_the_others_follow_zipfs_law() {
+        let table = skewed(1.0, 0.4);
+        let count = |flow: usize| table.iter().filter(|one| usize::from(**one) == flow).count() as f64;
+        assert!((count(SKEWED_FLOWS) / table.len() as f64 - 0.4).abs() < 0.01);
+        assert!((count(0) / count(1) - 2.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn a_packets_flow_is_in_its_destination() {
+        let first = u32::from(Traffic::default().dst);
+        let mut frame = [0; 34];
+        let mut of = |address: u32| {
+            frame[DESTINATION..].copy_from_slice(&address.to_be_bytes());
+            skewed_flow_of(&frame)
+        };
+        assert_eq!((of(first), of(first + 4096)), (Some(0), Some(SKEWED_FLOWS)));
+        assert_eq!((of(first + 4097), of(first - 1)), (None, None));
+        assert_eq!(skewed_flow_of(&[0; 33]), None);
+    }
+
+    #[test]
+    fn sums_are_of_big_endian_words() {
+        assert_eq!(sum16(&[0x12, 0x34, 0x00, 0x01, 0xff]), 0x1234 + 1 + 0xff00);
+    }
+}

@@ -1,0 +1,305 @@
+//! Searching payloads for 10 to 10,000 patterns: the capture program of a running capture, driven by
+//! BPF_PROG_TEST_RUN with packets of files, beside the crate `aho-corasick` in user space over the same payloads.
+//!
+//! A search's time is that of a packet by rules with patterns less that by the same rules without. Patterns are
+//! words of the payloads: every tenth as it is, the others with another end, so that automata are deep where packets
+//! are. In how many packets something is found must be the same for all, or nothing is reported.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use anyhow::{Context, Result, ensure};
+use wirelane::Capture;
+use wirelane::rules::RuleSet;
+use wirelane_tests::{Lab, ruled};
+
+use super::driven::Driven;
+use super::table::{Table, spread};
+use crate::summary::Spread;
+
+/// Numbers of patterns.
+const PATTERNS: [usize; 4] = [10, 100, 1000, 10_000];
+/// Packets that are judged, and how often each in one go.
+const PACKETS: usize = 1500;
+const REPEAT: u32 = 40;
+/// Frames that BPF_PROG_TEST_RUN takes in one piece, without the padding of short ones.
+const FRAMES: std::ops::RangeInclusive<usize> = 61..=3400;
+/// Measurements of each, interleaved.
+const ROUNDS: usize = 5;
+
+/// Who searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Searcher {
+    /// The capture program.
+    Kernel,
+    /// The crate, as it would be used: it chooses its automaton by their number.
+    Crate,
+    /// The crate with the largest and fastest automaton.
+    CrateDfa,
+}
+
+impl Searcher {
+    const ALL: [Searcher; 3] = [Searcher::Kernel, Searcher::Crate, Searcher::CrateDfa];
+
+    fn label(self) -> &'static str {
+        match self {
+            Searcher::Kernel => "Wirelane, in the kernel",
+            Searcher::Crate => "aho-corasick, in user space",
+            Searcher::CrateDfa => "aho-corasick, as a DFA",
+        }
+    }
+}
+
+/// One searcher with so many patterns.
+#[derive(Clone, Debug)]
+struct Searched {
+    /// Patterns.
+    patterns: usize,
+    /// Who.
+    searcher: Searcher,
+    /// Packets in which something was found.
+    found: usize,
+    /// Payload that one core searches, in Gbit/s.
+    gbit_s: Spread,
+    /// The same where all that the program does to a packet counts; of the crate nothing is left out.
+    whole_gbit_s: Spread,
+}
+
+/// A frame with a payload.
+struct Frame {
+    bytes: Vec<u8>,
+    payload: usize,
+}
+
+impl Frame {
+    fn payload(&self) -> &[u8] {
+        &self.bytes[self.payload..]
+    }
+}
+
+/// Measures with packets of the captures in a folder.
+///
+/// # Errors
+/// Where there are no such packets, the kernel refuses, or searchers disagree.
+pub(super) fn measure(folder: &Path) -> Result<Vec<Table>> {
+    let frames = frames(folder)?;
+    let searched = measure_here(&frames)?;
+    let bytes: u64 = frames.iter().map(|frame| frame.payload().len() as u64).sum();
+    let mut table = Table::new(
+        "Payloads searched for patterns",
+        format!(
+            "{} packets of captures with {bytes} bytes of payload, Gbit/s of it that one core searches. `with all else`: parsing, rules \
+             and counting too.",
+            frames.len()
+        ),
+        &["who", "patterns", "Gbit/s a core", "spread", "with all else", "of the crate", "packets found in"],
+    );
+    for one in &searched {
+        let of_crate =
+            searched.iter().find(|two| two.patterns == one.patterns && two.searcher == Searcher::Crate);
+        let [median, ends] = spread(one.gbit_s, 2);
+        table.row([
+            one.searcher.label().to_owned(),
+            one.patterns.to_string(),
+            median,
+            ends,
+            format!("{:.2}", one.whole_gbit_s.median),
+            of_crate.map_or_else(String::new, |two| format!("{:.2}", one.gbit_s.median / two.gbit_s.median)),
+            one.found.to_string(),
+        ]);
+    }
+    Ok(vec![table])
+}
+
+/// Frames with a payload, spread over the captures.
+fn frames(folder: &Path) -> Result<Vec<Frame>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .with_context(|| format!("--captures {}", folder.display()))?;
+    files.sort();
+    let mut frames = Vec::new();
+    for file in files.iter().filter(|file| file.is_file()) {
+        // Corpora have broken files too: what can be read of them counts.
+        let Ok(mut capture) = Capture::open_file(file) else { continue };
+        for mut worker in capture.workers() {
+            while let Ok(Some(batch)) = worker.next_batch(Duration::ZERO) {
+                frames.extend(batch.into_iter().filter_map(|record| {
+                    let is_whole = record.data().len() == record.wire_len() as usize;
+                    let is_ethernet = record.link_type() == wirelane::LinkType::Ethernet;
+                    let payload = record.data().len() - record.payload()?.len();
+                    let fits = FRAMES.contains(&record.data().len()) && payload < record.data().len();
+                    (is_whole && is_ethernet && fits)
+                        .then(|| Frame { bytes: record.data().to_vec(), payload })
+                }));
+            }
+        }
+    }
+    ensure!(
+        frames.len() >= 100,
+        "--captures {}: {} packets with a payload, where 100 are needed",
+        folder.display(),
+        frames.len()
+    );
+    let step = frames.len().div_ceil(PACKETS);
+    Ok(frames.into_iter().step_by(step).collect())
+}
+
+/// So many patterns: see above. All differ.
+fn patterns(count: usize, frames: &[Frame]) -> Vec<Vec<u8>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut dice = |below: usize| {
+        // Steele, Lea and Flood, OOPSLA 2014: SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((value ^ (value >> 31)) % below as u64) as usize
+    };
+    let long: Vec<&[u8]> = frames.iter().map(Frame::payload).filter(|payload| payload.len() >= 32).collect();
+    let mut patterns = BTreeSet::new();
+    let mut number = 0;
+    while patterns.len() < count {
+        let payload = long[dice(long.len())];
+        let length = 8 + dice(9);
+        let from = dice(payload.len() - length);
+        let mut pattern = payload[from..from + length].to_vec();
+        // Words, as people search for: runs of one byte would end at every byte of another run.
+        let distinct: BTreeSet<&u8> = pattern.iter().collect();
+        if distinct.len() < 5 || !pattern.iter().all(u8::is_ascii_graphic) {
+            continue;
+        }
+        if number % 10 != 0 {
+            for byte in &mut pattern[length / 2..] {
+                *byte = b'a' + dice(26) as u8;
+            }
+        }
+        number += 1;
+        patterns.insert(pattern);
+    }
+    patterns.into_iter().collect()
+}
+
+fn rule_file(patterns: &[Vec<u8>]) -> String {
+    let mut text = "[[patterns]]\nname = \"words\"\nid = 1\nhex = [\n".to_owned();
+    for pattern in patterns {
+        text.push('"');
+        pattern.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+        text += "\",\n";
+    }
+    // Counted, so that no packet is copied anywhere.
+    text + "]\n\n[[rule]]\nid = 1\npayload = \"words\"\naction = \"count\"\n\n" + PLAIN
+}
+
+const PLAIN: &str = "[[rule]]\nid = 2\naction = \"count\"\n";
+
+fn rules(text: &str) -> Result<RuleSet> {
+    RuleSet::parse(text).context("a set of our own")
+}
+
+/// Nanoseconds for all frames, each once.
+fn time(driven: &Driven, frames: &[Frame]) -> Result<f64> {
+    frames.iter().map(|frame| driven.time(&frame.bytes, REPEAT)).sum()
+}
+
+/// Packets that have hit the first rule, and those of which not all was searched.
+fn found(driven: &Driven) -> Result<(u64, u64)> {
+    let stats = driven.capture.rule_stats()?.context("the capture has rules")?;
+    Ok((ruled::hits(&stats).get(&1).copied().unwrap_or(0), stats.searches.half))
+}
+
+/// Nanoseconds, and frames in which something was found.
+fn crate_time(searcher: &AhoCorasick, frames: &[Frame]) -> (f64, usize) {
+    let mut found = 0;
+    let start = Instant::now();
+    for _ in 0..REPEAT {
+        found = 0;
+        for frame in frames {
+            // All that are found, as records want their ids.
+            found += usize::from(black_box(searcher.find_overlapping_iter(frame.payload()).count()) > 0);
+        }
+    }
+    (start.elapsed().as_nanos() as f64 / f64::from(REPEAT), found)
+}
+
+fn measure_here(frames: &[Frame]) -> Result<Vec<Searched>> {
+    let lab = Lab::new(1)?;
+    let plain = rules(PLAIN)?;
+    let running = Driven::open(&lab, |builder| builder.rules(plain.clone()))?;
+    let bytes: u64 = frames.iter().map(|frame| frame.payload().len() as u64).sum();
+    let gbit_s = |ns: &f64| bytes as f64 * 8.0 / ns;
+    let mut all = Vec::new();
+    for count in PATTERNS {
+        let patterns = patterns(count, frames);
+        let with = rules(&rule_file(&patterns))?;
+        let automaton = |kind| {
+            let builder = AhoCorasick::builder().match_kind(MatchKind::Standard).kind(kind).build(&patterns);
+            builder.context("making the crate's automaton")
+        };
+        let crates = [automaton(None)?, automaton(Some(AhoCorasickKind::DFA))?];
+        let mut times = [Vec::new(), Vec::new(), Vec::new()];
+        let mut whole = Vec::new();
+        let mut expected = 0;
+        for _ in 0..ROUNDS {
+            running.capture.set_rules(&plain)?;
+            let without = time(&running, frames)?;
+            running.capture.set_rules(&with)?;
+            let ours = time(&running, frames)?;
+            let (found, half) = found(&running)?;
+            let runs = u64::from(REPEAT);
+            ensure!(half == 0, "{half} packets were not searched whole");
+            for (searcher, times) in crates.iter().zip(&mut times[1..]) {
+                let (ns, packets) = crate_time(searcher, frames);
+                times.push(ns);
+                expected = packets;
+                ensure!(
+                    found == packets as u64 * runs,
+                    "{count} patterns: found in {found} packets of {runs} turns by the kernel, and in {packets} by \
+                     the crate"
+                );
+            }
+            times[0].push(ours - without);
+            whole.push(ours);
+        }
+        for (searcher, ns) in Searcher::ALL.into_iter().zip(times) {
+            let whole = if searcher == Searcher::Kernel { &whole } else { &ns };
+            all.push(Searched {
+                patterns: count,
+                searcher,
+                found: expected,
+                gbit_s: Spread::of(ns.iter().map(gbit_s).collect()).context("one round at least")?,
+                whole_gbit_s: Spread::of(whole.iter().map(gbit_s).collect()).context("one round at least")?,
+            });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_differ_and_some_are_there() {
+        let frame = |number: u8| {
+            let bytes =
+                (0..200_u16).map(|at| b'!' + ((at as u8).wrapping_mul(number) ^ number) % 90).collect();
+            Frame { bytes, payload: 42 }
+        };
+        let frames: Vec<Frame> = (1..50).map(frame).collect();
+        let patterns = patterns(1000, &frames);
+        let distinct: BTreeSet<&Vec<u8>> = patterns.iter().collect();
+        assert_eq!((patterns.len(), distinct.len()), (1000, 1000));
+        let there = |pattern: &&Vec<u8>| {
+            frames
+                .iter()
+                .any(|frame| frame.payload().windows(pattern.len()).any(|part| part == pattern.as_slice()))
+        };
+        assert!((100..200).contains(&patterns.iter().filter(there).count()));
+        let set = RuleSet::parse(&rule_file(&patterns)).unwrap();
+        assert_eq!((set.patterns[0].patterns.len(), set.rules.len()), (1000, 2));
+    }
+}

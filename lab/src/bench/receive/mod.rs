@@ -1,0 +1,185 @@
+//! The small receivers that ours is held against, each a process of its own (`wirelane-testbed receive KIND`), so that CPU time is
+//! measured in the same way for all; and ours with analyses that are chosen, built on the library (`ring`).
+//!
+//! Each takes packets until SIGTERM or SIGINT, then what is still there, and prints what it and its socket
+//! counted as one JSON object.
+
+mod drop;
+mod memory;
+mod packet;
+mod ring;
+pub(super) mod sys;
+mod xsk;
+
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One receiver.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Which
+    #[arg(value_enum)]
+    kind: Kind,
+    /// The device; for `ring` also a virtual device
+    device: String,
+    /// Size of its buffer in MiB
+    #[arg(long, default_value_t = 4)]
+    buffer: u32,
+    /// Frames may be larger than a page
+    #[arg(long)]
+    jumbo: bool,
+    /// A thread for each of these cores, which may be named twice: workers, or sockets
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// How sockets share the packets
+    #[arg(long, value_enum)]
+    fanout: Option<packet::Fanout>,
+    #[command(flatten)]
+    ring: ring::RingArgs,
+}
+
+/// The receivers in this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// An XDP program that counts and drops
+    Drop,
+    /// The same, reading a word of each packet
+    DropRead,
+    /// AF_XDP in copy mode, asleep in poll(2) while there is nothing
+    XskPoll,
+    /// AF_XDP in copy mode, never asleep
+    XskBusy,
+    /// AF_PACKET with TPACKET_V3
+    Packet,
+    /// Wirelane's ring engine on native XDP, by the library
+    Ring,
+}
+
+/// What a receiver counted. What its interface does not tell is left out.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Counts {
+    /// Packets that reached the receiver's hook in the kernel.
+    seen: Option<u64>,
+    /// Packets that were taken.
+    received: u64,
+    /// Packets that the receiver's own counters call dropped.
+    lost: u64,
+    /// Packets that a filter or rule rejected.
+    filtered: u64,
+    /// Packets that a rule counted and did not deliver.
+    absorbed: u64,
+    /// Packets that congestion control refused.
+    shed: u64,
+    /// What only ours tells, by names.
+    figures: BTreeMap<&'static str, f64>,
+}
+
+/// How long nothing may come after the signal before a receiver ends.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Whether a signal has come, and nothing since.
+struct End {
+    signal: Arc<AtomicBool>,
+    /// When something was last taken, as far as known; none before the signal.
+    last: Option<Instant>,
+}
+
+impl End {
+    fn new() -> Result<End> {
+        let signal = Arc::new(AtomicBool::new(false));
+        for number in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register(number, Arc::clone(&signal)).context("catching signals")?;
+        }
+        Ok(End { signal, last: None })
+    }
+
+    /// To be called when there was nothing to take, and only then: it reads a clock.
+    fn reached(&mut self, took_since: bool) -> bool {
+        if !self.signal.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.last {
+            Some(last) if !took_since => last.elapsed() >= QUIET,
+            _ => {
+                self.last = Some(Instant::now());
+                false
+            }
+        }
+    }
+}
+
+/// Receives until a signal, and prints what was counted.
+///
+/// # Errors
+/// Where the kernel refuses something, or a ledger does not balance.
+pub fn run(args: &Args) -> Result<()> {
+    let mut end = End::new()?;
+    if args.kind == Kind::Ring {
+        return told(&ring::run(args, &end)?);
+    }
+    let index = sys::interface_index(&args.device)?;
+    let counts = match (args.kind, args.fanout) {
+        (Kind::Packet, Some(fanout)) => packet::run_fanout(index, args.buffer, fanout, &args.cores, ready)?,
+        (kind, _) => match kind {
+            Kind::Drop => drop::run(index, false, &mut end, ready)?,
+            Kind::DropRead => drop::run(index, true, &mut end, ready)?,
+            Kind::XskPoll => xsk::run(index, args.jumbo, false, &args.cores, &mut end, ready)?,
+            Kind::XskBusy => xsk::run(index, args.jumbo, true, &args.cores, &mut end, ready)?,
+            Kind::Packet => packet::run(index, args.buffer, &mut end, ready)?,
+            Kind::Ring => unreachable!("served above"),
+        },
+    };
+    told(&counts)
+}
+
+fn told(counts: &Counts) -> Result<()> {
+    writeln!(stdout(), "{}", serde_json::to_string(counts)?).context("writing to standard output")
+}
+
+/// Serves each socket by a thread on its core, from `ready` on; the sums of what they counted.
+fn each_on_its_core<S: Send>(
+    sockets: Vec<S>,
+    cores: &[usize],
+    ready: impl Fn() -> Result<()>,
+    serve: impl Fn(S, &mut End) -> Result<Counts> + Sync,
+) -> Result<Counts> {
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (socket, core) in sockets.into_iter().zip(cores) {
+            let mut end = End::new()?;
+            let serve = &serve;
+            threads.push(scope.spawn(move || {
+                pin(*core)?;
+                serve(socket, &mut end)
+            }));
+        }
+        ready()?;
+        let mut sum = Counts::default();
+        for thread in threads {
+            let counts = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            sum.seen = counts.seen.map(|seen| seen + sum.seen.unwrap_or(0));
+            sum.received += counts.received;
+            sum.lost += counts.lost;
+        }
+        Ok(sum)
+    })
+}
+
+fn ready() -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{{\"ready\": true}}").and_then(|()| out.flush()).context("writing to standard output")
+}
+
+/// Keeps the calling thread on one core.
+///
+/// # Errors
+/// Where the core does not exist or may not be used.
+pub fn pin(core: usize) -> Result<()> {
+    sys::pin(core).with_context(|| format!("core {core} cannot be used: see --cores"))
+}

@@ -1,0 +1,271 @@
+//! The store of flows: how many a second are written, bytes of each, and how long ready questions take.
+//!
+//! Flows of a day are made in memory and handed to the library's writers: first to one, then to as many as there are cores.
+//! Questions are asked by `wirelane query`, a process each, as a user does; once with the files out of the page cache, then with what
+//! is left there.
+
+mod flows;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{Advice, fadvise, statvfs};
+use wirelane::Capture;
+use wirelane_export::flows::Naming;
+use wirelane_store::{StoreSettings, Writer};
+use wirelane_tests::recordings::make_capture;
+
+use super::Options;
+use super::table::{Table, spread};
+use crate::summary::Spread;
+use flows::{Flows, SOMEBODY};
+
+/// Flows, where the options do not say.
+const FLOWS: u64 = 100_000_000;
+const QUICK_FLOWS: u64 = 2_000_000;
+/// Flows that one writer gets for its rate, of all: a tenth, and no more than this.
+const MOST_ALONE: u64 = 4_000_000;
+/// What a flow takes on the disk at most, for whether there is room.
+const MOST_BYTES: u64 = 100;
+/// How often a question is asked with the page cache as it is.
+const WARM: usize = 3;
+const QUICK_WARM: usize = 1;
+/// Between looks at the memory of a question.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Flows written by so many writers.
+#[derive(Clone, Debug)]
+struct Written {
+    /// Writers, each with a thread, and one that makes flows for it.
+    writers: usize,
+    /// Flows.
+    flows: u64,
+    /// Seconds, until all files were whole and on the disk.
+    seconds: f64,
+    /// Bytes of the files.
+    bytes: u64,
+    /// Files.
+    files: u64,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// Seconds with no file in the page cache.
+    cold_s: f64,
+    /// Seconds after that.
+    warm_s: Spread,
+    /// The most memory that the process had, in MiB.
+    peak_mib: f64,
+    /// Rows of the answer.
+    rows: usize,
+}
+
+/// Measures all of it. The data are removed at the end, however it comes.
+///
+/// # Errors
+/// Where there is no room, or the store lacks a flow.
+pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
+    let total = options.flows.unwrap_or(if options.quick { QUICK_FLOWS } else { FLOWS });
+    let place = options.store.clone().unwrap_or_else(std::env::temp_dir);
+    let named = || place.display().to_string();
+    let disk = statvfs(&place).with_context(named)?;
+    let (room, needed) = (disk.f_bavail * disk.f_frsize, total * MOST_BYTES);
+    ensure!(
+        room >= needed,
+        "{}: {room} bytes are free, and {total} flows take up to {needed}; choose another folder (--store-folder), or fewer flows (--flows)",
+        place.display()
+    );
+    let folder =
+        tempfile::Builder::new().prefix("wirelane-testbed-store-").tempdir_in(&place).with_context(named)?;
+    let naming = naming(folder.path())?;
+    let store = folder.path().join("flows.db");
+    let mut table = Table::new(
+        "The store of flows: written",
+        format!(
+            "Flows of a day, made in memory (which takes {:.0} ns each, beside the writer), written until their files are whole and on the \
+             disk.",
+            making(total.min(MOST_ALONE / 4))
+        ),
+        &["writers", "flows", "seconds", "flows/s", "bytes a flow", "files"],
+    );
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let alone = (total / 10).clamp(1, MOST_ALONE);
+    let mut packets = 0;
+    for (number, (writers, flows)) in [(1, alone), (cores, total - alone)].into_iter().enumerate() {
+        let (one, its_packets) = write(&store, &naming, writers, flows, number as u64)?;
+        table.row([
+            one.writers.to_string(),
+            one.flows.to_string(),
+            format!("{:.1}", one.seconds),
+            format!("{:.0}", one.flows as f64 / one.seconds),
+            format!("{:.1}", one.bytes as f64 / one.flows.max(1) as f64),
+            one.files.to_string(),
+        ]);
+        packets += its_packets;
+    }
+    // All that was written is there, to the packet.
+    let sum = "SELECT count(*) AS flows, sum(packets) AS packets FROM flows";
+    let (_, _, answer) = ask(&options.wirelane, &store, &[sum])?;
+    let sums: serde_json::Value = serde_json::from_str(answer.trim()).context("the sums are no JSON")?;
+    ensure!(
+        sums["flows"] == total && sums["packets"] == packets,
+        "{total} flows of {packets} packets were written, and the store has {answer}"
+    );
+    let questions: [&[&str]; 5] = [
+        &["top", "talkers"],
+        &["top", "ports"],
+        &["by", "network"],
+        &["over", "time"],
+        &["who", "talked", "to", SOMEBODY],
+    ];
+    let mut answers = Table::new(
+        "The store of flows: asked",
+        format!(
+            "Ready questions over {total} flows, seconds of `wirelane query` from its start to its end (cold: no file in the page cache)."
+        ),
+        &["question", "cold", "warm, median", "spread", "most MiB", "rows"],
+    );
+    for question in questions {
+        let times = if options.quick { QUICK_WARM } else { WARM };
+        let one = asked(&options.wirelane, &store, question, times)?;
+        let [warm, ends] = spread(one.warm_s, 2);
+        answers.row([
+            question.join(" "),
+            format!("{:.2}", one.cold_s),
+            warm,
+            ends,
+            format!("{:.0}", one.peak_mib),
+            one.rows.to_string(),
+        ]);
+    }
+    Ok(vec![table, answers])
+}
+
+/// The names of a capture file's interface: it has none.
+fn naming(folder: &Path) -> Result<Naming> {
+    let file = folder.join("empty.pcap");
+    make_capture(&file, 60, [])?;
+    Ok(Naming::new(Capture::open_file(&file)?.interfaces(), vec![1]))
+}
+
+/// Nanoseconds for making a flow.
+fn making(count: u64) -> f64 {
+    let mut flows = Flows::new(count, 0);
+    let start = Instant::now();
+    while let Some(batch) = flows.batch() {
+        std::hint::black_box(batch);
+    }
+    start.elapsed().as_nanos() as f64 / count.max(1) as f64
+}
+
+/// Writes flows by several writers; with the packets of these flows.
+fn write(store: &Path, naming: &Naming, writers: usize, count: u64, seed: u64) -> Result<(Written, u64)> {
+    let start = Instant::now();
+    let parts = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..writers as u64)
+            .map(|number| {
+                let share = count / writers as u64 + u64::from(number < count % writers as u64);
+                scope.spawn(move || write_one(store, naming.clone(), share, seed << 8 | number))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<(Written, u64)>>>()
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let mut sum = Written { writers, flows: 0, seconds, bytes: 0, files: 0 };
+    let mut packets = 0;
+    for (one, its_packets) in parts {
+        sum.flows += one.flows;
+        sum.bytes += one.bytes;
+        sum.files += one.files;
+        packets += its_packets;
+    }
+    ensure!(sum.flows == count, "{count} flows were to be written, and {} were", sum.flows);
+    Ok((sum, packets))
+}
+
+fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<(Written, u64)> {
+    let mut writer = Writer::open(StoreSettings {
+        folder: store.to_owned(),
+        max_age: None,
+        max_size: None,
+        rotate: Duration::from_secs(3600),
+        live: false,
+        owner: None,
+    })?;
+    writer.start(naming)?;
+    let mut flows = Flows::new(count, seed);
+    while let Some(batch) = flows.batch() {
+        writer.take(batch);
+    }
+    let counts = writer.finish();
+    if let Some(error) = counts.failure() {
+        return Err(error.into());
+    }
+    let written = counts.rows.values().sum();
+    let written =
+        Written { writers: 1, flows: written, seconds: 0.0, bytes: counts.bytes, files: counts.files };
+    Ok((written, flows.packets))
+}
+
+/// `times`: how often it is asked with the page cache as it is.
+fn asked(wirelane: &Path, store: &Path, question: &[&str], times: usize) -> Result<Asked> {
+    forget(store)?;
+    let (cold_s, mut peak_mib, answer) = ask(wirelane, store, question)?;
+    let mut warm = Vec::new();
+    for _ in 0..times {
+        let (seconds, mib, again) = ask(wirelane, store, question)?;
+        ensure!(again == answer, "{}: two answers to one question", question.join(" "));
+        warm.push(seconds);
+        peak_mib = peak_mib.max(mib);
+    }
+    let warm_s = Spread::of(warm).context("no time")?;
+    Ok(Asked { cold_s, warm_s, peak_mib, rows: answer.lines().count() })
+}
+
+/// Asks; seconds, the most memory in MiB, and the answer.
+fn ask(wirelane: &Path, store: &Path, question: &[&str]) -> Result<(f64, f64, String)> {
+    let start = Instant::now();
+    let mut command = Command::new(wirelane);
+    command.arg("query").args(question).arg("--json").arg("--store").arg(store);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("wirelane query")?;
+    let status = format!("/proc/{}/status", child.id());
+    let reader = std::thread::spawn(move || child.wait_with_output().map(|output| (output, start.elapsed())));
+    let mut peak = 0.0_f64;
+    while !reader.is_finished() {
+        // It may have ended by now.
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        peak = peak.max(kib.unwrap_or(0.0) / 1024.0);
+        std::thread::sleep(LOOK);
+    }
+    let (output, took) = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    ensure!(
+        output.status.success() && message.is_empty(),
+        "wirelane query {}: {message}",
+        question.join(" ")
+    );
+    Ok((took.as_secs_f64(), peak, String::from_utf8(output.stdout).context("the answer is not UTF-8")?))
+}
+
+/// Has the kernel forget what it has of these files in its page cache (posix_fadvise(2)): they are on the disk.
+fn forget(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget(&path)?;
+        } else {
+            let file = File::open(&path).with_context(|| path.display().to_string())?;
+            fadvise(&file, 0, None, Advice::DontNeed).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! RTP of calls measured in the kernel and in user space: what a packet costs on the way, and from that how many calls a
+//! core carries; and what it costs in the kernel by the number of streams that are measured there.
+//!
+//! The capture program of a running capture is driven by BPF_PROG_TEST_RUN, packet by packet, of calls drawn at random; its
+//! worker follows the calls as `wirelane voip` does, by their SIP messages. The kernel tells how long the program ran, and
+//! the scheduler how long the worker did. What a card's driver takes for a packet comes on top of both.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use wirelane::RulesRoom;
+use wirelane_analysis::voip::{Monitor, Settings};
+use wirelane_tests::Lab;
+use wirelane_tests::calls::{description, message};
+
+use super::driven::Driven;
+use super::table::Table;
+
+/// Streams that are measured at a time; a call has two.
+const STREAMS: [u32; 4] = [100, 1000, 10_000, 40_000];
+/// Packets of a measurement.
+const PACKETS: u32 = 1_000_000;
+const QUICK_PACKETS: u32 = 200_000;
+/// So often a worker that gets nothing looks up; a command's does every 100 ms.
+const LOOK: Duration = Duration::from_millis(10);
+/// Packets a second of a call: 50 each way, of 20 ms.
+const PER_CALL: f64 = 100.0;
+/// Bytes of RTP payload of 20 ms.
+const CODECS: [(&str, u8, usize); 2] = [("G.711", 0, 160), ("G.729", 18, 20)];
+
+/// One measurement.
+#[derive(Clone, Debug)]
+struct Point {
+    /// Whose packets.
+    codec: &'static str,
+    /// Where they were measured.
+    analysis: &'static str,
+    /// Streams, of half as many calls.
+    streams: u32,
+    /// Precise rules that were in force.
+    rules: u64,
+    /// Packets of RTP.
+    packets: u64,
+    /// Of these, the ones that came up.
+    delivered: u64,
+    /// Packets that were lost, as the ring was full.
+    lost: u64,
+    /// The capture program's time for a packet, in nanoseconds.
+    program_ns: f64,
+    /// The worker's.
+    worker_ns: f64,
+}
+
+impl Point {
+    /// Nanoseconds of a core for a packet.
+    fn ns(&self) -> f64 {
+        self.program_ns + self.worker_ns
+    }
+
+    /// Calls that a core carries.
+    fn calls(&self) -> f64 {
+        1e9 / self.ns() / PER_CALL
+    }
+}
+
+/// Measures all of it; the worker has another core.
+///
+/// # Errors
+/// Where the kernel refuses something, or packets are missing.
+pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
+    let lab = Lab::new(1)?;
+    let packets = if quick { QUICK_PACKETS } else { PACKETS };
+    let mut table = Table::new(
+        "RTP of calls in the kernel and in user space",
+        "Packets of 20 ms, of calls drawn at random; the capture program's time and the worker's, nanoseconds of a packet; calls of 100 \
+         packets a second that a core carries by that, less what its driver takes.",
+        &[
+            "codec",
+            "measured in",
+            "streams",
+            "rules",
+            "came up, %",
+            "program",
+            "worker",
+            "calls a core",
+            "lost",
+        ],
+    );
+    for codec in CODECS {
+        for streams in STREAMS {
+            for kernel in [true, false] {
+                let point = point(&lab, codec, streams, kernel, packets)?;
+                table.row([
+                    point.codec.to_owned(),
+                    point.analysis.to_owned(),
+                    point.streams.to_string(),
+                    point.rules.to_string(),
+                    format!("{:.3}", 100.0 * point.delivered as f64 / point.packets as f64),
+                    format!("{:.0}", point.program_ns),
+                    format!("{:.0}", point.worker_ns),
+                    format!("{:.0}", point.calls()),
+                    point.lost.to_string(),
+                ]);
+            }
+        }
+    }
+    Ok(vec![table])
+}
+
+/// Nanoseconds that this thread has had a core for.
+fn ran_ns() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    text.split(' ').next().and_then(|word| word.parse().ok()).context("/proc/thread-self/schedstat")
+}
+
+fn open(lab: &Lab, streams: Option<usize>) -> Result<Driven> {
+    Driven::open(lab, |builder| {
+        let builder = builder.ring_size(256 << 20).take(true);
+        let Some(streams) = streams else { return builder };
+        let room = RulesRoom { precise: 3 * streams + 1024, ..RulesRoom::default() };
+        builder.kernel_streams(streams).rules_room(room)
+    })
+}
+
+/// One direction of a call.
+#[derive(Clone, Copy)]
+struct Talker {
+    from: ([u8; 4], u16),
+    to: ([u8; 4], u16),
+    ssrc: u32,
+    seq: u16,
+}
+
+/// The ends of a call: an address for each thousand, as phones share no port.
+fn ends(call: u32) -> [([u8; 4], u16); 2] {
+    let port = 10_000 + 2 * (call % 1000) as u16;
+    let host = (call / 1000) as u8;
+    [([10, 1, 0, host], port), ([10, 2, 0, host], port)]
+}
+
+/// Ethernet, IPv4, UDP.
+fn frame((src, sport): ([u8; 4], u16), (dst, dport): ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    packet.extend((28 + payload.len() as u16).to_be_bytes());
+    packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    packet.extend(src.into_iter().chain(dst));
+    packet.extend([sport.to_be_bytes(), dport.to_be_bytes()].concat());
+    packet.extend((8 + payload.len() as u16).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+/// Has calls begin.
+fn call_all(running: &Driven, streams: u32) -> Result<Vec<Talker>> {
+    let mut talkers = Vec::new();
+    for call in 0..streams / 2 {
+        let [caller, callee] = ends(call);
+        let id = format!("Call-ID: {call}");
+        let address = |end: ([u8; 4], u16)| std::net::Ipv4Addr::from(end.0).to_string();
+        let lines = ["Via: SIP/2.0/UDP x", "From: <sip:a@x>;tag=1", &id, "CSeq: 1 INVITE"];
+        let invite = message(
+            "INVITE sip:b@x SIP/2.0",
+            &[&lines[..], &["To: <sip:b@x>"]].concat(),
+            &description(&address(caller), caller.1),
+        );
+        let answer = message(
+            "SIP/2.0 200 OK",
+            &[&lines[..], &["To: <sip:b@x>;tag=2"]].concat(),
+            &description(&address(callee), callee.1),
+        );
+        running.time(&frame((caller.0, 5060), (callee.0, 5060), &invite), 1)?;
+        running.time(&frame((callee.0, 5060), (caller.0, 5060), &answer), 1)?;
+        for (from, to) in [(caller, callee), (callee, caller)] {
+            talkers.push(Talker { from, to, ssrc: talkers.len() as u32 + 1, seq: 0 });
+        }
+    }
+    Ok(talkers)
+}
+
+/// The next packet of a stream.
+fn rtp(talker: &mut Talker, pt: u8, bytes: usize) -> Vec<u8> {
+    talker.seq = talker.seq.wrapping_add(1);
+    let mut payload = vec![0x80, pt];
+    payload.extend(talker.seq.to_be_bytes());
+    payload.extend((u32::from(talker.seq) * 160).to_be_bytes());
+    payload.extend(talker.ssrc.to_be_bytes());
+    payload.resize(12 + bytes, 0);
+    frame(talker.from, talker.to, &payload)
+}
+
+fn point(
+    lab: &Lab,
+    (codec, pt, bytes): (&'static str, u8, usize),
+    streams: u32,
+    kernel: bool,
+    packets: u32,
+) -> Result<Point> {
+    let mut running = open(lab, kernel.then_some(streams as usize))?;
+    let mut monitor = Monitor::new(Settings { memory: 2 << 30, ..Settings::default() });
+    if let Some(meter) = running.capture.meter() {
+        monitor.measure_below(meter);
+    }
+    let workers = running.capture.workers();
+    // The worker has its own core, and says how long it ran for what was sent while `counted`.
+    let counted = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| -> Result<_> {
+        let counted = &counted;
+        let readers: Vec<_> = workers
+            .into_iter()
+            .map(|mut worker| {
+                let mut monitor = std::mem::replace(&mut monitor, Monitor::new(Settings::default()));
+                scope.spawn(move || -> Result<(u64, Monitor)> {
+                    let (mut ran, mut begun, time) = (0, 0, worker.timebase());
+                    let mut counts = false;
+                    while let Some(batch) = worker.next_batch(LOOK)? {
+                        for record in batch {
+                            let now = time.utc_ns(&record);
+                            monitor.record(&record, now);
+                        }
+                        // Relaxed: a word that stands alone.
+                        let now = counted.load(Ordering::Relaxed);
+                        if now != counts {
+                            let at = ran_ns()?;
+                            (ran, begun, counts) = (if now { ran } else { ran + at - begun }, at, now);
+                        }
+                    }
+                    Ok((ran, monitor))
+                })
+            })
+            .collect();
+        let wait = |wanted: u64| -> Result<()> {
+            for _ in 0..10_000 {
+                if running.capture.ledger()?.total.analysed >= wanted {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            anyhow::bail!("the worker does not keep up")
+        };
+        let mut talkers = call_all(&running, streams)?;
+        wait(u64::from(streams))?;
+        // Streams begin above, and go down.
+        for _ in 0..4 {
+            for talker in &mut talkers {
+                running.time(&rtp(talker, pt, bytes), 1)?;
+            }
+            let total = running.capture.ledger()?.total;
+            wait(total.delivered)?;
+        }
+        let rules = running.capture.rule_stats()?.map_or(0, |stats| stats.precise);
+        let before = running.capture.ledger()?.total;
+        counted.store(true, Ordering::Relaxed);
+        std::thread::sleep(4 * LOOK);
+        let (mut state, mut ns) = (0x9e37_79b9_7f4a_7c15_u64, 0.0);
+        for _ in 0..packets {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (state >> 33) as usize % talkers.len();
+            ns += running.time(&rtp(&mut talkers[at], pt, bytes), 1)?;
+        }
+        wait(running.capture.ledger()?.total.delivered)?;
+        counted.store(false, Ordering::Relaxed);
+        std::thread::sleep(4 * LOOK);
+        running.capture.stop()?;
+        let mut ran = 0;
+        for reader in readers {
+            let (its, mut monitor) =
+                reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            monitor.flush();
+            let total = running.capture.ledger()?.total;
+            ensure!(
+                monitor.counts().packets() == total.analysed + total.kept,
+                "packets are missing: {:?} of {total:?}",
+                monitor.counts()
+            );
+            ran += its;
+        }
+        Ok((ran, ns, rules, before))
+    });
+    let (ran, ns, rules, before) = result?;
+    let total = running.capture.ledger()?.total;
+    ensure!(running.capture.ledger()?.balances(), "{total:?}");
+    let each = f64::from(packets);
+    Ok(Point {
+        codec,
+        analysis: if kernel { "kernel" } else { "user" },
+        streams,
+        rules,
+        packets: u64::from(packets),
+        delivered: total.delivered - before.delivered,
+        lost: total.lost,
+        program_ns: ns / each,
+        worker_ns: ran as f64 / each,
+    })
+}

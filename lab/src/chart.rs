@@ -1,0 +1,362 @@
+//! Charts, as SVG and as PNG: what was measured over one axis, with the spread of repetitions, and what others have published beside it.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::bitmap;
+use crate::duts::Duts;
+use crate::suite::{Axis, Chart, Quantity, Rate, Suite};
+use crate::summary::{Line, Spread, Summary};
+
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 420;
+const HEAD: u32 = 52;
+const LEGEND: i32 = 330;
+const BAR: u32 = 26;
+const NAMES: i32 = 330;
+
+const COLOURS: [RGBColor; 10] = [
+    RGBColor(0x1f, 0x6f, 0xb4),
+    RGBColor(0xd9, 0x5f, 0x02),
+    RGBColor(0x1b, 0x8a, 0x5a),
+    RGBColor(0x9b, 0x3f, 0xa0),
+    RGBColor(0xb0, 0x8a, 0x00),
+    RGBColor(0x5a, 0x5a, 0x5a),
+    RGBColor(0xc0, 0x30, 0x50),
+    RGBColor(0x30, 0xa0, 0xb0),
+    RGBColor(0x70, 0x50, 0x20),
+    RGBColor(0x60, 0x70, 0xd0),
+];
+
+/// A line, or a row of bars: its name, where, how much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What it is called.
+    pub name: String,
+    /// Values in the order of the axis.
+    pub points: Vec<(f64, Spread)>,
+    /// Whether others have published it.
+    pub published: bool,
+}
+
+/// A chart's name, and its picture.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The files' name, without `.svg` or `.png`.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// The picture.
+    pub svg: String,
+    /// The same picture in pixels, as a rule two for one each way.
+    pub png: Vec<u8>,
+}
+
+/// Charts that a suite has: those that it names, or what its dimensions suggest.
+pub fn charts(suite: &Suite) -> Vec<Chart> {
+    if !suite.charts.is_empty() {
+        return suite.charts.clone();
+    }
+    let rates = suite.rates.iter().filter(|rate| matches!(rate, Rate::Pps(_))).count();
+    let over = [
+        (Axis::Rate, rates),
+        (Axis::Workers, suite.workers.len()),
+        (Axis::Queues, suite.queues.len()),
+        (Axis::Loops, suite.loops.len()),
+        (Axis::Size, suite.traffic.sizes.len()),
+        (Axis::Calls, suite.traffic.calls.len()),
+        (Axis::Entries, suite.entries.len()),
+        (Axis::Cores, suite.cores.len()),
+    ];
+    // The first of those with most values.
+    let over = over
+        .iter()
+        .rev()
+        .max_by_key(|(_, count)| *count)
+        .filter(|(_, count)| *count > 1)
+        .map(|(axis, _)| *axis);
+    let mut quantities = Vec::new();
+    if suite.rates.iter().any(|rate| !matches!(rate, Rate::Search(_))) {
+        quantities.extend([Quantity::Captured, Quantity::Analysed]);
+    }
+    if suite.receiver && !quantities.is_empty() {
+        quantities.push(Quantity::PassedOn);
+    }
+    if suite.searches() {
+        quantities.push(Quantity::Rate);
+    }
+    let chart = |quantity| {
+        let over = over.filter(|over| *over != Axis::Rate || quantity != Quantity::Rate);
+        Chart { quantity, over, loops: None }
+    };
+    quantities.into_iter().map(chart).collect()
+}
+
+/// What a chart shows: a series for each sensor and each set of whatever else the suite varies.
+pub fn series(suite: &Suite, sensors: &Duts, summary: &Summary, chart: &Chart) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for line in &summary.lines {
+        let of_load = chart.loops.is_none_or(|loops| line.case.loops.is_none_or(|of| of == loops));
+        let Some(value) = line.value(chart.quantity).filter(|_| of_load) else { continue };
+        let place = match chart.over {
+            Some(axis) => line.place(axis),
+            None => Some(0.0),
+        };
+        let Some(place) = place else { continue };
+        let name = name(suite, sensors, line, chart);
+        match all.iter_mut().find(|one| one.name == name) {
+            Some(one) => one.points.push((place, value)),
+            None => all.push(Series { name, points: vec![(place, value)], published: false }),
+        }
+    }
+    for one in suite.published.iter().filter(|one| one.quantity == chart.quantity) {
+        let spread = |y: f64| Spread { median: y, low: y, high: y };
+        let points = one.points.iter().map(|(x, y)| (*x, spread(*y))).collect();
+        all.push(Series { name: format!("published: {}", one.name), points, published: true });
+    }
+    for one in &mut all {
+        one.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    all
+}
+
+/// The sensor, and what tells its series apart.
+fn name(suite: &Suite, sensors: &Duts, line: &Line, chart: &Chart) -> String {
+    let case = &line.case;
+    let title = sensors.get(&case.sensor).map_or(case.sensor.as_str(), |adapter| adapter.title.as_str());
+    let mut words = vec![title.to_owned()];
+    let mut add = |axis: Option<Axis>, varies: bool, text: Option<String>| {
+        if varies && chart.over != axis {
+            words.extend(text);
+        }
+    };
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    add(Some(Axis::Cores), suite.cores.len() > 1, Some(counted(case.cores.len(), "core")));
+    add(Some(Axis::Workers), suite.workers.len() > 1, case.workers.map(|count| counted(count, "worker")));
+    add(Some(Axis::Queues), suite.queues.len() > 1, Some(counted(case.queues as usize, "RX queue")));
+    let loops = suite.loops.len() > 1 && chart.loops.is_none();
+    add(Some(Axis::Loops), loops, case.loops.map(|loops| format!("{loops} loops")));
+    add(Some(Axis::Size), suite.traffic.sizes.len() > 1, case.size.map(|size| format!("{size} bytes")));
+    add(Some(Axis::Calls), suite.traffic.calls.len() > 1, case.calls.map(|calls| format!("{calls} calls")));
+    add(
+        Some(Axis::Entries),
+        suite.entries.len() > 1,
+        case.entries.map(|entries| format!("{entries} entries")),
+    );
+    add(None, suite.engines.len() > 1, case.engine.clone());
+    add(None, suite.napi.len() > 1, case.napi.map(|napi| format!("NAPI {}", napi.name())));
+    let set: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
+    let same_count = suite.cores.iter().any(|set| set.len() == case.cores.len() && *set != case.cores);
+    add(None, same_count, Some(format!("on {}", set.join("+"))));
+    let rates = suite.rates.len() > 1 && chart.quantity != Quantity::Rate;
+    add(Some(Axis::Rate), rates, Some(case.rate.name()));
+    words.join(", ")
+}
+
+/// How values are drawn: what they are multiplied with.
+fn scale(quantity: Quantity) -> f64 {
+    match quantity {
+        Quantity::Captured | Quantity::Analysed | Quantity::PassedOn | Quantity::Rate => 1e-3,
+        Quantity::Loss => 100.0,
+        Quantity::Cpu | Quantity::Generator => 1.0,
+    }
+}
+
+/// Draws all charts of a suite that have something to show. `below` is written under each title.
+///
+/// # Errors
+/// Where a chart cannot be drawn.
+pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Result<Vec<Drawn>> {
+    let mut drawn = Vec::new();
+    for (at, chart) in charts(suite).iter().enumerate() {
+        let series = series(suite, sensors, summary, chart);
+        if series.iter().all(|one| one.published) {
+            continue;
+        }
+        let (what, _) = chart.quantity.title();
+        let load = chart.loops.map_or(String::new(), |loops| format!(", {loops} loops"));
+        let title = format!("{}: {}{load}", suite.title, what.to_lowercase());
+        let skipped: Vec<&str> = summary.skipped.keys().map(String::as_str).collect();
+        let below = if skipped.is_empty() {
+            below.to_owned()
+        } else {
+            format!("{below}; skipped: {}", skipped.join(", "))
+        };
+        let size = (WIDTH, height(chart, &series));
+        let mut svg = String::new();
+        picture(SVGBackend::with_string(&mut svg, size), chart, &series, &title, &below)?;
+        let png = bitmap::png(size, |bitmap| picture(bitmap, chart, &series, &title, &below))?;
+        drawn.push(Drawn { name: format!("chart-{}-{}", at + 1, chart.quantity.name()), title, svg, png });
+    }
+    Ok(drawn)
+}
+
+/// plotters' errors borrow the backend.
+fn fault(error: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow!("drawing a chart: {error}")
+}
+
+/// Pixels of an SVG, and of whoever draws as it does.
+fn height(chart: &Chart, series: &[Series]) -> u32 {
+    match chart.over {
+        Some(_) => HEIGHT.max(HEAD + 60 + 20 * series.len() as u32),
+        None => HEAD + 56 + BAR * series.iter().map(|one| one.points.len() as u32).sum::<u32>(),
+    }
+}
+
+/// The whole picture, whatever it is drawn on.
+fn picture<B: DrawingBackend>(
+    backend: B,
+    chart: &Chart,
+    series: &[Series],
+    title: &str,
+    below: &str,
+) -> Result<()> {
+    let root = backend.into_drawing_area();
+    root.fill(&WHITE).map_err(|error| fault(&error))?;
+    for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
+        let style = TextStyle::from(("sans-serif", size).into_font());
+        root.draw(&Text::new(printable(text), (12, at), style)).map_err(|error| fault(&error))?;
+    }
+    match chart.over {
+        Some(axis) => curves(&root, chart.quantity, axis, series)?,
+        None => bars(&root, chart.quantity, series)?,
+    }
+    root.present().map_err(|error| fault(&error))
+}
+
+fn curves<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    quantity: Quantity,
+    axis: Axis,
+    series: &[Series],
+) -> Result<()> {
+    // Rules and entries are drawn by their logarithm.
+    let across = |x: f64| match axis {
+        Axis::Rate => x * 1e-3,
+        Axis::Entries => x.max(1.0).log10(),
+        _ => x,
+    };
+    let scale = scale(quantity);
+    let points = || series.iter().flat_map(|one| &one.points);
+    let most = points().map(|(_, value)| value.high * scale).fold(0.0, f64::max).max(1e-9) * 1.08;
+    let (low, high) = points()
+        .map(|(x, _)| across(*x))
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+    let margin = ((high - low) * 0.03).max(if high > low { 0.0 } else { 0.5 });
+    let (_, area) = root.split_vertically(HEAD);
+    let mut chart = ChartBuilder::on(&area)
+        .margin_right(LEGEND)
+        .margin_bottom(8)
+        .x_label_area_size(42)
+        .y_label_area_size(66)
+        .build_cartesian_2d(low - margin..high + margin, 0.0..most)
+        .map_err(|error| fault(&error))?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc(axis.title())
+        .x_label_formatter(&|x| match axis {
+            Axis::Entries => format!("{:.0}", 10_f64.powf(*x)),
+            _ => format!("{}", (x * 100.0).round() / 100.0),
+        })
+        .y_desc(quantity.title().1)
+        .draw()
+        .map_err(|error| fault(&error))?;
+    for (at, one) in series.iter().enumerate() {
+        let colour = COLOURS[at % COLOURS.len()];
+        let path: Vec<(f64, f64)> =
+            one.points.iter().map(|(x, value)| (across(*x), value.median * scale)).collect();
+        // What was published is of another machine: points, and no line.
+        if !one.published {
+            chart
+                .draw_series(LineSeries::new(path.clone(), colour.stroke_width(2)))
+                .map_err(|error| fault(&error))?;
+            let spread = |(x, value): &(f64, Spread)| {
+                let ends = vec![(across(*x), value.low * scale), (across(*x), value.high * scale)];
+                PathElement::new(ends, colour.stroke_width(1))
+            };
+            chart.draw_series(one.points.iter().map(spread)).map_err(|error| fault(&error))?;
+            chart
+                .draw_series(path.iter().map(|at| Circle::new(*at, 3, colour.filled())))
+                .map_err(|error| fault(&error))?;
+        } else {
+            chart
+                .draw_series(path.iter().map(|at| Cross::new(*at, 5, colour)))
+                .map_err(|error| fault(&error))?;
+        }
+        let y = 6 + 20 * at as i32;
+        let x = WIDTH as i32 - LEGEND + 14;
+        let style = TextStyle::from(("sans-serif", 12).into_font());
+        if one.published {
+            area.draw(&Cross::new((x + 9, y + 7), 5, colour)).map_err(|error| fault(&error))?;
+        } else {
+            area.draw(&Rectangle::new([(x, y + 5), (x + 18, y + 9)], colour.filled()))
+                .map_err(|error| fault(&error))?;
+        }
+        area.draw(&Text::new(short(&one.name), (x + 24, y), style)).map_err(|error| fault(&error))?;
+    }
+    Ok(())
+}
+
+fn bars<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    quantity: Quantity,
+    series: &[Series],
+) -> Result<()> {
+    let rows: Vec<(&Series, Spread)> =
+        series.iter().flat_map(|one| one.points.iter().map(move |(_, value)| (one, *value))).collect();
+    let scale = scale(quantity);
+    let most = rows.iter().map(|(_, value)| value.high * scale).fold(0.0, f64::max).max(1e-9) * 1.15;
+    let count = rows.len() as f64;
+    let (_, area) = root.split_vertically(HEAD);
+    let mut chart = ChartBuilder::on(&area)
+        .margin_right(20)
+        .x_label_area_size(44)
+        .y_label_area_size(NAMES)
+        .build_cartesian_2d(0.0..most, 0.0..count)
+        .map_err(|error| fault(&error))?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .light_line_style(TRANSPARENT)
+        .disable_y_axis()
+        .y_labels(0)
+        .x_desc(quantity.title().1)
+        .draw()
+        .map_err(|error| fault(&error))?;
+    for (at, (one, value)) in rows.iter().enumerate() {
+        let top = count - at as f64;
+        let colour = if one.published { RGBColor(0xb0, 0xb0, 0xb0) } else { COLOURS[0] };
+        let corners = [(0.0, top - 0.15), (value.median * scale, top - 0.85)];
+        chart.draw_series([Rectangle::new(corners, colour.filled())]).map_err(|error| fault(&error))?;
+        let ends = vec![(value.low * scale, top - 0.5), (value.high * scale, top - 0.5)];
+        chart.draw_series([PathElement::new(ends, BLACK.stroke_width(2))]).map_err(|error| fault(&error))?;
+        let (offset_x, offset_y) = area.get_base_pixel();
+        let style = TextStyle::from(("sans-serif", 12).into_font());
+        let place = |x: f64| {
+            let (x, y) = chart.plotting_area().map_coordinate(&(x, top - 0.5));
+            (x - offset_x, y - offset_y - 6)
+        };
+        let (left, right) = (place(0.0), place(value.high * scale));
+        let named = Text::new(short(&one.name), (left.0 - NAMES + 8, left.1), style.clone());
+        area.draw(&named).map_err(|error| fault(&error))?;
+        let number = format!("{:.*}", usize::from(value.median * scale < 100.0), value.median * scale);
+        area.draw(&Text::new(number, (right.0 + 6, right.1), style)).map_err(|error| fault(&error))?;
+    }
+    Ok(())
+}
+
+/// A text without what no XML may have in it, and no font has.
+fn printable(text: &str) -> String {
+    let stands = |letter: char| !letter.is_control() && !matches!(letter, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|letter| if stands(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// As much of a name as there is room for.
+fn short(name: &str) -> String {
+    const ROOM: usize = 50;
+    let name = printable(name);
+    if name.chars().count() <= ROOM { name } else { name.chars().take(ROOM - 1).chain(['…']).collect() }
+}

@@ -1,0 +1,467 @@
+//! Duts: any program that captures, by an adapter of a few lines of TOML each.
+//!
+//! ```text
+//! title = "tcpdump"                    what people call it; the adapter's name is that of its file
+//! program = "tcpdump"                  looked for before anything starts: a sensor that is not there is skipped, and named
+//! package = "tcpdump"                  where it would come from (optional)
+//! command = ["tcpdump", "-i", "{device}", "-w", "/dev/null"]     words, no shell
+//! ready = "packet-socket"              or { regex = "..." } of a line of its output, or { json = "/ready" }, true there
+//! quiet = "1200ms"                     how long it must be idle until all that was sent is certain to have been taken
+//! stop = "INT"                         the signal that ends it; TERM otherwise
+//! ask = ["softflowctl", "..."]         run before that; what it prints is read too (optional)
+//! exact = true                         its counts must come to all that was sent, or the run ends as failed (optional)
+//!
+//! [counts]                             packets; of a regex the last match, of JSON pointers the sum in its last line
+//! seen = { regex = '(\d+) packets received by filter' }
+//! captured = { json = ["/delivered"] }          seen - lost where it is left out
+//! lost = { json = ["/lost"] }
+//! analysed = { json = ["/analysed"] }           captured where it is left out
+//! aside = { json = ["/filtered"] }              neither lost nor captured (optional)
+//!
+//! [figures]                            other numbers to keep of each trial, by JSON pointers in its last line (optional)
+//! "flows" = "/flow_cache/flows"
+//!
+//! [wanted]                             of so many packets it wants the first ones: a trial in which others are delivered is at fault
+//! first = 16                           (optional)
+//! of = 4096
+//! count = { json = ["/delivered", "/lost"] }
+//!
+//! [files]                              written into {folder} before it starts (optional)
+//! "rules.toml" = "..."                 a text, or { addresses = [["10.1.0.0", 16]] }: so many from there on, a line each
+//! ```
+//! Words of the command may hold `{device}`, `{devices}` (with commas: a suite may have several), `{cores}`, `{queues}`,
+//! `{queue-cores}` and `{worker-cores}` (a core for each, in turn), `{workers}`, `{engine}`, `{loops}`, `{entries}` (of rules, as the suite says), `{duration}` (seconds of traffic), `{interval}`
+//! (seconds between its reports in JSON), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of
+//! this trial, in memory), `{wirelane}` and `{testbed}` (the programs of these names) and `{load-program}` (a steering program that
+//! spins `{loops}` times). A dimension of the suite that the words do not hold makes no further trials.
+//!
+//! Further keys, all optional: `like = "NAME"` takes everything that is not given from a shipped adapter, and `more = [...]` are
+//! words behind that one's command. `prepare = [...]` is a command that is run before, in the folder's namespace.
+//! `processes = "queues"` or `"workers"` starts one process for each, with its number in `{index}` and its core in `{core}`;
+//! their counts are added up. `copies = true`: each worker or process gets every packet. `stands-for = 256`: it wants one packet of so
+//! many and does not count the others, so each stands for them. `flush = "..."`: what 'wirelane send' sends when all is sent, for
+//! a sensor that keeps the last packets back. `also-lost = "..."`: what it says where it has lost packets that no counter has.
+
+mod counts;
+mod files;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use regex::Regex;
+use serde::Deserialize;
+use wirelane_probe::Mistakes;
+use wirelane_probe::placed::{mistakes, read};
+
+pub use counts::Counts;
+use counts::{Extractor, Extractors, last_json};
+pub use files::File;
+use parse::Raw;
+
+/// Adapters that are shipped, by name: the files of `duts/`.
+const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/duts.rs"));
+
+/// Analysis loads of the kernel: loops, and the steering program that spins so many times.
+const LOADS: &[(u32, &[u8])] = include!(concat!(env!("OUT_DIR"), "/loads.rs"));
+
+/// What a command line may ask for.
+const PLACEHOLDERS: [&str; 21] = [
+    "core",
+    "device",
+    "devices",
+    "cores",
+    "queue-cores",
+    "queues",
+    "worker-cores",
+    "workers",
+    "engine",
+    "entries",
+    "index",
+    "interval",
+    "loops",
+    "duration",
+    "buffer",
+    "buffer-kib",
+    "buffer-bytes",
+    "folder",
+    "testbed",
+    "wirelane",
+    "load-program",
+];
+const SIGNALS: [&str; 5] = ["INT", "TERM", "HUP", "USR1", "QUIT"];
+
+/// How to know that a sensor is ready.
+#[derive(Clone, Debug)]
+pub enum Ready {
+    /// It has a packet socket, and is idle.
+    PacketSocket,
+    /// A line of its output says so.
+    Says(Regex),
+    /// A line of JSON has `true` there.
+    Json(String),
+}
+
+/// Of what there is a process for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processes {
+    /// RX queues.
+    Queues,
+    /// Workers.
+    Workers,
+}
+
+/// The first ones of so many packets, and the counter of these.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    first: u64,
+    of: u64,
+    count: Extractor,
+}
+
+impl Wanted {
+    /// How many of the first so many packets it wants.
+    pub fn of(&self, packets: u64) -> u64 {
+        packets / self.of * self.first + (packets % self.of).min(self.first)
+    }
+}
+
+/// A sensor, as its adapter says it.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// Its name in suites and results.
+    pub name: String,
+    /// What people call it.
+    pub title: String,
+    /// The program that it needs.
+    pub program: String,
+    /// Where that would come from.
+    pub package: Option<String>,
+    /// The command line, with placeholders.
+    pub command: Vec<String>,
+    /// How to know that it is ready.
+    pub ready: Ready,
+    /// How long it must be idle until it has taken everything.
+    pub quiet: Duration,
+    /// The signal that ends it, without SIG.
+    pub stop: String,
+    /// A command that asks it for its counters before that; empty: none.
+    pub ask: Vec<String>,
+    /// Whether its counts come to all that was sent.
+    pub exact: bool,
+    /// Whether it counts a packet once for each worker.
+    pub copies: bool,
+    /// Of what there is a process for each; none: it is one process.
+    pub processes: Option<Processes>,
+    /// Packets that each one stands for which it counts.
+    pub stands_for: u64,
+    /// A command that is run before it; empty: none.
+    pub prepare: Vec<String>,
+    /// Options of `wirelane send` for packets behind all others; empty: none.
+    pub flush: String,
+    /// What it says where it has lost a packet or more that are in no counter; empty: nothing.
+    pub also_lost: String,
+    /// Other numbers to keep of a trial, as JSON pointers.
+    pub figures: BTreeMap<String, String>,
+    /// Which packets it wants, where that is to be checked.
+    pub wanted: Option<Wanted>,
+    /// Files that it brings along, by their names in the trial's folder.
+    pub files: BTreeMap<String, File>,
+    /// The adapter as it was read.
+    pub text: String,
+    counts: Extractors,
+}
+
+/// What stands for the placeholders of a command line.
+#[derive(Clone, Debug)]
+pub struct Fill<'a> {
+    /// The device to capture on, or several with commas.
+    pub device: &'a str,
+    /// Cores.
+    pub cores: &'a [usize],
+    /// RX queues.
+    pub queues: u32,
+    /// Workers.
+    pub workers: usize,
+    /// Engine.
+    pub engine: &'a str,
+    /// Loops per packet.
+    pub loops: u32,
+    /// Rules, or entries of a set.
+    pub entries: u32,
+    /// The number of this process among those of the sensor.
+    pub index: usize,
+    /// Seconds between reports in JSON.
+    pub interval: f64,
+    /// Seconds of traffic.
+    pub duration: f64,
+    /// MiB.
+    pub buffer: u32,
+    /// A folder of this trial, as the sensor sees it.
+    pub folder: &'a Path,
+    /// The same folder, as this process sees it.
+    pub outside: &'a Path,
+    /// The program `wirelane`.
+    pub wirelane: &'a Path,
+}
+
+impl Adapter {
+    /// Reads the text of an adapter; `path` is for messages.
+    ///
+    /// # Errors
+    /// Every mistake that was found, each with line and column.
+    pub fn parse(name: &str, text: &str, path: &Path) -> Result<Adapter, Mistakes> {
+        let raw: Raw = match read(text) {
+            Ok(raw) => raw,
+            Err(fault) => return Err(mistakes(text, path, vec![(fault.at.unwrap_or(0), fault.reason)])),
+        };
+        let mut found: Vec<(usize, String)> = Vec::new();
+        let base = raw.like.as_ref().and_then(|like| {
+            let base = shipped(&like.value);
+            if base.is_none() {
+                found.push((like.start, format!("no shipped adapter is called {:?}", like.value)));
+            }
+            base
+        });
+        let adapter = Adapter::checked(name, text, raw, base, &mut found);
+        if found.is_empty() { Ok(adapter) } else { Err(mistakes(text, path, found)) }
+    }
+
+    /// Whether its command line has any of these.
+    pub fn asks_for(&self, names: &[&str]) -> bool {
+        let mut words = self.command.iter().chain(&self.prepare);
+        let is_asked = |word: &String| {
+            placeholders(word)
+                .iter()
+                .any(|asked| names.contains(asked) || *asked == "worker-cores" && names.contains(&"workers"))
+        };
+        let by_process = match self.processes {
+            Some(Processes::Workers) => names.contains(&"workers"),
+            Some(Processes::Queues) | None => false,
+        };
+        by_process || words.any(is_asked)
+    }
+
+    /// Whether it can be given these loads and workers.
+    ///
+    /// # Errors
+    /// Which load there is not.
+    pub fn serves(&self, loops: &[u32], _workers: &[usize]) -> Result<()> {
+        let there = |loops: &&u32| LOADS.iter().any(|(there, _)| there == *loops);
+        if self.asks_for(&["load-program"])
+            && let Some(missing) = loops.iter().find(|loops| !there(loops))
+        {
+            let known: Vec<String> = LOADS.iter().map(|(loops, _)| loops.to_string()).collect();
+            bail!(
+                "{} has no load of {missing} loops, since the kernel wants to know them; there are {}",
+                self.name,
+                known.join(", ")
+            );
+        }
+        Ok(())
+    }
+
+    /// Why it cannot be run here; none: it can.
+    pub fn missing(&self) -> Option<String> {
+        if ["{wirelane}", "{testbed}"].contains(&self.program.as_str()) || find(&self.program).is_some() {
+            return None;
+        }
+        let from =
+            self.package.as_ref().map_or(String::new(), |package| format!(" (Debian's package {package})"));
+        Some(format!("{} is not installed{from}", self.program))
+    }
+
+    /// Its command line. What files it needs are written.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    pub fn words(&self, fill: &Fill<'_>) -> Result<Vec<String>> {
+        files::write(&self.files, fill.outside)?;
+        filled(&self.command, fill)
+    }
+
+    /// The command that is run before it; empty: none. What files it needs are written.
+    ///
+    /// # Errors
+    /// As [`Adapter::words`].
+    pub fn preparing(&self, fill: &Fill<'_>) -> Result<Vec<String>> {
+        files::write(&self.files, fill.outside)?;
+        filled(&self.prepare, fill)
+    }
+
+    /// The command that asks it for its counters; empty: none.
+    ///
+    /// # Errors
+    /// As [`Adapter::words`].
+    pub fn asking(&self, fill: &Fill<'_>) -> Result<Vec<String>> {
+        filled(&self.ask, fill)
+    }
+
+    /// What it has told so far of packets captured and lost, where it reports at intervals.
+    pub fn told(&self, said: &str) -> Option<(u64, u64)> {
+        if !self.asks_for(&["interval"]) {
+            return None;
+        }
+        let reports = said.lines().filter_map(|line| self.counts.read(line).ok());
+        Some(reports.fold((0, 0), |sum, one| (sum.0 + one.captured, sum.1 + one.lost)))
+    }
+
+    /// What it has counted, from all that it has said.
+    ///
+    /// # Errors
+    /// Which counter is not there.
+    pub fn counts(&self, said: &str) -> Result<Counts> {
+        let counts = self.counts.read(said).and_then(|counts| {
+            let json = last_json(said);
+            let figure = |(name, pointer): (&String, &String)| {
+                let value = json.as_ref().and_then(|json| json.pointer(pointer)?.as_f64());
+                value.map(|value| (name.clone(), value))
+            };
+            let wanted = match &self.wanted {
+                Some(wanted) => Some(wanted.count.read("wanted", said, json.as_ref())?),
+                None => None,
+            };
+            let figures = self.figures.iter().filter_map(figure).collect();
+            let also_lost = u64::from(!self.also_lost.is_empty() && said.contains(&self.also_lost));
+            Ok(Counts {
+                captured: (counts.captured * self.stands_for).saturating_sub(also_lost),
+                lost: counts.lost + also_lost,
+                wanted,
+                figures,
+                ..counts
+            })
+        });
+        counts.with_context(|| {
+            let end: Vec<&str> = said.lines().rev().take(8).collect();
+            let end: Vec<&str> = end.into_iter().rev().collect();
+            format!("what {} said is not understood; it ended with: {}", self.name, end.join(" | "))
+        })
+    }
+}
+
+/// The names in braces.
+fn placeholders(word: &str) -> Vec<&str> {
+    word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
+}
+
+fn filled(words: &[String], fill: &Fill<'_>) -> Result<Vec<String>> {
+    let cores = fill.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let in_turn = |count: usize| {
+        fill.cores.iter().cycle().take(count).map(ToString::to_string).collect::<Vec<_>>().join(",")
+    };
+    let mut load = String::new();
+    if words.iter().any(|word| word.contains("{load-program}")) {
+        let (_, object) = LOADS.iter().find(|(loops, _)| *loops == fill.loops).context("no such load")?;
+        let path = fill.outside.join("load.bpf.o");
+        fs::write(&path, object).with_context(|| path.display().to_string())?;
+        load = fill.folder.join("load.bpf.o").display().to_string();
+    }
+    let values = [
+        ("device", fill.device.to_owned()),
+        // Where there are several, `device` is all of them.
+        ("devices", fill.device.to_owned()),
+        ("cores", cores),
+        ("queue-cores", in_turn(fill.queues as usize)),
+        ("queues", fill.queues.to_string()),
+        ("worker-cores", in_turn(fill.workers)),
+        ("workers", fill.workers.to_string()),
+        ("engine", fill.engine.to_owned()),
+        ("loops", fill.loops.to_string()),
+        ("entries", fill.entries.to_string()),
+        ("index", fill.index.to_string()),
+        ("core", fill.cores[fill.index % fill.cores.len()].to_string()),
+        ("interval", fill.interval.to_string()),
+        ("duration", fill.duration.to_string()),
+        ("buffer", fill.buffer.to_string()),
+        ("buffer-kib", (u64::from(fill.buffer) << 10).to_string()),
+        ("buffer-bytes", (u64::from(fill.buffer) << 20).to_string()),
+        ("folder", fill.folder.display().to_string()),
+        ("testbed", std::env::current_exe().unwrap_or_default().display().to_string()),
+        ("wirelane", fill.wirelane.display().to_string()),
+        ("load-program", load),
+    ];
+    let fill_in = |word: &String| {
+        let replace =
+            |word: String, (name, value): &(&str, String)| word.replace(&format!("{{{name}}}"), value);
+        values.iter().fold(word.clone(), replace)
+    };
+    Ok(words.iter().map(fill_in).collect())
+}
+
+/// Where a program is, by PATH and where Debian keeps those of root.
+pub fn find(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// A shipped adapter.
+fn shipped(name: &str) -> Option<Adapter> {
+    let (_, text) = SHIPPED.iter().find(|(of, _)| *of == name)?;
+    Adapter::parse(name, text, Path::new(name)).ok()
+}
+
+/// All adapters that a suite can name.
+#[derive(Clone, Debug, Default)]
+pub struct Duts(BTreeMap<String, Adapter>);
+
+impl Duts {
+    /// Those that are shipped.
+    ///
+    /// # Panics
+    /// Never: tests read them all.
+    pub fn shipped() -> Duts {
+        let read = |(name, text): &(&str, &str)| {
+            let adapter = Adapter::parse(name, text, Path::new(name));
+            ((*name).to_owned(), adapter.unwrap_or_else(|mistakes| panic!("{name}: {mistakes}")))
+        };
+        Duts(SHIPPED.iter().map(read).collect())
+    }
+
+    /// Adds an adapter, or all `.toml` files of a folder. One of the same name takes the place of what is shipped.
+    ///
+    /// # Errors
+    /// What cannot be read, or makes no sense.
+    pub fn add(&mut self, path: &Path) -> Result<()> {
+        let mut files = vec![path.to_owned()];
+        if path.is_dir() {
+            let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
+            files = entries.flatten().map(|entry| entry.path()).collect();
+            files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+            files.sort();
+        }
+        for file in files {
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            let name =
+                file.file_stem().and_then(|name| name.to_str()).context("an adapter's name is no text")?;
+            let adapter = Adapter::parse(name, &text, &file)?;
+            self.0.insert(name.to_owned(), adapter);
+        }
+        Ok(())
+    }
+
+    /// The adapter of this name.
+    pub fn get(&self, name: &str) -> Option<&Adapter> {
+        self.0.get(name)
+    }
+
+    /// All names.
+    pub fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Adapter> {
+        self.0.values()
+    }
+}
+
+#[cfg(test)]
+mod tests;

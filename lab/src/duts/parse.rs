@@ -1,0 +1,191 @@
+//! The text of an adapter, and what is made of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use regex::Regex;
+use serde::Deserialize;
+use wirelane_probe::placed::At;
+
+use super::counts::{self, Extractors, extractor, extractors};
+use super::files;
+use super::{Adapter, PLACEHOLDERS, Processes, Ready, SIGNALS, Wanted, placeholders};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Raw {
+    pub(super) like: Option<At<String>>,
+    title: Option<String>,
+    program: Option<At<String>>,
+    package: Option<String>,
+    command: Option<At<Vec<At<String>>>>,
+    #[serde(default)]
+    more: Vec<At<String>>,
+    ready: Option<At<RawReady>>,
+    quiet: Option<At<String>>,
+    stop: Option<At<String>>,
+    ask: Option<Vec<At<String>>>,
+    exact: Option<bool>,
+    copies: Option<bool>,
+    processes: Option<Processes>,
+    stands_for: Option<u64>,
+    prepare: Option<Vec<At<String>>>,
+    flush: Option<String>,
+    also_lost: Option<String>,
+    figures: Option<At<BTreeMap<String, String>>>,
+    wanted: Option<At<RawWanted>>,
+    files: Option<At<BTreeMap<String, files::Raw>>>,
+    counts: Option<At<counts::Raw>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawWanted {
+    first: u64,
+    of: u64,
+    count: counts::RawExtractor,
+}
+
+/// `"packet-socket"`, or a table.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawReady {
+    Word(String),
+    Table(BTreeMap<String, String>),
+}
+
+impl Adapter {
+    /// An adapter of what stands there and of `base`; what is wrong is added to `found`.
+    pub(super) fn checked(
+        name: &str,
+        text: &str,
+        raw: Raw,
+        base: Option<Adapter>,
+        found: &mut Vec<(usize, String)>,
+    ) -> Adapter {
+        let base = base.unwrap_or_else(|| {
+            let lacks = [
+                ("program", raw.program.is_none()),
+                ("command", raw.command.is_none()),
+                ("ready", raw.ready.is_none()),
+                ("quiet", raw.quiet.is_none()),
+                ("counts", raw.counts.is_none()),
+            ];
+            // A wrong name for a base has been told.
+            for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks && raw.like.is_none()) {
+                found.push((0, format!("missing field `{key}`")));
+            }
+            Adapter::empty()
+        });
+        if let Some(command) = raw.command.as_ref().filter(|command| command.value.is_empty()) {
+            found.push((command.start, "the command has no words".into()));
+        }
+        let command = raw.command.as_ref().map_or(&[][..], |command| &command.value[..]);
+        let others = [&raw.ask, &raw.prepare].into_iter().flatten().flatten();
+        for word in command.iter().chain(&raw.more).chain(others) {
+            for asked in placeholders(&word.value).into_iter().filter(|asked| !PLACEHOLDERS.contains(asked)) {
+                let known = PLACEHOLDERS.join(", ");
+                found.push((word.start, format!("there is no {{{asked}}}; there are {known}")));
+            }
+        }
+        let ready = raw.ready.and_then(|at| ready(&at.value).map_err(|why| found.push((at.start, why))).ok());
+        let quiet = raw.quiet.and_then(|at| {
+            let quiet =
+                humantime::parse_duration(&at.value).ok().filter(|quiet| *quiet <= Duration::from_secs(60));
+            if quiet.is_none() {
+                found.push((at.start, "give a length of time up to \"60s\", as in \"300ms\"".into()));
+            }
+            quiet
+        });
+        if let Some(stop) = raw.stop.as_ref().filter(|stop| !SIGNALS.contains(&stop.value.as_str())) {
+            found.push((stop.start, format!("give one of the signals {}", SIGNALS.join(", "))));
+        }
+        let figures = raw.figures.map(|at| {
+            let is_pointer = |pointer: &String| pointer.starts_with('/');
+            if !at.value.values().all(is_pointer) {
+                found.push((at.start, "a figure is a JSON pointer, as in \"/flows\"".into()));
+            }
+            at.value
+        });
+        let wanted = raw.wanted.and_then(|at| match extractor(&at.value.count) {
+            Ok(count) if at.value.of > 0 => Some(Wanted { first: at.value.first, of: at.value.of, count }),
+            Ok(_) => {
+                found.push((at.start, "'of' is 1 or more".into()));
+                None
+            }
+            Err(reason) => {
+                found.push((at.start, reason));
+                None
+            }
+        });
+        let counts = raw.counts.map(|counts| extractors(&counts, found));
+        let files = raw.files.map(|raw| files::files(raw, found));
+        let words =
+            |list: Vec<At<String>>| -> Vec<String> { list.into_iter().map(|word| word.value).collect() };
+        let mut command = raw.command.map_or(base.command, |command| words(command.value));
+        command.extend(words(raw.more));
+        Adapter {
+            title: raw.title.unwrap_or_else(|| name.to_owned()),
+            name: name.to_owned(),
+            program: raw.program.map_or(base.program, |program| program.value),
+            package: raw.package.or(base.package),
+            command,
+            ready: ready.unwrap_or(base.ready),
+            quiet: quiet.unwrap_or(base.quiet),
+            stop: raw.stop.map_or(base.stop, |stop| stop.value),
+            ask: raw.ask.map_or(base.ask, words),
+            exact: raw.exact.unwrap_or(base.exact),
+            copies: raw.copies.unwrap_or(base.copies),
+            processes: raw.processes.or(base.processes),
+            stands_for: raw.stands_for.unwrap_or(base.stands_for).max(1),
+            prepare: raw.prepare.map_or(base.prepare, words),
+            flush: raw.flush.unwrap_or(base.flush),
+            also_lost: raw.also_lost.unwrap_or(base.also_lost),
+            figures: figures.unwrap_or(base.figures),
+            wanted: wanted.or(base.wanted),
+            files: files.unwrap_or(base.files),
+            text: text.to_owned(),
+            counts: counts.unwrap_or(base.counts),
+        }
+    }
+
+    /// What an adapter is of which nothing is given.
+    fn empty() -> Adapter {
+        Adapter {
+            name: String::new(),
+            title: String::new(),
+            program: String::new(),
+            package: None,
+            command: Vec::new(),
+            ready: Ready::PacketSocket,
+            quiet: Duration::ZERO,
+            stop: "TERM".to_owned(),
+            ask: Vec::new(),
+            exact: false,
+            copies: false,
+            processes: None,
+            stands_for: 1,
+            prepare: Vec::new(),
+            flush: String::new(),
+            also_lost: String::new(),
+            figures: BTreeMap::new(),
+            wanted: None,
+            files: BTreeMap::new(),
+            text: String::new(),
+            counts: Extractors::default(),
+        }
+    }
+}
+
+fn ready(raw: &RawReady) -> Result<Ready, String> {
+    let wanted = "give \"packet-socket\", { regex = \"...\" } or { json = \"/pointer\" }";
+    match raw {
+        RawReady::Word(word) if word == "packet-socket" => Ok(Ready::PacketSocket),
+        RawReady::Table(table) => match (table.len(), table.get("regex"), table.get("json")) {
+            (1, Some(regex), None) => Regex::new(regex).map(Ready::Says).map_err(|error| error.to_string()),
+            (1, None, Some(pointer)) if pointer.starts_with('/') => Ok(Ready::Json(pointer.clone())),
+            _ => Err(wanted.to_owned()),
+        },
+        RawReady::Word(_) => Err(wanted.to_owned()),
+    }
+}

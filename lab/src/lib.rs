@@ -1,0 +1,55 @@
+//! The test-bed: suites of traffic against any sensor, on one machine or between two.
+//!
+//! ```text
+//! suite.toml   -> suite/: Suite, or mistakes with their places
+//!                 schedule: Trials, in the order in which they are run; what is there already is left out
+//!   run: for each     site      where it happens: a network topology here, or agents on other machines (remote/)
+//!                     topology  two network namespaces, a veth pair, NAPI where the suite wants it
+//!                     roles/    what injector and sensor do, wherever they are
+//!                     duts/     any program (device under test), by an adapter: a command line, when it is ready, what it has counted
+//!                     calls     signalling and RTP of calls, as captures to replay
+//!                     trial     what they are told to do, and the account of every packet
+//!                     overload  what becomes of a sensor at twice its highest rate
+//!                     search    trials at chosen rates: the highest with so much loss
+//!                  -> results   trials.csv, a line as each trial ends
+//!   collection    suites that are shipped: published measurements, our own benchmarks
+//!   bench/        receivers, generators and measurements of single parts for our benchmarks
+//!   web           web traffic, recorded and sent again
+//!        summary -> text, chart, compare (what curves say), page; columns, for Parquet
+//! ```
+//!
+//! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent,
+//! and a shell beside it kills what has forgotten that signal (`watcher`): when the manager is gone, however it ends, so are its
+//! processes, and with the last process of a namespace the namespace and its devices. Nothing has a name that could be left behind.
+
+#[cfg(feature = "bench")]
+pub mod bench;
+mod bitmap;
+pub mod calls;
+pub mod chart;
+pub mod child;
+pub mod collection;
+pub mod columns;
+pub mod compare;
+pub mod duts;
+pub mod holder;
+pub mod machine;
+pub mod overload;
+pub mod page;
+pub mod process;
+pub mod remote;
+pub mod results;
+pub mod roles;
+pub mod run;
+pub mod schedule;
+pub mod search;
+pub mod site;
+pub mod suite;
+pub mod summary;
+pub mod text;
+pub mod topology;
+pub mod trial;
+pub mod watcher;
+pub mod web;
+
+pub use suite::Suite;

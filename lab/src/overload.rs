@@ -1,0 +1,88 @@
+//! What becomes of a sensor at twice the highest rate that it takes, and when the load falls again.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::duts::Adapter;
+use crate::roles::{DutOrder, Failure, SendOrder};
+use crate::schedule::Case;
+use crate::site::Site;
+use crate::suite::{Rate, Suite};
+use crate::trial::{per_second, send_order, sensor_order};
+
+/// Lengths of the parts of an overload. The start of the generator takes the rest of a second.
+const OVERLOAD: Duration = Duration::from_secs(1);
+const RECOVERY: Duration = Duration::from_millis(800);
+const RECOVERED: Duration = Duration::from_millis(900);
+/// How long it takes until a sensor that reports has surely done so.
+const TOLD: Duration = Duration::from_millis(250);
+
+/// What becomes of a sensor at twice the highest rate that it takes with a little loss, and after that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overload {
+    /// Packets captured a second at twice the rate, as a part of the rate: less than 0.9 is a collapse.
+    pub captured: f64,
+    /// Part of the packets that was lost later than a second after the load had fallen to four fifths of the rate; none: the sensor does
+    /// not tell while it runs.
+    pub lost_after: Option<f64>,
+    /// Packets that are in no place.
+    pub unaccounted: i64,
+}
+
+/// Sends at twice this rate for a second, then at four fifths of it for almost two.
+///
+/// # Errors
+/// As of [`run`]; what the sensor does wrong is the inner error.
+pub fn measure(
+    place: &mut Site,
+    suite: &Suite,
+    adapter: &Adapter,
+    case: &Case,
+    rate: f64,
+) -> Result<Result<Overload>> {
+    let mut course = || -> Result<Overload, Failure> {
+        let full = Rate::Full;
+        let taken = DutOrder { reports: true, ..sensor_order(suite, case, &full, OVERLOAD) };
+        let order = |factor: f64, duration| {
+            send_order(suite, case, &Rate::Pps(rate * factor), duration).map_err(Failure::Testbed)
+        };
+        place.start(adapter, &taken)?;
+        place.begin()?;
+        // Under overload all share the cores.
+        let sent = place.send(&SendOrder { first: false, ..order(2.0, OVERLOAD)? })?;
+        let mut all = vec![sent.clone()];
+        let mut told = || -> Result<_, Failure> {
+            std::thread::sleep(TOLD);
+            place.told()
+        };
+        let mut captured = told()?.map(|(captured, _)| captured);
+        let mut lost_by_then = 0;
+        if captured.is_some() {
+            place.settle(&DutOrder { paced: true, ..taken.clone() })?;
+            all.push(place.send(&order(0.8, RECOVERY)?)?);
+            std::thread::sleep(TOLD);
+            lost_by_then = place.told()?.map_or(0, |(_, lost)| lost);
+            all.push(place.send(&order(0.8, RECOVERED)?)?);
+        }
+        place.sent()?;
+        let end = place.end()?;
+        let captured = captured.get_or_insert(end.captured);
+        let last = all.last().filter(|_| all.len() > 1);
+        let lost_after = last.map(|last| {
+            let lost = (last.offered - last.sent) + end.lost.saturating_sub(lost_by_then);
+            lost as f64 / last.offered.max(1) as f64
+        });
+        let sent_all: u64 = all.iter().map(|one| one.sent).sum();
+        Ok(Overload {
+            captured: per_second(*captured, sent.duration_s) / rate,
+            lost_after,
+            unaccounted: sent_all.cast_signed() - (end.captured + end.lost + end.aside).cast_signed(),
+        })
+    };
+    match course() {
+        Ok(overload) => Ok(Ok(overload)),
+        Err(Failure::Trial(error)) => Ok(Err(error)),
+        Err(Failure::Testbed(error)) => Err(error),
+    }
+}

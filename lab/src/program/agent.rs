@@ -1,0 +1,54 @@
+//! An agent, and who this machine is for agents.
+
+use anyhow::Result;
+use wirelane::escape::printable;
+use wirelane_lab::Suite;
+use wirelane_lab::remote::{Agent, Agents, Files, Manager, Options};
+use wirelane_lab::run::On;
+
+use super::manage::adapters;
+use super::{AgentArgs, Identity, wirelane_program};
+use crate::out;
+
+/// `wirelane testbed agent`.
+pub fn run(args: &AgentArgs) -> Result<()> {
+    let options = Options {
+        listen: args.listen,
+        files: Files { cert: args.cert.clone(), key: args.key.clone(), ca: args.ca.clone() },
+        device: args.device.clone(),
+        cores: args.cores.clone(),
+        sensors: adapters(&args.sensors)?,
+        wirelane: wirelane_program()?,
+    };
+    let agent = Agent::listen(options, log)?;
+    out::print(format!("listening on {}\n", agent.address()?))?;
+    agent.serve();
+    Ok(())
+}
+
+fn log(text: &str) {
+    out::note(&printable(text));
+}
+
+/// Where a suite is run: here, or where it names agents, which this connects to.
+///
+/// # Errors
+/// Which file or agent is missing, and why.
+pub fn place(suite: &Suite, identity: &Identity) -> Result<On> {
+    if suite.agent_devices.is_none() {
+        anyhow::ensure!(
+            identity.cert.is_none(),
+            "suite {} names no agents ([injector] and [sensor]): leave out --cert, --key and --ca",
+            suite.name
+        );
+        return Ok(On::Local(wirelane_program()?));
+    }
+    let (Some(cert), Some(key), Some(ca)) = (&identity.cert, &identity.key, &identity.ca) else {
+        anyhow::bail!(
+            "suite {} names agents, who want to know who you are: give --cert, --key and --ca",
+            suite.name
+        );
+    };
+    let manager = Manager::new(&Files { cert: cert.clone(), key: key.clone(), ca: ca.clone() })?;
+    Ok(On::Remote(Box::new(Agents::connect(manager, suite)?)))
+}

@@ -1,0 +1,386 @@
+//! `wirelane-testbed`: suites of traffic against any sensor, on this machine or between two. `wirelane testbed` runs it.
+
+mod agent;
+mod manage;
+mod out;
+#[cfg(feature = "store")]
+mod parquet;
+mod progress;
+mod sensor;
+
+use std::env;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use wirelane::escape::printable_lines;
+#[cfg(feature = "bench")]
+use wirelane_lab::bench;
+use wirelane_lab::collection::Collection;
+
+/// Measure any sensor under suites of traffic: ours, tcpdump, dumpcap, your own
+///
+/// On one machine: a generator and a sensor in network namespaces that are made for it, with a veth pair between them. Nothing
+/// of the machine's devices is touched, and nothing is left behind, however it ends. Needs root. Or between two machines, by
+/// an agent on each.
+#[derive(Parser, Debug)]
+#[command(name = "wirelane-testbed", version, arg_required_else_help = true, after_long_help = HELP)]
+enum Command {
+    /// Run a suite, which a TOML file describes
+    Run(RunArgs),
+    /// Run the suites of published measurements, and draw their points beside ours
+    #[command(alias = "papers")]
+    Reproductions(CollectionArgs),
+    /// Run the suites of our own benchmarks
+    Bench(CollectionArgs),
+    /// Measure single parts of Wirelane by themselves
+    #[cfg(feature = "bench")]
+    Measure(MeasureArgs),
+    /// Draw the results of a suite again
+    Report(ReportArgs),
+    /// List the sensors that suites can name, and which programs are missing
+    Sensors(SensorsArgs),
+    /// Wait for managers on other machines, and send or capture for them
+    Agent(AgentArgs),
+    /// Capture by libpcap, and spin for each packet: the sensor 'libpcap-loops'
+    Sensor(SensorArgs),
+    /// Receive with a small program of its own kind; ends at SIGTERM
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    Receive(bench::receive::Args),
+    /// Generate packets that 'wirelane send' does not make
+    #[cfg(feature = "bench")]
+    #[command(hide = true, subcommand)]
+    Generate(Generate),
+    /// Write rule files with many rules
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    Rules(bench::rules::Args),
+}
+
+/// Generators that only the test-bed has.
+#[cfg(feature = "bench")]
+#[derive(clap::Subcommand, Debug)]
+enum Generate {
+    /// Clones of one socket buffer
+    Clones(bench::clones::Args),
+    /// Flows that end, or differ in size
+    Flows(bench::flows::Args),
+}
+
+/// Options of `testbed run`.
+#[derive(clap::Args, Debug)]
+pub struct RunArgs {
+    /// The suite
+    #[arg(value_name = "SUITE.toml", required_unless_present = "resume", conflicts_with = "resume")]
+    suite: Option<PathBuf>,
+
+    /// Folder for the results, which is made. Default: testbed-NAME here
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+
+    /// Go on with the suite of this folder, where it was interrupted
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+
+    /// Adapters of your own: a TOML file, or a folder of such files; repeatable
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+
+    /// Say what would be run, and run nothing
+    #[arg(long)]
+    check: bool,
+
+    #[command(flatten)]
+    identity: Identity,
+}
+
+/// Who this machine is, for agents on others.
+#[derive(clap::Args, Debug)]
+pub struct Identity {
+    /// Certificate of this machine, PEM: for a suite with agents
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], help_heading = AGENTS)]
+    cert: Option<PathBuf>,
+
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = AGENTS)]
+    key: Option<PathBuf>,
+
+    /// Certificate of the authority that has signed it and those of the agents, PEM
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = AGENTS)]
+    ca: Option<PathBuf>,
+}
+
+const AGENTS: &str = "Agents on other machines";
+
+/// Options of `testbed agent`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = AGENT_HELP)]
+pub struct AgentArgs {
+    /// Where to wait for managers
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+
+    /// Certificate of this agent, PEM, which names the address that suites have of it
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// Certificate of the authority that has signed those of managers, PEM
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+
+    /// The only device that managers may name. Default: any
+    #[arg(long, value_name = "DEV")]
+    device: Option<String>,
+
+    /// The only cores that managers may have, as in 1,3. Default: all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cores: Vec<usize>,
+
+    /// Adapters of sensors that managers may name, beside those that are shipped: a TOML file, or a folder; repeatable
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+}
+
+/// What follows the options of the agent in the long help.
+pub const AGENT_HELP: &str = "\
+An agent works for one manager at a time: it sends by 'wirelane send', or starts
+the sensor that the manager names, out of an adapter that it has itself. When
+the manager is gone, so is what it has started for it; and when it ends itself,
+however it does. Its device and its queues, NAPI and interrupts stay as they
+are. It needs root, and says 'listening on' when it is ready.
+
+Give it an address of a network that carries none of the traffic. Managers need
+a certificate of the authority of --ca, and take only one for this address from
+the agent. docs/guides/test-bed.md shows how to make them.
+
+Example:
+  sudo wirelane testbed agent --listen 192.0.2.2:4433 --cert sensor.pem \\
+    --key sensor.key --ca ca.pem --device eth2";
+
+/// Options of `reproductions` and `bench`.
+#[derive(clap::Args, Debug)]
+pub struct CollectionArgs {
+    /// Fewer steps, one repetition, shorter trials: minutes instead of hours
+    #[arg(long)]
+    quick: bool,
+
+    /// Only this suite; repeatable
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// Folder for the results, which is made. Default: testbed-published-measurements or testbed-benchmarks here
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+
+    /// Go on with this folder, where it was interrupted
+    #[arg(long, value_name = "DIR", conflicts_with = "quick")]
+    resume: Option<PathBuf>,
+
+    /// Name the suites
+    #[arg(long)]
+    list: bool,
+}
+
+/// Options of `measure`.
+#[cfg(feature = "bench")]
+#[derive(clap::Args, Debug)]
+pub struct MeasureArgs {
+    /// Which parts. Default: all
+    #[arg(value_enum)]
+    parts: Vec<bench::Part>,
+
+    /// Fewer packets and flows
+    #[arg(long)]
+    quick: bool,
+
+    /// The core that measures
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    core: usize,
+
+    /// patterns: a folder with pcap and pcapng files, whose payloads are searched
+    #[arg(long, value_name = "DIR")]
+    captures: Option<PathBuf>,
+
+    /// store: flows that are written and asked about, some 65 bytes each. Default: 100 million, or 2 million with --quick
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    flows: Option<u64>,
+
+    /// store: the folder in which they are written to one of their own. Default: that for temporary files
+    #[arg(long, value_name = "DIR")]
+    store_folder: Option<PathBuf>,
+
+    /// Folder for the results, which is made
+    #[arg(long, value_name = "DIR", default_value = "testbed-parts")]
+    out: PathBuf,
+}
+
+/// Options of `testbed report`.
+#[derive(clap::Args, Debug)]
+pub struct ReportArgs {
+    /// The folder of the results
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Adapters of your own, as for 'run'
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+}
+
+/// Options of `testbed sensors`.
+#[derive(clap::Args, Debug)]
+pub struct SensorsArgs {
+    /// Adapters of your own, as for 'run'
+    #[arg(long, value_name = "PATH")]
+    sensors: Vec<PathBuf>,
+}
+
+/// Options of `testbed sensor`.
+#[derive(clap::Args, Debug)]
+pub struct SensorArgs {
+    /// Device to capture on
+    #[arg(short, long, value_name = "DEV")]
+    interface: String,
+
+    /// Loops to spin for each packet
+    #[arg(long, value_name = "LOOPS", default_value_t = 0)]
+    loops: u32,
+
+    /// Size of libpcap's buffer in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    buffer: u32,
+}
+
+/// What follows the options in the long help.
+pub const HELP: &str = "\
+A suite says which sensors are measured, under which traffic:
+
+  name = \"first\"
+  sensors = [\"wirelane-count\", \"tcpdump\"]
+  rates = [100000, 200000]     # packets a second; or
+  # sweep = { from = 50000, to = 1500000, steps = 21 }
+  # search = [0.005, 0]        # the highest rate with so much loss
+  # full-speed = true
+  duration = \"1s\"
+  repetitions = 3
+  cores = [[1]]                # of the sensor; sets are measured in turn
+  workers = [1, 2]             # so are these, and queues, loops, engines
+  [traffic]
+  sizes = [60, 1514]           # or: replay = \"capture.pcap\"
+  # calls = [100, 1000]        # RTP of calls instead, answered before
+
+Each trial adds a line to trials.csv as it ends: offered, sent, captured,
+analysed, lost, CPU time, and why it does not count where it does not. At the
+end the folder has tables, CSV, Parquet, charts as SVG and PNG, and
+report.html. An interrupted run goes on with --resume.
+
+A sensor that is not installed is skipped, and named. Others than those of
+'wirelane testbed sensors' take an adapter of a few lines, which
+docs/reference/batteries.md describes.
+
+Between two machines, with 'wirelane testbed agent' on each:
+
+  [injector]
+  agent = \"192.0.2.1:4433\"
+  device = \"eth1\"
+  [sensor]
+  agent = \"192.0.2.2:4433\"
+  device = \"eth2\"
+
+With 'receiver = true' the sensor's side passes on what it is left to a third
+namespace, where it is counted: what a sensor costs its host's own traffic, or
+keeps from it (passed_on; charts with 'quantity = \"passed-on\"'). The sensor
+'nobody' is what to compare with. Between machines give [receiver] an agent too;
+how its machine gets packets on is then yours to set up.
+
+Examples:
+  wirelane testbed sensors
+  sudo wirelane testbed run first.toml
+  sudo wirelane testbed run --resume testbed-first
+  sudo wirelane testbed reproductions --quick
+  wirelane testbed run first.toml --cert me.pem --key me.key --ca ca.pem
+
+Exit status: 0 done, 1 failed or trials went wrong, 2 wrong usage.";
+
+fn main() -> ExitCode {
+    let level = tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .with_env_filter(level)
+        .init();
+    let result = match Command::parse() {
+        Command::Run(args) => manage::run(&args),
+        Command::Reproductions(args) => manage::collection(Collection::Reproductions, &args),
+        Command::Bench(args) => manage::collection(Collection::Benchmarks, &args),
+        #[cfg(feature = "bench")]
+        Command::Measure(args) => manage::measure_parts(&args),
+        Command::Report(args) => manage::report(&args),
+        Command::Sensors(args) => manage::sensors(&args),
+        Command::Agent(args) => agent::run(&args),
+        Command::Sensor(args) => sensor::run(&args),
+        #[cfg(feature = "bench")]
+        Command::Receive(args) => bench::receive::run(&args),
+        #[cfg(feature = "bench")]
+        Command::Generate(Generate::Clones(args)) => bench::clones::run(&args),
+        #[cfg(feature = "bench")]
+        Command::Generate(Generate::Flows(args)) => bench::flows::run(&args),
+        #[cfg(feature = "bench")]
+        Command::Rules(args) => bench::rules::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            out::note(&format!("wirelane-testbed: {}", printable_lines(&format!("{error:#}"))));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The program `wirelane`, which sends and which our sensors are: what WIRELANE_BIN names, else the one beside this program,
+/// else the first in PATH.
+///
+/// # Errors
+/// Where there is none.
+fn wirelane_program() -> Result<PathBuf> {
+    if let Some(named) = env::var_os("WIRELANE_BIN") {
+        return Ok(named.into());
+    }
+    let beside = env::current_exe().context("finding this program")?.with_file_name("wirelane");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = env::split_paths(&path).map(|folder| folder.join("wirelane"));
+    std::iter::once(beside)
+        .chain(in_path)
+        .find(|program| program.is_file())
+        .context("the program wirelane is neither beside this one nor in PATH, nor does WIRELANE_BIN name it")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_80_columns() {
+        let long: Vec<&str> = [HELP, AGENT_HELP]
+            .iter()
+            .flat_map(|help| help.lines())
+            .filter(|line| line.chars().count() > 80)
+            .collect();
+        assert!(long.is_empty(), "{long:#?}");
+    }
+}

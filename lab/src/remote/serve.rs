@@ -1,0 +1,304 @@
+//! An agent: waits for managers, and works for one of them at a time.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::message::{
+    FromAgent, Hello, Offer, Order, PROTOCOL, Role, ToAgent, VERSION, Welcome, read, read_hello,
+};
+use super::tls::{Files, Listening};
+use super::wire::Wire;
+use super::work::Worker;
+use super::{AT_ONCE, HANDSHAKE, SILENCE, SOON};
+use crate::duts::Duts;
+use crate::holder::output;
+use crate::machine::Machine;
+use crate::suite::{Resources, is_device, tools};
+use crate::watcher;
+
+/// Connections at a time: a manager's, and those that come meanwhile.
+const MOST_CONNECTIONS: usize = 32;
+
+/// What an agent is started with.
+#[derive(Debug)]
+pub struct Options {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Its certificate, key and authority.
+    pub files: Files,
+    /// The only device that a manager may name; none: any.
+    pub device: Option<String>,
+    /// The only cores that a manager may have; empty: all.
+    pub cores: Vec<usize>,
+    /// Adapters of the sensors that a manager may name.
+    pub sensors: Duts,
+    /// The program that sends, and that our sensors are.
+    pub wirelane: PathBuf,
+}
+
+/// An agent that listens.
+#[derive(Debug)]
+pub struct Agent {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+/// What its connections share.
+struct Shared {
+    tls: Listening,
+    device: Option<String>,
+    cores: Vec<usize>,
+    sensors: Duts,
+    wirelane: PathBuf,
+    /// Whom it works for.
+    manager: Mutex<Option<SocketAddr>>,
+    connections: AtomicUsize,
+    log: fn(&str),
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("device", &self.device)
+            .field("cores", &self.cores)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// Listens. What there is to know it gives to `log`, a line each.
+    ///
+    /// # Errors
+    /// What it lacks: rights, programs, cores, usable files, a free address.
+    pub fn listen(options: Options, log: fn(&str)) -> Result<Agent> {
+        let resources = Resources::here();
+        ensure!(resources.root, "an agent sends and captures, which takes root: run it with sudo");
+        tools(&["ethtool", "setpriv", "unshare", "nsenter", "taskset"])?;
+        if let Some(core) = options.cores.iter().find(|core| !resources.cores.contains(core)) {
+            bail!("--cores has core {core}, which is not on line here");
+        }
+        if let Some(device) = &options.device {
+            ensure!(is_there(device), "there is no device {device}");
+        }
+        let cores = if options.cores.is_empty() { resources.cores } else { options.cores };
+        let tls = Listening::new(&options.files)?;
+        let listener =
+            TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
+        let shared = Shared {
+            tls,
+            device: options.device,
+            cores,
+            sensors: options.sensors,
+            wirelane: options.wirelane,
+            manager: Mutex::new(None),
+            connections: AtomicUsize::new(0),
+            log,
+        };
+        Ok(Agent { listener, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Where the kernel does not say.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().context("the address of the listening socket")
+    }
+
+    /// Works for managers, for ever.
+    pub fn serve(&self) {
+        for connection in self.listener.incoming() {
+            let Ok(socket) = connection else {
+                // Out of descriptors, or gone again: nothing that asking at once would mend.
+                thread::sleep(SOON);
+                continue;
+            };
+            let shared = Arc::clone(&self.shared);
+            // Relaxed: a bound, and nothing is read by whoever has seen it.
+            if shared.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+                shared.connections.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let spawned = thread::Builder::new().name("manager".into()).spawn(move || {
+                let _counted = Counted(&shared.connections);
+                shared.meet(socket);
+            });
+            if spawned.is_err() {
+                // What was counted in the closure's stead.
+                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// One connection, while there is one.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The manager that an agent works for, while it does.
+struct Taken<'a>(&'a Mutex<Option<SocketAddr>>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Shared {
+    /// Works for whoever has connected, if it is a manager and none is there.
+    fn meet(&self, socket: TcpStream) {
+        let Ok(peer) = socket.peer_addr() else { return };
+        let mut wire = match self.tls.accept(socket) {
+            Ok(wire) => wire,
+            Err(error) => return (self.log)(&format!("{peer} is refused: {error:#}")),
+        };
+        match self.welcome(&mut wire, peer) {
+            Ok((hello, _taken)) => {
+                (self.log)(&format!("works for {peer} as {} on {}", hello.role.name(), hello.device));
+                let ended = self.work(&mut wire, &hello);
+                (self.log)(&format!("done with {peer}: {ended:#}"));
+            }
+            Err(error) => {
+                (self.log)(&format!("{peer} is refused: {error:#}"));
+                // Whether it hears that is its own affair.
+                let _ = wire.say(&FromAgent::refused(format!("{error:#}")));
+                let _ = wire.receive(Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// Hears what a manager wants, and takes it as the only one.
+    fn welcome(&self, wire: &mut Wire, peer: SocketAddr) -> Result<(Hello, Taken<'_>)> {
+        let hello = read_hello(&wire.receive(HANDSHAKE)?)?;
+        let taken = self.take(peer)?;
+        self.check_device(&hello)?;
+        let offer = |name: &String| {
+            let adapter = self.sensors.get(name)?;
+            Some((name.clone(), Offer { text: adapter.text.clone(), missing: adapter.missing() }))
+        };
+        let welcome = Welcome {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            cores: self.cores.clone(),
+            machine: Machine::describe(),
+            sensors: hello.sensors.iter().filter_map(offer).collect(),
+        };
+        wire.say(&FromAgent::Welcome(Box::new(welcome)))?;
+        Ok((hello, taken))
+    }
+
+    fn take(&self, peer: SocketAddr) -> Result<Taken<'_>> {
+        let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = *manager {
+            bail!("it works for another manager ({other}); one at a time");
+        }
+        *manager = Some(peer);
+        Ok(Taken(&self.manager))
+    }
+
+    /// Whether the device is there, may be named, and takes the packets of the suite as they are.
+    fn check_device(&self, hello: &Hello) -> Result<()> {
+        let device = &hello.device;
+        if let Some(ours) = &self.device {
+            ensure!(ours == device, "it is for device {ours}, and not for {device}");
+        }
+        ensure!(is_device(device) && is_there(device), "there is no device {device}");
+        let file = |name: &str| {
+            let path = Path::new("/sys/class/net").join(device).join(name);
+            std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+        };
+        ensure!(file("operstate")?.trim() != "down", "{device} is down: ip link set {device} up");
+        let mtu: u32 = file("mtu")?.trim().parse().context("an MTU")?;
+        ensure!(
+            mtu >= hello.mtu,
+            "{device} has an MTU of {mtu}, and the suite's frames need {0}: ip link set {device} mtu {0}",
+            hello.mtu
+        );
+        if hello.merges && hello.role != Role::Injector {
+            let features = output(std::process::Command::new("ethtool").args(["-k", device]))?;
+            let merges = |line: &str| {
+                (line.starts_with("generic-receive-offload:") || line.starts_with("large-receive-offload:"))
+                    && line.contains(": on")
+            };
+            ensure!(
+                !features.lines().any(merges),
+                "{device} merges segments of TCP: ethtool -K {device} gro off lro off"
+            );
+        }
+        Ok(())
+    }
+
+    /// Carries out orders until the manager is gone; why it is.
+    fn work(&self, wire: &mut Wire, hello: &Hello) -> anyhow::Error {
+        let (orders, taken) = channel();
+        let (give, answers) = channel();
+        thread::scope(|scope| {
+            // What is started ends with the thread that has started it.
+            let worker = scope.spawn(move || {
+                let mut worker = Worker::new(hello, &self.cores, &self.sensors, &self.wirelane);
+                for order in taken {
+                    if give.send(worker.carry_out(order)).is_err() {
+                        break;
+                    }
+                }
+            });
+            let ended = relay(wire, &orders, &answers);
+            drop(orders);
+            while !worker.is_finished() {
+                watcher::kill_all_of(worker.thread().id());
+                thread::sleep(Duration::from_millis(10));
+            }
+            ended.err().unwrap_or_else(|| anyhow::anyhow!("it closed the connection"))
+        })
+    }
+}
+
+/// Passes orders and answers on, until one side is gone.
+fn relay(wire: &mut Wire, orders: &Sender<Order>, answers: &Receiver<FromAgent>) -> Result<()> {
+    let mut heard = Instant::now();
+    let mut working = false;
+    loop {
+        // Whichever of the two is waited for comes at once.
+        let mut wait = SOON;
+        if working {
+            wait = AT_ONCE;
+            match answers.recv_timeout(SOON) {
+                Ok(answer) => {
+                    wire.say(&answer)?;
+                    working = false;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("the worker has ended"),
+            }
+        }
+        if let Some(frame) = wire.poll(wait)? {
+            heard = Instant::now();
+            match read(&frame)? {
+                ToAgent::Ping => wire.say(&FromAgent::Pong)?,
+                ToAgent::Order(order) => {
+                    ensure!(!working, "it gives an order before the last one is carried out");
+                    orders.send(order).context("the worker has ended")?;
+                    working = true;
+                }
+                ToAgent::Hello(_) => bail!("it says hello again"),
+            }
+        }
+        ensure!(heard.elapsed() < SILENCE, "it has said nothing for {SILENCE:?}");
+    }
+}
+
+fn is_there(device: &str) -> bool {
+    is_device(device) && Path::new("/sys/class/net").join(device).exists()
+}

@@ -1,0 +1,247 @@
+//! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::message::{Answer, FromAgent, Hello, Order, Role};
+use crate::duts::Duts;
+use crate::holder::{Folder, Holder};
+use crate::roles::dut::{self, Running};
+use crate::roles::receiver::Counting;
+use crate::roles::{DutOrder, Failure, Host, SendOrder, injector};
+use crate::suite::{ENGINES, MOST_LOOPS, MOST_PPS};
+
+/// The longest trial: a search confirms over three times a suite's longest.
+const LONGEST: f64 = 3.0 * 3600.0;
+
+/// The agent's machine as a sensor's host: its device as it is, its files in memory.
+#[derive(Debug)]
+struct Own {
+    holder: Holder,
+    device: String,
+}
+
+/// Works for one manager.
+#[derive(Debug)]
+pub(super) struct Worker<'a> {
+    // Ended before its host is.
+    running: Option<Running>,
+    receiving: Option<Counting>,
+    /// Or why there is none.
+    host: Result<Own, String>,
+    role: Role,
+    cores: &'a [usize],
+    sensors: &'a Duts,
+    wirelane: &'a Path,
+    number: u64,
+}
+
+impl<'a> Worker<'a> {
+    /// To be made by the thread that carries out orders: what it starts ends with this thread.
+    pub(super) fn new(
+        hello: &Hello,
+        cores: &'a [usize],
+        sensors: &'a Duts,
+        wirelane: &'a Path,
+    ) -> Worker<'a> {
+        let holder = Holder::new("the files of trials", false);
+        let host = holder.map(|holder| Own { holder, device: hello.device.clone() });
+        let host = host.map_err(|error| format!("{error:#}"));
+        Worker { running: None, receiving: None, host, role: hello.role, cores, sensors, wirelane, number: 0 }
+    }
+
+    /// Does something; what it has come to.
+    pub(super) fn carry_out(&mut self, order: Order) -> FromAgent {
+        match self.try_to(order) {
+            Ok(answer) => FromAgent::Done(answer),
+            Err(wrong) => {
+                // A trial that went wrong is over.
+                self.running = None;
+                match wrong {
+                    Failure::Trial(error) => FromAgent::Fault(FromAgent::reason(&error)),
+                    Failure::Testbed(error) => FromAgent::Failed(FromAgent::reason(&error)),
+                }
+            }
+        }
+    }
+
+    fn try_to(&mut self, order: Order) -> Result<Answer, Failure> {
+        let host = self.host.as_mut().map_err(|error| Failure::Testbed(anyhow::anyhow!("{error}")))?;
+        host.holder.check().map_err(Failure::Testbed)?;
+        let wanted = order.role();
+        if wanted != self.role {
+            return Err(Failure::Testbed(anyhow::anyhow!("this is an order for the {}", wanted.name())));
+        }
+        let none = || Failure::Testbed(anyhow::anyhow!("no sensor runs"));
+        match order {
+            Order::Start(order) => {
+                self.running = None;
+                check_sensor(&order, self.cores).map_err(Failure::Testbed)?;
+                let adapter = self.sensors.get(&order.sensor);
+                let adapter = adapter.with_context(|| format!("there is no adapter {:?} here", order.sensor));
+                let adapter = adapter.map_err(Failure::Testbed)?;
+                self.number += 1;
+                self.running = Some(dut::start(host, self.wirelane, adapter, &order, self.number)?);
+                Ok(Answer::Done)
+            }
+            Order::Begin => {
+                self.running.as_mut().ok_or_else(none)?.begin(&*host)?;
+                Ok(Answer::Done)
+            }
+            Order::Sent => {
+                self.running.as_mut().ok_or_else(none)?.sent(&*host)?;
+                Ok(Answer::Done)
+            }
+            Order::End => Ok(Answer::Taken(self.running.take().ok_or_else(none)?.end(&*host)?)),
+            Order::Count => {
+                // The agent's own sysfs: that of its network namespace.
+                self.receiving =
+                    Some(Counting::begin(Path::new("/sys"), &host.device).map_err(Failure::Testbed)?);
+                Ok(Answer::Done)
+            }
+            Order::Counted => {
+                let none = || Failure::Testbed(anyhow::anyhow!("nothing is counted"));
+                let counting = self.receiving.take().ok_or_else(none)?;
+                Ok(Answer::Received(counting.end().map_err(Failure::Testbed)?))
+            }
+            Order::Send(order) => {
+                check_send(&order, self.cores).map_err(Failure::Testbed)?;
+                let sent = injector::send(self.wirelane, &[&host.device], &order, &host.holder);
+                Ok(Answer::Sent(sent.map_err(Failure::Testbed)?))
+            }
+        }
+    }
+}
+
+impl Host for Own {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn command(&self, cores: &[usize], words: &[String]) -> Command {
+        self.holder.on(cores, words)
+    }
+
+    fn folder(&self, name: &str) -> Result<Folder> {
+        self.holder.folder(name)
+    }
+
+    fn settle(&mut self, _order: &DutOrder) -> Result<()> {
+        Ok(())
+    }
+
+    fn napi_time(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn takes_interrupts(&self) -> bool {
+        true
+    }
+}
+
+fn check_cores(asked: &[usize], given: &[usize]) -> Result<()> {
+    ensure!(!asked.is_empty() && asked.len() <= given.len(), "{} cores are asked for", asked.len());
+    let other = asked.iter().find(|core| !given.contains(core));
+    ensure!(other.is_none(), "core {other:?} is not a manager's to use");
+    Ok(())
+}
+
+fn check_duration(seconds: f64) -> Result<()> {
+    ensure!(seconds > 0.0 && seconds <= LONGEST, "a trial of {seconds} s is asked for");
+    Ok(())
+}
+
+fn check_sensor(order: &DutOrder, cores: &[usize]) -> Result<()> {
+    check_cores(&order.cores, cores)?;
+    check_duration(order.duration_s)?;
+    ensure!(ENGINES.contains(&order.engine.as_str()), "there is no engine {:?}", order.engine);
+    ensure!((1..=64).contains(&order.workers), "{} workers are asked for", order.workers);
+    ensure!((1..=64).contains(&order.queues), "{} RX queues are asked for", order.queues);
+    ensure!(order.loops <= MOST_LOOPS, "{} loops per packet are asked for", order.loops);
+    ensure!(order.entries <= 10_000_000, "{} entries are asked for", order.entries);
+    ensure!((1..=1024).contains(&order.buffer), "a buffer of {} MiB is asked for", order.buffer);
+    Ok(())
+}
+
+fn check_send(order: &SendOrder, cores: &[usize]) -> Result<()> {
+    check_cores(&order.cores, cores)?;
+    check_duration(order.duration_s)?;
+    ensure!(order.replay.is_none(), "an agent replays no capture");
+    ensure!(order.flows > 0, "no flows are asked for");
+    ensure!(order.size.is_some_and(|size| size >= 60), "no size of frames is asked for");
+    ensure!(
+        order.pps.is_none_or(|pps| pps > 0.0 && pps <= MOST_PPS),
+        "{:?} packets a second are asked for",
+        order.pps
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{Method, Pattern, Proto, Shape};
+
+    fn sensor() -> DutOrder {
+        DutOrder {
+            sensor: "tcpdump".into(),
+            cores: vec![1],
+            queues: 1,
+            workers: 1,
+            engine: "auto".into(),
+            loops: 0,
+            entries: 0,
+            duration_s: 1.0,
+            buffer: 4,
+            paced: false,
+            reports: false,
+        }
+    }
+
+    #[test]
+    fn orders_that_no_suite_makes_are_refused() {
+        let given = [1, 2];
+        check_sensor(&sensor(), &given).unwrap();
+        for (words, order) in [
+            ("cores", DutOrder { cores: vec![], ..sensor() }),
+            ("core Some(0)", DutOrder { cores: vec![0], ..sensor() }),
+            ("engine", DutOrder { engine: "--help".into(), ..sensor() }),
+            ("workers", DutOrder { workers: 0, ..sensor() }),
+            ("queues", DutOrder { queues: 65, ..sensor() }),
+            ("loops", DutOrder { loops: u32::MAX, ..sensor() }),
+            ("MiB", DutOrder { buffer: 1 << 20, ..sensor() }),
+            ("trial of", DutOrder { duration_s: f64::NAN, ..sensor() }),
+            ("trial of", DutOrder { duration_s: 1e300, ..sensor() }),
+        ] {
+            let error = check_sensor(&order, &given).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let send = SendOrder {
+            shares_cores: false,
+            cores: vec![1],
+            size: Some(60),
+            flows: 1,
+            pattern: Pattern::Papers,
+            proto: Proto::Udp,
+            method: Method::Socket,
+            pps: Some(1.0),
+            duration_s: 1.0,
+            first: false,
+            shape: Shape::Steady,
+            queues: 1,
+            replay: None,
+        };
+        check_send(&send, &given).unwrap();
+        for order in [
+            SendOrder { size: None, ..send.clone() },
+            SendOrder { flows: 0, ..send.clone() },
+            SendOrder { pps: Some(f64::INFINITY), ..send.clone() },
+            SendOrder { cores: vec![1, 1, 2], ..send.clone() },
+        ] {
+            assert!(check_send(&order, &given).is_err(), "{order:?}");
+        }
+    }
+}

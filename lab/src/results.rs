@@ -1,0 +1,422 @@
+//! Results on disk: a folder with the suite, the machine, and a line for each trial as it ends.
+
+mod line;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::schedule::Trial;
+use crate::trial::Measured;
+
+use line::Line;
+pub use line::figures_text;
+
+/// The suite, as it was given.
+pub const SUITE: &str = "suite.toml";
+/// The name that 0.1 gave it.
+const SUITE_BEFORE: &str = "battery.toml";
+/// A line for each trial.
+pub const TRIALS: &str = "trials.csv";
+/// A line for each search.
+pub const SEARCHES: &str = "searches.csv";
+/// What it was measured on.
+pub const MACHINE: &str = "machine.json";
+
+/// Of a suite with agents: the machines of other roles, where [`MACHINE`] is the sensor's.
+pub const OTHERS: [&str; 2] = ["injector", "receiver"];
+/// Of a suite with agents: sensors that the agent could not start, and why.
+pub const SKIPPED: &str = "skipped.json";
+
+/// A line of `trials.csv`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// [`Case::key`](crate::schedule::Case::key) of the case.
+    pub case: String,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// The rate that was asked for in packets a second, `full`, or a capture's speed.
+    pub rate: String,
+    /// `short` or `long` within a search; empty: no search.
+    pub search: String,
+    /// What was measured.
+    pub measured: Measured,
+}
+
+/// A line of `searches.csv`: what was found for one goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundRow {
+    /// As in [`Row`].
+    pub case: String,
+    /// As in [`Row`].
+    pub repetition: u32,
+    /// The part that could be lost.
+    pub goal: f64,
+    /// The highest rate, in packets a second; none: not even the lowest.
+    pub rate: Option<f64>,
+    /// Why it is not higher: `loss`, `generator` or `trials`.
+    pub bound: String,
+    /// Trials that were counted, and those that were not.
+    pub trials: usize,
+    /// See `trials`.
+    pub invalid: usize,
+    /// At twice the rate: packets captured a second, as a part of the rate; none: not measured.
+    #[serde(default)]
+    pub overload: Option<f64>,
+    /// After that: the part of the packets that was lost at four fifths of the rate; none: not measured, or not told.
+    #[serde(default)]
+    pub lost_after: Option<f64>,
+}
+
+/// All of a folder.
+#[derive(Debug)]
+pub struct Results {
+    folder: PathBuf,
+    /// Trials, in the order in which they ended.
+    pub rows: Vec<Row>,
+    /// Searches.
+    pub found: Vec<FoundRow>,
+    trials: File,
+    searches: File,
+    /// Whether its trials have the columns of this version.
+    is_ours: bool,
+}
+
+impl Results {
+    /// Begins a folder, which must not be there or be empty.
+    ///
+    /// # Errors
+    /// Where there is something in it, or it cannot be written.
+    pub fn begin(folder: &Path, suite: &str, machine: &Machine) -> Result<Results> {
+        let named = || folder.display().to_string();
+        fs::create_dir_all(folder).with_context(named)?;
+        let is_empty = fs::read_dir(folder).with_context(named)?.next().is_none();
+        ensure!(is_empty, "{} is not empty: name another folder, or go on with it by --resume", named());
+        write(&folder.join(SUITE), suite)?;
+        write(&folder.join(MACHINE), &(serde_json::to_string_pretty(machine)? + "\n"))?;
+        let (trials, searches) = (append(&folder.join(TRIALS))?, append(&folder.join(SEARCHES))?);
+        let mut results = Results {
+            folder: folder.to_owned(),
+            rows: Vec::new(),
+            found: Vec::new(),
+            trials,
+            searches,
+            is_ours: true,
+        };
+        results.trials.write_all(&head(Line::of(&Row::example()))?).context(TRIALS)?;
+        results.searches.write_all(&head(FoundRow::example())?).context(SEARCHES)?;
+        Ok(results)
+    }
+
+    /// Goes on with a folder, or looks at it. A last line that is not whole, as an interruption leaves it, is taken out.
+    ///
+    /// # Errors
+    /// Where it is no folder of a suite's results, or its lines make no sense.
+    pub fn resume(folder: &Path) -> Result<Results> {
+        let read = |name: &str| whole_lines(&folder.join(name));
+        let (trials, searches) = (read(TRIALS)?, read(SEARCHES)?);
+        let parse =
+            |name: &'static str| move |error| anyhow::anyhow!("{name}: {error}; it was changed since");
+        let lines: Result<Vec<Line>, _> = csv::Reader::from_reader(trials.as_bytes()).deserialize().collect();
+        let rows = lines.map_err(parse(TRIALS))?.into_iter().map(Line::row).collect();
+        let found: Result<Vec<FoundRow>, _> =
+            csv::Reader::from_reader(searches.as_bytes()).deserialize().collect();
+        Ok(Results {
+            is_ours: trials.as_bytes().starts_with(&head(Line::of(&Row::example()))?),
+            folder: folder.to_owned(),
+            rows,
+            found: found.map_err(parse(SEARCHES))?,
+            trials: append(&folder.join(TRIALS))?,
+            searches: append(&folder.join(SEARCHES))?,
+        })
+    }
+
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The suite's text.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn suite(&self) -> Result<String> {
+        let path = [SUITE, SUITE_BEFORE].map(|name| self.folder.join(name));
+        let path = path.iter().find(|path| path.is_file()).unwrap_or(&path[0]);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    }
+
+    /// What it was measured on.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn machine(&self) -> Result<Machine> {
+        let path = self.folder.join(MACHINE);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        serde_json::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// The machines of other roles, where those are others, with the names of the roles.
+    ///
+    /// # Errors
+    /// Where what is there of them cannot be read.
+    pub fn others(&self) -> Result<Vec<(&'static str, Machine)>> {
+        let read = |role: &&'static str| {
+            Ok(self.aside(&format!("{role}.json"))?.map(|machine: Machine| (*role, machine)))
+        };
+        OTHERS.iter().filter_map(|role| read(role).transpose()).collect()
+    }
+
+    /// Keeps the machine of another role.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn keep_other(&self, role: &str, machine: &Machine) -> Result<()> {
+        write(&self.folder.join(format!("{role}.json")), &(serde_json::to_string_pretty(machine)? + "\n"))
+    }
+
+    /// DUTs that an agent could not start, and why, as the last run had it; none: none has run, or there are no agents.
+    ///
+    /// # Errors
+    /// Where what is there of them cannot be read.
+    pub fn skipped(&self) -> Result<Option<BTreeMap<String, String>>> {
+        self.aside(SKIPPED)
+    }
+
+    /// Keeps which sensors an agent could not start.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn skip(&self, skipped: &BTreeMap<String, String>) -> Result<()> {
+        write(&self.folder.join(SKIPPED), &(serde_json::to_string_pretty(skipped)? + "\n"))
+    }
+
+    /// A file that is not in every folder.
+    fn aside<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map(Some).with_context(|| path.display().to_string()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Whether this trial is there.
+    pub fn has(&self, trial: &Trial) -> bool {
+        let key = trial.case.key();
+        let searched = |found: &FoundRow| found.case == key && found.repetition == trial.repetition;
+        if matches!(trial.case.rate, crate::suite::Rate::Search(_)) {
+            return self.found.iter().any(searched);
+        }
+        self.rows
+            .iter()
+            .any(|row| row.search.is_empty() && row.case == key && row.repetition == trial.repetition)
+    }
+
+    /// Trials of a search that was interrupted, in their order.
+    pub fn begun(&self, trial: &Trial) -> Vec<Row> {
+        let key = trial.case.key();
+        let of = |row: &&Row| !row.search.is_empty() && row.case == key && row.repetition == trial.repetition;
+        self.rows.iter().filter(of).cloned().collect()
+    }
+
+    /// Adds a trial, at once.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add(&mut self, row: Row) -> Result<()> {
+        ensure!(
+            self.is_ours,
+            "{TRIALS} has the columns of another version, which wrote it: go on with that one, or begin anew"
+        );
+        self.trials.write_all(&lines(&[Line::of(&row)])?).context(TRIALS)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Adds what a search has found, all goals in one piece, so that a search is there whole or not at all.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add_found(&mut self, found: Vec<FoundRow>) -> Result<()> {
+        self.searches.write_all(&lines(&found)?).context(SEARCHES)?;
+        self.found.extend(found);
+        Ok(())
+    }
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// Which file, and why.
+pub fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
+    fs::write(path, content).with_context(|| path.display().to_string())
+}
+
+fn append(path: &Path) -> Result<File> {
+    OpenOptions::new().create(true).append(true).open(path).with_context(|| path.display().to_string())
+}
+
+/// The text of a file up to its last end of a line; what is behind it is cut off.
+fn whole_lines(path: &Path) -> Result<String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => bail!("{}: {error}: is this the folder of a suite's results?", path.display()),
+    };
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if whole < bytes.len() {
+        let file = OpenOptions::new().write(true).open(path).with_context(|| path.display().to_string())?;
+        file.set_len(whole as u64).with_context(|| path.display().to_string())?;
+    }
+    String::from_utf8(bytes[..whole].to_vec()).with_context(|| path.display().to_string())
+}
+
+/// The names of the columns: those of any row.
+fn head<T: Serialize>(row: T) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.serialize(row)?;
+    let mut text = writer.into_inner()?;
+    text.truncate(text.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    Ok(text)
+}
+
+fn lines<T: Serialize>(rows: &[T]) -> Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+impl Row {
+    fn example() -> Row {
+        let text = String::new;
+        Row { case: text(), repetition: 0, rate: text(), search: text(), measured: Measured::default() }
+    }
+}
+
+impl FoundRow {
+    fn example() -> FoundRow {
+        let text = String::new;
+        FoundRow {
+            case: text(),
+            repetition: 0,
+            goal: 0.0,
+            rate: None,
+            bound: text(),
+            trials: 0,
+            invalid: 0,
+            overload: None,
+            lost_after: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Case;
+    use crate::suite::Rate;
+
+    fn trial(rate: Rate, repetition: u32) -> Trial {
+        let sensor = "tcpdump".to_owned();
+        let case = Case {
+            sensor,
+            size: Some(60),
+            rate,
+            loops: None,
+            cores: vec![1, 2],
+            workers: None,
+            queues: 1,
+            engine: None,
+            calls: None,
+            entries: None,
+            napi: None,
+        };
+        Trial { case, repetition }
+    }
+
+    fn row(trial: &Trial, search: &str) -> Row {
+        let measured = Measured {
+            offered: 5,
+            sent: 4,
+            seen: Some(4),
+            captured: 3,
+            duration_s: 0.1,
+            cores: "0:0.99 1:0.10".into(),
+            figures: BTreeMap::from([("flows whole".into(), 0.95), ("moves".into(), 3.0)]),
+            fault: "it said \"a, b\"".into(),
+            ..Measured::default()
+        };
+        let case = trial.case.key();
+        Row { case, repetition: trial.repetition, rate: "1000".into(), search: search.into(), measured }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_half_a_line_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        let (first, second) = (trial(Rate::Pps(1000.0), 1), trial(Rate::Pps(1000.0), 2));
+        let searched = trial(Rate::Search(vec![0.0]), 1);
+        let mut results = Results::begin(&at, "name = 1\n", &Machine::describe()).unwrap();
+        results.add(row(&first, "")).unwrap();
+        results.add(row(&searched, "short")).unwrap();
+        let found =
+            FoundRow { case: searched.case.key(), repetition: 1, rate: Some(7.5), ..FoundRow::example() };
+        let rows = results.rows.clone();
+        drop(results);
+        OpenOptions::new()
+            .append(true)
+            .open(at.join(TRIALS))
+            .unwrap()
+            .write_all(b"tcpdump size=60,2,10")
+            .unwrap();
+
+        let mut results = Results::resume(&at).unwrap();
+        assert_eq!(results.rows, rows);
+        assert!(results.has(&first) && !results.has(&second) && !results.has(&searched));
+        assert_eq!(results.begun(&searched), &rows[1..]);
+        results.add(row(&second, "")).unwrap();
+        results.add_found(vec![found.clone()]).unwrap();
+        let results = Results::resume(&at).unwrap();
+        assert!(results.has(&first) && results.has(&second) && results.has(&searched));
+        assert_eq!((results.rows.len(), results.found), (3, vec![found]));
+        assert!(Results::begin(&at, "", &Machine::describe()).unwrap_err().to_string().contains("--resume"));
+        assert!(Results::resume(folder.path()).is_err());
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_read_and_not_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        let mut results = Results::begin(&at, "", &Machine::describe()).unwrap();
+        let first = trial(Rate::Pps(1000.0), 1);
+        results.add(row(&first, "")).unwrap();
+        let text = fs::read_to_string(at.join(TRIALS)).unwrap();
+        let at_column = text.split(',').position(|name| name == "passed_on").unwrap();
+        let without = |line: &str| {
+            let mut cells: Vec<&str> = line.split(',').collect();
+            cells.remove(at_column);
+            cells.join(",") + "\n"
+        };
+        fs::write(at.join(TRIALS), text.lines().map(without).collect::<String>()).unwrap();
+        let mut results = Results::resume(&at).unwrap();
+        assert!(results.has(&first) && results.rows[0].measured.passed_on.is_none());
+        let error = results.add(row(&first, "")).unwrap_err().to_string();
+        assert!(error.contains("another version"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("results");
+        Results::begin(&at, "", &Machine::describe()).unwrap();
+        OpenOptions::new().append(true).open(at.join(TRIALS)).unwrap().write_all(b"a,b\n").unwrap();
+        assert!(Results::resume(&at).unwrap_err().to_string().contains("changed"));
+    }
+}

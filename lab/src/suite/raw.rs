@@ -1,0 +1,169 @@
+//! The tables of the file, as they stand there.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use wirelane_probe::placed::At;
+
+use super::{Axis, Method, Napi, Pattern, Proto, Quantity, Shape};
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Raw {
+    pub name: At<String>,
+    pub title: Option<String>,
+    #[serde(default)]
+    pub about: String,
+    pub sensors: At<Vec<At<String>>>,
+    #[serde(default)]
+    pub traffic: Option<At<Traffic>>,
+    pub rates: Option<At<Vec<At<f64>>>>,
+    pub sweep: Option<At<Sweep>>,
+    pub search: Option<At<Vec<At<f64>>>>,
+    pub of_capacity: Option<At<Vec<At<f64>>>>,
+    pub full_speed: Option<At<bool>>,
+    #[serde(default)]
+    pub overload: bool,
+    pub speeds: Option<At<Vec<At<String>>>>,
+    pub loops: Option<At<Vec<At<u32>>>>,
+    pub cores: Option<At<Vec<At<Vec<usize>>>>>,
+    pub injector_cores: Option<At<Vec<usize>>>,
+    pub workers: Option<At<Vec<At<usize>>>>,
+    pub queues: Option<At<Vec<At<u32>>>>,
+    pub entries: Option<At<Vec<At<u32>>>>,
+    pub per_core: Option<At<bool>>,
+    pub engines: Option<At<Vec<At<String>>>>,
+    pub devices: Option<At<u32>>,
+    pub napi: Option<At<Napis>>,
+    pub nice: Option<At<i32>>,
+    pub tries: Option<At<u32>>,
+    pub reference: Option<At<Vec<At<String>>>>,
+    pub injector: Option<At<AgentDevice>>,
+    pub sensor: Option<At<AgentDevice>>,
+    pub receiver: Option<At<Receiver>>,
+    pub buffer: Option<At<u32>>,
+    pub repetitions: Option<At<u32>>,
+    pub duration: Option<At<String>>,
+    #[serde(default)]
+    pub chart: Vec<At<Chart>>,
+    #[serde(default)]
+    pub published: Vec<At<Published>>,
+    #[serde(default)]
+    pub findings: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Traffic {
+    pub sizes: Option<At<Vec<At<u16>>>>,
+    pub flows: Option<At<u32>>,
+    #[serde(default)]
+    pub pattern: Pattern,
+    #[serde(default)]
+    pub proto: Proto,
+    #[serde(default)]
+    pub method: Method,
+    #[serde(default)]
+    pub shape: Shape,
+    #[serde(default)]
+    pub flows_as_entries: bool,
+    #[serde(default)]
+    pub web: bool,
+    pub replay: Option<At<String>>,
+    pub passes: Option<At<u64>>,
+    pub calls: Option<At<Vec<At<u32>>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct AgentDevice {
+    pub agent: At<String>,
+    pub device: At<String>,
+}
+
+/// `receiver = true`, or a table as the others have.
+pub(super) enum Receiver {
+    Local(bool),
+    Remote(AgentDevice),
+}
+
+// Not derived as untagged, which would forget the places of what is in the table.
+impl<'de> Deserialize<'de> for Receiver {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Receiver, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Receiver;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, or the receiver's agent and device: [receiver]")
+            }
+
+            fn visit_bool<E>(self, here: bool) -> Result<Receiver, E> {
+                Ok(Receiver::Local(here))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Receiver, A::Error> {
+                AgentDevice::deserialize(MapAccessDeserializer::new(table)).map(Receiver::Remote)
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+/// One name, or a list of them.
+#[derive(Default)]
+pub(super) struct Napis(pub Vec<Napi>);
+
+// Not derived as untagged, which would not tell the names that there are.
+impl<'de> Deserialize<'de> for Napis {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Napis, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Napis;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("where NAPI works, or a list of such names")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Napis, E> {
+                Napi::deserialize(name.into_deserializer()).map(|one| Napis(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Napis, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Napis)
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Sweep {
+    pub from: At<f64>,
+    pub to: At<f64>,
+    pub steps: At<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Chart {
+    pub quantity: Quantity,
+    pub over: Option<Axis>,
+    pub loops: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Published {
+    pub name: String,
+    pub quantity: Quantity,
+    pub points: At<Vec<At<Vec<f64>>>>,
+}

@@ -1,0 +1,169 @@
+//! What a machine lacks for a suite, said before anything is started.
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+
+use super::Suite;
+use crate::duts::Duts;
+
+/// What a machine has, of what suites ask.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// Cores that are on line and that this process may run on.
+    pub cores: Vec<usize>,
+    /// Whether this process may make network namespaces.
+    pub root: bool,
+}
+
+impl Resources {
+    /// This machine's.
+    pub fn here() -> Resources {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
+        Resources { cores: cores(list.trim()), root: nix::unistd::geteuid().is_root() }
+    }
+}
+
+/// Whether these programs are here.
+///
+/// # Errors
+/// Which one is not.
+pub fn tools(programs: &[&str]) -> Result<()> {
+    for program in programs {
+        ensure!(
+            crate::duts::find(program).is_some(),
+            "the test-bed needs {program}: install it (iproute2, ethtool, util-linux; for web traffic nginx, wrk, tcpdump)"
+        );
+    }
+    Ok(())
+}
+
+/// `0-3,8` (cpuset(7)).
+fn cores(list: &str) -> Vec<usize> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(part).flatten().collect()
+}
+
+impl Suite {
+    /// Whether it can be run on the machines of agents, which have these cores.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn possible_remote(&self, injector: &[usize], sensor: &[usize], sensors: &Duts) -> Result<()> {
+        let sets: Vec<usize> = self.cores.iter().flatten().copied().collect();
+        for (role, asked, there, key) in
+            [("injector", &self.injector, injector, "injector-cores"), ("sensor", &sets, sensor, "cores")]
+        {
+            if let Some(core) = asked.iter().find(|core| !there.contains(core)) {
+                bail!(
+                    "suite {} asks for core {core} of the {role}'s machine, and its agent gives these: {}; change '{key}'",
+                    self.name,
+                    list(there)
+                );
+            }
+        }
+        self.served(sensors)
+    }
+
+    fn served(&self, sensors: &Duts) -> Result<()> {
+        for sensor in &self.sensors {
+            let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
+            for (_, workers) in self.topologies().iter().flat_map(|queues| self.sets(*queues)) {
+                adapter.serves(&self.loops, &workers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it can be run with these resources, and these programs.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn possible(&self, resources: &Resources, sensors: &Duts) -> Result<()> {
+        ensure!(resources.root, "a test-bed makes network namespaces, which takes root: run it with sudo");
+        let name = &self.name;
+        for core in self.injector.iter().chain(self.cores.iter().flatten()) {
+            if !resources.cores.contains(core) {
+                bail!(
+                    "suite {name} asks for core {core}, and there are these: {}; change 'cores' or 'injector-cores'",
+                    list(&resources.cores)
+                );
+            }
+        }
+        for set in &self.cores {
+            // A set of all cores there are has no other place for the generator, and says by itself what it shares.
+            if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
+                ensure!(
+                    set.len() == resources.cores.len(),
+                    "suite {name} has the generator and the sensor both on core {core}: each slows the other, and neither is \
+                     measured; take different ones in 'cores' and 'injector-cores'"
+                );
+            }
+        }
+        if let Some(file) = &self.traffic.replay {
+            ensure!(Path::new(file).is_file(), "suite {name} replays {file}, which is no file here");
+        }
+        if self.traffic.web {
+            tools(&["nginx", "wrk", "tcpdump"])?;
+        }
+        tools(&["ip", "ethtool", "setpriv", "unshare", "nsenter", "taskset", "chrt"])?;
+        if self.receiver {
+            tools(&["tc"])?;
+        }
+        self.served(sensors)
+    }
+}
+
+fn list(cores: &[usize]) -> String {
+    cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(rest: &str) -> Suite {
+        let text = format!("name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1000]\n{rest}");
+        Suite::parse(&text, Path::new("b.toml"), &Duts::shipped()).unwrap()
+    }
+
+    fn refused(rest: &str, resources: &Resources) -> String {
+        suite(rest).possible(resources, &Duts::shipped()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_a_machine_lacks_is_named() {
+        let resources = Resources { cores: vec![0, 1], root: true };
+        assert!(refused("cores = [[1], [1, 2]]", &resources).contains("core 2, and there are these: 0, 1"));
+        assert!(refused("injector-cores = [1]\ncores = [[1]]", &resources).contains("both on core 1"));
+        assert!(refused("", &Resources { root: false, ..resources.clone() }).contains("sudo"));
+        let text = "name = \"a\"\nsensors = [\"tcpdump\"]\n[traffic]\nreplay = \"/nonexistent.pcap\"\n";
+        let suite = Suite::parse(text, Path::new("b.toml"), &Duts::shipped()).unwrap();
+        let error = suite.possible(&resources, &Duts::shipped()).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent.pcap"), "{error}");
+    }
+
+    #[test]
+    fn what_the_machines_of_agents_lack_is_named() {
+        let suite = suite("injector-cores = [1]\ncores = [[0], [1, 2]]");
+        let sensors = Duts::shipped();
+        suite.possible_remote(&[1], &[0, 1, 2], &sensors).unwrap();
+        let error = suite.possible_remote(&[0], &[0, 1, 2], &sensors).unwrap_err().to_string();
+        assert!(
+            error.contains("core 1 of the injector's machine") && error.contains("'injector-cores'"),
+            "{error}"
+        );
+        let error = suite.possible_remote(&[1], &[0, 1], &sensors).unwrap_err().to_string();
+        assert!(error.contains("core 2 of the sensor's machine, and its agent gives these: 0, 1"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        assert_eq!(cores("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(cores("0"), [0]);
+    }
+}

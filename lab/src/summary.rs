@@ -1,0 +1,347 @@
+//! What the repetitions of each trial come to.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use crate::compare;
+use crate::duts::{Adapter, Duts};
+use crate::results::{FoundRow, Results, Row};
+use crate::run;
+use crate::schedule::{self, Case};
+use crate::suite::{Axis, Quantity, Rate, Suite};
+use crate::trial::Measured;
+
+/// The middle of several values, and their ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// The middle one, or between the two in the middle.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of these values; none: there are none.
+    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Spread { median, low, high })
+    }
+}
+
+/// What trials of one case come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The case.
+    pub case: Case,
+    /// Trials that count.
+    pub trials: usize,
+    /// Trials that do not: the generator fell short, or something went wrong.
+    pub left_out: usize,
+    /// Whether others disturbed every trial, so that what is here is of disturbed ones.
+    pub disturbed: bool,
+    /// Packets offered a second.
+    pub offered: Option<Spread>,
+    /// Packets captured a second.
+    pub captured: Option<Spread>,
+    /// Packets analysed a second.
+    pub analysed: Option<Spread>,
+    /// Part not captured.
+    pub loss: Option<Spread>,
+    /// Nanoseconds per packet.
+    pub cpu: Option<Spread>,
+    /// The same of the sensor in user space and in the kernel, and of NAPI's threads: medians.
+    pub cpu_parts: Option<[f64; 3]>,
+    /// Nanoseconds of the generator per packet.
+    pub generator: Option<Spread>,
+    /// Of what each reference has captured in the same repetition: the reference, and the median.
+    pub of: Vec<(String, f64)>,
+    /// The same of what this sensor has captured with the first of the entries, workers or RX queues that the suite varies.
+    pub of_first: Option<f64>,
+    /// Other numbers that the sensor has told, by their names.
+    pub figures: Vec<(String, Spread)>,
+    /// At twice the rate that was found, packets captured a second as a part of it; and what was lost at four fifths of it after that.
+    pub overload: (Option<Spread>, Option<Spread>),
+    /// Packets a second that arrived at the receiver.
+    pub passed_on: Option<Spread>,
+    /// For each goal of a search: the goal, the rate, and why it is not higher.
+    pub found: Vec<(f64, Option<Spread>, String)>,
+}
+
+impl Line {
+    /// A quantity of it; of a search the one with the lowest goal.
+    pub fn value(&self, quantity: Quantity) -> Option<Spread> {
+        match quantity {
+            Quantity::Captured => self.captured,
+            Quantity::Analysed => self.analysed,
+            Quantity::Loss => self.loss,
+            Quantity::Cpu => self.cpu,
+            Quantity::PassedOn => self.passed_on,
+            Quantity::Generator => self.generator,
+            Quantity::Rate => self.found.last().and_then(|(_, rate, _)| *rate),
+        }
+    }
+
+    /// Where it is on an axis.
+    pub fn place(&self, axis: Axis) -> Option<f64> {
+        let case = &self.case;
+        match axis {
+            Axis::Rate => match case.rate {
+                Rate::Pps(pps) => Some(pps),
+                _ => self.offered.map(|offered| offered.median),
+            },
+            Axis::Size => case.size.map(f64::from),
+            Axis::Loops => case.loops.map(f64::from),
+            Axis::Cores => Some(case.cores.len() as f64),
+            Axis::Workers => case.workers.map(|workers| workers as f64),
+            Axis::Queues => Some(f64::from(case.queues)),
+            Axis::Calls => case.calls.map(f64::from),
+            Axis::Entries => case.entries.map(f64::from),
+        }
+    }
+}
+
+/// All that a report shows.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// A line for each case, in the order of the suite.
+    pub lines: Vec<Line>,
+    /// DUTs that are not there, and why.
+    pub skipped: BTreeMap<String, String>,
+    /// Trials that went wrong, and how.
+    pub faults: Vec<String>,
+    /// Trials and searches that a whole run has and this one has not yet.
+    pub missing: usize,
+    /// What curves over the offered rate say, by conditions.
+    pub said: Vec<(String, Vec<String>)>,
+}
+
+/// Adds up what is there.
+///
+/// # Errors
+/// Where the folder of the results cannot be read.
+pub fn summarise(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Summary> {
+    // What agents lack is known to whoever has asked them.
+    let skipped = match &suite.agent_devices {
+        Some(_) => results.skipped()?.unwrap_or_default(),
+        None => run::skipped(suite, sensors),
+    };
+    let mut by_case: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for row in &results.rows {
+        by_case.entry(&row.case).or_default().push(row);
+    }
+    let mut found: BTreeMap<&str, Vec<&FoundRow>> = BTreeMap::new();
+    for row in &results.found {
+        found.entry(&row.case).or_default().push(row);
+    }
+    let trials = schedule::trials(suite, sensors);
+    let wanted = |trial: &&schedule::Trial| !skipped.contains_key(&trial.case.sensor) && !results.has(trial);
+    let missing = trials.iter().filter(wanted).count();
+    let lines = trials.into_iter().filter(|trial| trial.repetition == 1).filter_map(|trial| {
+        let key = trial.case.key();
+        let rows = by_case.get(key.as_str()).map_or(&[][..], Vec::as_slice);
+        let found = found.get(key.as_str()).map_or(&[][..], Vec::as_slice);
+        let of = |case: Case| by_case.get(case.key().as_str()).map_or(&[][..], Vec::as_slice);
+        (!rows.is_empty() || !found.is_empty()).then(|| {
+            let mut line = line(trial.case, rows, found);
+            let reference = |name: &String| {
+                Some((name.clone(), ratio(rows, of(same(suite, &line.case, sensors.get(name)?)))?))
+            };
+            line.of = suite
+                .reference
+                .iter()
+                .filter(|name| **name != line.case.sensor)
+                .filter_map(reference)
+                .collect();
+            line.of_first = first(suite, &line.case).and_then(|first| ratio(rows, of(first)));
+            line
+        })
+    });
+    let lines = lines.collect();
+    let fault = |row: &Row| format!("{} #{}: {}", row.case, row.repetition, row.measured.fault);
+    let faults = results.rows.iter().filter(|row| !row.measured.fault.is_empty()).map(fault).collect();
+    let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new() };
+    summary.said = compare::sentences(suite, sensors, &summary);
+    Ok(summary)
+}
+
+/// The same case with another sensor, which cannot be told everything.
+fn same(suite: &Suite, case: &Case, adapter: &Adapter) -> Case {
+    let told = |names: &[&str]| adapter.asks_for(names);
+    Case {
+        sensor: adapter.name.clone(),
+        loops: case.loops.filter(|_| told(&["loops", "load-program"])),
+        workers: case.workers.filter(|_| told(&["workers"])),
+        engine: case.engine.clone().filter(|_| told(&["engine"])),
+        entries: case.entries.filter(|_| suite.traffic.flows_as_entries || told(&["entries"])),
+        ..case.clone()
+    }
+}
+
+/// The case with the first of what the suite varies; none: it is this one, or nothing is varied.
+fn first(suite: &Suite, case: &Case) -> Option<Case> {
+    let mut first = case.clone();
+    if suite.entries.len() > 1 && case.entries.is_some() {
+        first.entries = suite.entries.first().copied();
+    } else if suite.workers.len() > 1 && case.workers.is_some() {
+        first.workers = suite.workers.first().copied();
+    } else {
+        first.queues = *suite.topologies().first()?;
+    }
+    (first != *case).then_some(first)
+}
+
+/// The median over repetitions in which both count, of what one has captured to what the other has.
+fn ratio(rows: &[&Row], others: &[&Row]) -> Option<f64> {
+    let counts = |row: &&&Row| row.search.is_empty() && row.measured.counts();
+    let of = |row: &&Row| {
+        let other = others.iter().filter(counts).find(|other| other.repetition == row.repetition)?;
+        let (ours, theirs) = (row.measured.captured_pps(), other.measured.captured_pps());
+        (theirs > 0.0).then(|| ours / theirs)
+    };
+    Spread::of(rows.iter().filter(counts).filter_map(of).collect()).map(|spread| spread.median)
+}
+
+fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
+    let plain: Vec<&Measured> =
+        rows.iter().filter(|row| row.search.is_empty()).map(|row| &row.measured).collect();
+    let good: Vec<&Measured> = plain.iter().copied().filter(|one| one.counts()).collect();
+    // On a machine that is never quiet those stand that others disturbed, and that is said.
+    let usable = |one: &&Measured| !one.is_of_no_use();
+    let rest: Vec<&Measured> = plain.iter().copied().filter(usable).collect();
+    let disturbed = good.is_empty() && !rest.is_empty();
+    let used = if disturbed { rest } else { good };
+    let of = |value: fn(&Measured) -> f64| Spread::of(used.iter().map(|one| value(one)).collect());
+    let mut goals: Vec<f64> = found.iter().map(|row| row.goal).collect();
+    goals.sort_by(|a, b| b.total_cmp(a));
+    goals.dedup();
+    let goal = |goal: f64| {
+        let of: Vec<&&FoundRow> = found.iter().filter(|row| row.goal == goal).collect();
+        let rates = of.iter().filter_map(|row| row.rate).collect();
+        let bound = of.iter().map(|row| row.bound.as_str()).find(|bound| *bound != "loss").unwrap_or("loss");
+        (goal, Spread::of(rates), bound.to_owned())
+    };
+    Line {
+        trials: used.len() + found.len() / goals.len().max(1),
+        left_out: plain.len() - used.len(),
+        disturbed,
+        offered: of(Measured::offered_pps),
+        captured: of(Measured::captured_pps),
+        analysed: of(Measured::analysed_pps),
+        loss: if case_copies(&used) { None } else { of(Measured::loss) },
+        cpu: of(Measured::cpu_ns),
+        cpu_parts: cpu_parts(&used),
+        generator: of(Measured::generator_ns),
+        of: Vec::new(),
+        of_first: None,
+        figures: figures(&used),
+        overload: (
+            Spread::of(found.iter().filter_map(|row| row.overload).collect()),
+            Spread::of(found.iter().filter_map(|row| row.lost_after).collect()),
+        ),
+        passed_on: Spread::of(used.iter().filter_map(|one| one.passed_on_pps()).collect()),
+        found: goals.into_iter().map(goal).collect(),
+        case,
+    }
+}
+
+/// Medians of the parts of CPU time.
+fn cpu_parts(used: &[&Measured]) -> Option<[f64; 3]> {
+    let part = |at: usize| Spread::of(used.iter().map(|one| one.cpu_parts_ns()[at]).collect());
+    Some([part(0)?.median, part(1)?.median, part(2)?.median])
+}
+
+/// Figures by their names, each over the trials that have it.
+fn figures(used: &[&Measured]) -> Vec<(String, Spread)> {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, value) in used.iter().flat_map(|one| &one.figures) {
+        values.entry(name).or_default().push(*value);
+    }
+    values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), Spread::of(values)?))).collect()
+}
+
+/// Whether packets were counted once for each worker: then more were captured than were sent.
+fn case_copies(used: &[&Measured]) -> bool {
+    used.iter().any(|one| one.captured > one.offered)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::trial::FELL_SHORT;
+
+    #[test]
+    fn spreads_have_a_middle_and_ends() {
+        let odd = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((odd.median, odd.low, odd.high), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of(vec![1.0, 2.0, 4.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of(vec![]), None);
+    }
+
+    #[test]
+    fn trials_that_do_not_count_are_left_out_and_told() {
+        let sensors = Duts::shipped();
+        let text = "name = \"a\"\nsensors = [\"wirelane-count\"]\nrates = [1000, 2000, 3000]\nsearch = [0]\nrepetitions = 3\ncores = [[1]]\n";
+        let suite = Suite::parse(text, Path::new("b"), &sensors).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut results = Results::begin(&folder.path().join("r"), text, &Machine::describe()).unwrap();
+        let trials = schedule::trials(&suite, &sensors);
+        for trial in &trials {
+            let case = trial.case.key();
+            let Rate::Pps(pps) = trial.case.rate else { continue };
+            let mut measured = Measured {
+                offered: pps as u64,
+                captured: 900 + u64::from(trial.repetition),
+                duration_s: 1.0,
+                ..Measured::default()
+            };
+            match (pps as u64, trial.repetition) {
+                (1000, 2) => measured.fault = "it died".into(),
+                (2000, _) => measured.invalid = "other programs ran".into(),
+                (3000, 1) => continue,
+                (3000, _) => measured.invalid = FELL_SHORT.into(),
+                _ => {}
+            }
+            let rate = trial.case.rate.name();
+            results
+                .add(Row { case, repetition: trial.repetition, rate, search: String::new(), measured })
+                .unwrap();
+        }
+        let case = trials.last().unwrap().case.key();
+        let found = |repetition, rate| FoundRow {
+            case: case.clone(),
+            repetition,
+            goal: 0.0,
+            rate: Some(rate),
+            bound: "loss".into(),
+            trials: 9,
+            invalid: 0,
+            overload: None,
+            lost_after: None,
+        };
+        results.add_found(vec![found(1, 500.0)]).unwrap();
+        results.add_found(vec![found(2, 700.0)]).unwrap();
+
+        let summary = summarise(&suite, &sensors, &results).unwrap();
+        let [first, second, third, search] = &summary.lines[..] else { panic!("{summary:?}") };
+        assert_eq!((first.trials, first.left_out, first.disturbed), (2, 1, false));
+        assert_eq!(first.captured.unwrap(), Spread { median: 902.0, low: 901.0, high: 903.0 });
+        assert_eq!((second.trials, second.disturbed, second.captured.is_some()), (3, true, true));
+        assert_eq!((third.trials, third.left_out, third.captured), (0, 2, None));
+        assert_eq!((search.trials, search.value(Quantity::Rate).unwrap().median), (2, 600.0));
+        assert_eq!((summary.faults.len(), summary.missing), (1, 2));
+        assert!(summary.faults[0].ends_with("#2: it died"), "{:?}", summary.faults);
+    }
+}

@@ -1,0 +1,500 @@
+//! One trial: one sensor, one stretch of traffic, and where every packet of it went.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::calls::{self, Media};
+use crate::duts::Adapter;
+use crate::roles::{DutOrder, Failure, Load, Recording, Replay, SendOrder, Sent, Taken};
+use crate::schedule::Case;
+use crate::site::Site;
+use crate::suite::{Method, Napi, Rate, Suite};
+use crate::web;
+
+/// Below this share of the rate that was asked for, the rate was another one.
+const LEAST_OFFERED: f64 = 0.995;
+/// What disturbs a trial: more than this share of a core used by other programs, which is above the error of the kernel's clock
+/// ticks in a trial of 0.3 s, or taken by the hypervisor.
+const MOST_OTHERS: f64 = 0.08;
+const MOST_STEAL: f64 = 0.02;
+
+/// Of calls at full speed so many packets are made for each second that a trial should take: it takes as long as it takes.
+const FULL_SPEED: f64 = 1_000_000.0;
+
+/// What comes before all else on a core for longer is held back (sched_rt_runtime_us in sched(7)).
+const LONGEST_FIRST: Duration = Duration::from_millis(950);
+
+/// Why a trial says nothing about the sensor at this rate.
+pub const FELL_SHORT: &str = "generator fell short";
+/// The same: what it sent was not all that there was.
+const FOREIGN: &str = "somebody else sent";
+
+/// What happened in a trial. Counts are packets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Handed to the kernel by the generator.
+    pub offered: u64,
+    /// Of these, sent by its device; the others found no room in the sensor's device.
+    pub sent: u64,
+    /// Seen by the sensor, where it tells.
+    pub seen: Option<u64>,
+    /// Taken in by it.
+    pub captured: u64,
+    /// Of these, analysed.
+    pub analysed: u64,
+    /// Lost by its own count.
+    pub lost: u64,
+    /// Not wanted, by its own count.
+    pub aside: u64,
+    /// Sent, and in none of the other places.
+    pub unaccounted: i64,
+    /// Of what was sent, what the sensor's machine has passed on to the receiver; none: there is no receiver. This is beside the
+    /// sensor's own account: a sensor that gets copies captures what goes on.
+    pub passed_on: Option<u64>,
+    /// Time for which the generator sent, in seconds.
+    pub duration_s: f64,
+    /// How long the sensor worked on after that, in seconds: CPU time, by its cores. What it takes out of full buffers then
+    /// is no throughput.
+    pub late_s: f64,
+    /// CPU time of the sensor's process, in seconds.
+    pub sensor_cpu_s: f64,
+    /// The part of it in user space.
+    pub sensor_user_s: f64,
+    /// CPU time of NAPI's threads, in seconds.
+    pub napi_cpu_s: f64,
+    /// CPU time of the generator's process, in seconds.
+    pub generator_cpu_s: f64,
+    /// Of each core the part of the time in which it worked, as in `0:0.99 1:0.45`.
+    pub cores: String,
+    /// The largest part of a core that others used.
+    pub others: f64,
+    /// The largest part of a core that the hypervisor took.
+    pub steal: f64,
+    /// Other numbers that the sensor has told, by their names.
+    pub figures: BTreeMap<String, f64>,
+    /// Why this trial does not count; empty: it does.
+    pub invalid: String,
+    /// What went wrong; empty: nothing.
+    pub fault: String,
+}
+
+impl Measured {
+    /// A trial that could not be carried out.
+    pub fn failed(fault: String) -> Measured {
+        Measured { fault, ..Measured::default() }
+    }
+
+    /// Whether it says something about the sensor.
+    pub fn counts(&self) -> bool {
+        self.invalid.is_empty() && self.fault.is_empty()
+    }
+
+    /// Whether it says nothing, not even about a disturbed sensor.
+    pub fn is_of_no_use(&self) -> bool {
+        !self.fault.is_empty() || [FELL_SHORT, FOREIGN].contains(&self.invalid.as_str())
+    }
+
+    /// Packets offered a second.
+    pub fn offered_pps(&self) -> f64 {
+        per_second(self.offered, self.duration_s)
+    }
+
+    /// Packets captured a second.
+    pub fn captured_pps(&self) -> f64 {
+        per_second(self.captured, self.duration_s + self.late_s)
+    }
+
+    /// Packets analysed a second.
+    pub fn analysed_pps(&self) -> f64 {
+        per_second(self.analysed, self.duration_s + self.late_s)
+    }
+
+    /// Packets a second that arrived at the receiver.
+    pub fn passed_on_pps(&self) -> Option<f64> {
+        self.passed_on.map(|packets| per_second(packets, self.duration_s))
+    }
+
+    /// Part of the packets that were offered and not captured, of a sensor that gets each once. What it did not want it has
+    /// not lost.
+    pub fn loss(&self) -> f64 {
+        1.0 - (self.captured + self.aside) as f64 / self.offered.max(1) as f64
+    }
+
+    /// Time of the generator per packet, in nanoseconds.
+    pub fn generator_ns(&self) -> f64 {
+        self.duration_s * 1e9 / self.offered.max(1) as f64
+    }
+
+    /// CPU time per packet captured, in nanoseconds: of the sensor in user space and in the kernel, and of NAPI's threads.
+    pub fn cpu_parts_ns(&self) -> [f64; 3] {
+        let kernel = (self.sensor_cpu_s - self.sensor_user_s).max(0.0);
+        [self.sensor_user_s, kernel, self.napi_cpu_s]
+            .map(|seconds| seconds * 1e9 / self.captured.max(1) as f64)
+    }
+
+    /// CPU time of sensor and NAPI threads per packet captured, in nanoseconds.
+    pub fn cpu_ns(&self) -> f64 {
+        (self.sensor_cpu_s + self.napi_cpu_s) * 1e9 / self.captured.max(1) as f64
+    }
+}
+
+pub(crate) fn per_second(packets: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { packets as f64 / seconds } else { 0.0 }
+}
+
+/// Runs a trial at this rate for about this time.
+///
+/// # Errors
+/// Where the test-bed does not work. What a sensor does wrong is [`Measured::fault`], and so is an agent that goes away.
+pub fn run(
+    place: &mut Site,
+    suite: &Suite,
+    adapter: &Adapter,
+    case: &Case,
+    rate: &Rate,
+    duration: Duration,
+) -> Result<Measured> {
+    let (taken, sent) = (sensor_order(suite, case, rate, duration), send_order(suite, case, rate, duration)?);
+    let announces = case.calls.map(|calls| announcement(&sent, calls));
+    let mut course = || {
+        place.start(adapter, &taken)?;
+        let announced =
+            announces.as_ref().map(|order| place.announce(order)).transpose()?.unwrap_or_default();
+        place.begin()?;
+        let sent = place.send(&sent)?;
+        place.sent()?;
+        if !adapter.flush.is_empty() {
+            place.flush(&adapter.flush, &suite.injector)?;
+        }
+        let (taken, passed_on) = (place.end()?, place.received()?);
+        let sent = if suite.traffic.web { web::requests(sent).map_err(Failure::Testbed)? } else { sent };
+        let taken = without(taken, &announced, copies(adapter, case)).map_err(Failure::Trial)?;
+        Ok((sent, taken, passed_on))
+    };
+    let (sent, taken, passed_on) = match course() {
+        Ok(told) => told,
+        Err(Failure::Testbed(error)) => return Err(error),
+        Err(Failure::Trial(error)) => return Ok(Measured::failed(format!("{error:#}"))),
+    };
+    let away = place.is_remote();
+    ensure!(away || sent.foreign == 0, "somebody else sends in the injector's namespace: {sent:?}");
+    ensure!(
+        away || passed_on.is_none_or(|packets| packets <= sent.sent),
+        "{passed_on:?} packets have arrived at the receiver, and {} were sent: somebody else sends there",
+        sent.sent
+    );
+    let mut measured = Measured {
+        passed_on,
+        offered: sent.offered,
+        sent: sent.sent,
+        seen: taken.seen,
+        captured: taken.captured,
+        analysed: taken.analysed,
+        lost: taken.lost,
+        aside: taken.aside,
+        duration_s: sent.duration_s,
+        late_s: taken.late_s,
+        sensor_cpu_s: taken.cpu_s,
+        sensor_user_s: taken.user_s,
+        figures: taken.figures.clone(),
+        napi_cpu_s: taken.napi_cpu_s,
+        generator_cpu_s: sent.cpu_s,
+        cores: cores(&sent.load, &taken.load, away),
+        others: if case.shares_cores(suite) {
+            // Cores that both have: what the generator used there is no other program's.
+            let generator = sent.cpu_s / sent.duration_s.max(1e-9) / case.cores.len() as f64;
+            (taken.load.others - generator).max(0.0)
+        } else {
+            sent.load.others.max(taken.load.others)
+        },
+        steal: sent.load.steal.max(taken.load.steal),
+        ..Measured::default()
+    };
+    account(&mut measured, adapter, case, suite.traffic.web, away);
+    check_wanted(&mut measured, adapter, &taken);
+    measured.invalid = if sent.foreign > 0 {
+        FOREIGN.to_owned()
+    } else {
+        // Of calls all packets are sent, however long that takes.
+        let late = match rate {
+            Rate::Pps(pps) => {
+                (case.calls.is_some() || suite.traffic.web) && measured.offered_pps() < LEAST_OFFERED * pps
+            }
+            _ => sent.fell_short,
+        };
+        disturbance(&measured, rate, duration, late).to_owned()
+    };
+    Ok(measured)
+}
+
+/// As in `0:0.99 1:0.45`; of two machines, which have the same numbers, as in `injector/0:0.99 sensor/0:0.45`.
+fn cores(injector: &Load, sensor: &Load, away: bool) -> String {
+    let names = if away { ["injector/", "sensor/"] } else { ["", ""] };
+    let of = |(load, name): (&Load, &str)| {
+        let text = |(core, worked): &(usize, f64)| format!("{name}{core}:{worked:.2}");
+        load.cores.iter().map(text).collect::<Vec<_>>()
+    };
+    [of((injector, names[0])), of((sensor, names[1]))].concat().join(" ")
+}
+
+pub(crate) fn sensor_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -> DutOrder {
+    DutOrder {
+        sensor: case.sensor.clone(),
+        cores: case.cores.clone(),
+        queues: case.queues,
+        workers: case.workers.unwrap_or(1),
+        engine: case.engine.clone().unwrap_or_else(|| "auto".to_owned()),
+        loops: case.loops.unwrap_or(0),
+        entries: case.entries.unwrap_or(0),
+        duration_s: duration.as_secs_f64(),
+        buffer: suite.buffer,
+        paced: matches!(rate, Rate::Pps(_)) && duration < LONGEST_FIRST,
+        reports: false,
+    }
+}
+
+pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -> Result<SendOrder> {
+    let traffic = &suite.traffic;
+    let pps = if let Rate::Pps(pps) = rate { Some(*pps) } else { None };
+    let seconds = duration.as_secs_f64();
+    let replay = match (&traffic.replay, rate, case.calls) {
+        (Some(file), Rate::Speed(speed), _) => {
+            let recording = Recording::File(file.clone());
+            Some(Replay { recording, speed: speed.clone(), passes: traffic.passes })
+        }
+        (_, _, Some(calls)) => {
+            let packets = (pps.unwrap_or(FULL_SPEED) * seconds).ceil() as u64;
+            let size = case.size.unwrap_or(calls::FRAME);
+            let recording = Recording::Media(Media { calls, size, packets, pps });
+            let speed = if pps.is_some() { "recorded" } else { "max" };
+            Some(Replay { recording, speed: speed.to_owned(), passes: 1 })
+        }
+        _ if traffic.web => {
+            // As fast as can be is no rate: then it is some clients at once.
+            let clients =
+                (pps.unwrap_or(web::FULL_SPEED) * seconds / web::REQUESTS as f64).ceil().max(1.0) as u64;
+            let speed = pps.map_or(Ok("max".to_owned()), web::speed)?;
+            Some(Replay { recording: Recording::Web(clients), speed, passes: 1 })
+        }
+        _ => None,
+    };
+    // Frames of the method "kernel" all come in on the RX queue of the core that sends them.
+    let one_queue = suite.per_core && case.queues > 1;
+    let method = if one_queue { Method::Socket } else { traffic.method };
+    let napi = case.napi.unwrap_or(suite.napi[0]);
+    Ok(SendOrder {
+        cores: suite.injector.clone(),
+        shares_cores: case.shares_cores(suite),
+        size: case.size,
+        flows: case.entries.filter(|_| traffic.flows_as_entries).unwrap_or(traffic.flows),
+        pattern: traffic.pattern,
+        proto: traffic.proto,
+        method,
+        pps,
+        duration_s: seconds,
+        // Live frames take a whole core, and what the kernel has to do there beside them would starve behind them.
+        first: napi == Napi::ThreadsPaced
+            && pps.is_some()
+            && duration < LONGEST_FIRST
+            && (replay.is_some() || matches!(method, Method::Socket | Method::Clone)),
+        shape: traffic.shape,
+        queues: case.queues,
+        replay,
+    })
+}
+
+/// What is sent so that the sensor knows of these calls before they speak.
+fn announcement(order: &SendOrder, calls: u32) -> SendOrder {
+    let recording = Recording::Signalling(calls);
+    SendOrder { replay: Some(Replay { recording, speed: "recorded".to_owned(), passes: 1 }), ..order.clone() }
+}
+
+/// What was taken but for what was announced before, which must all have been.
+fn without(taken: Taken, announced: &Sent, copies: u64) -> Result<Taken> {
+    ensure!(
+        announced.sent == announced.offered,
+        "{} of {} messages of calls found no room in the sensor's device before the trial",
+        announced.offered - announced.sent,
+        announced.offered
+    );
+    let packets = announced.sent * copies;
+    let rest = |what: &str, count: u64| {
+        count.checked_sub(packets).with_context(|| {
+            format!("calls began with {packets} messages, and the sensor has {what} {count} packets in all")
+        })
+    };
+    Ok(Taken {
+        seen: taken.seen.map(|seen| rest("seen", seen)).transpose()?,
+        captured: rest("captured", taken.captured)?,
+        analysed: rest("analysed", taken.analysed)?,
+        ..taken
+    })
+}
+
+/// How often a sensor counts a packet.
+fn copies(adapter: &Adapter, case: &Case) -> u64 {
+    if adapter.copies { case.workers.unwrap_or(1) as u64 } else { 1 }
+}
+
+/// Holds what was sent against what the sensor says; `away`: on another machine.
+fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, web: bool, away: bool) {
+    let copies = copies(adapter, case);
+    let told = measured.captured + measured.lost + measured.aside;
+    measured.unaccounted = (measured.sent * copies).cast_signed() - told.cast_signed();
+    // Between machines cards and switches lose packets before any sensor; none is made there.
+    let lost_on_the_way = away && measured.unaccounted > 0
+        // Of requests, those with a packet among the lost ones.
+        || web && (measured.sent < measured.offered || measured.figures.get(web::LOST).is_some_and(|lost| *lost > 0.0));
+    if adapter.exact && measured.unaccounted != 0 && !lost_on_the_way {
+        measured.fault = format!(
+            "{} packets were sent, and {} tells of {told}: its account is not exact",
+            measured.sent * copies,
+            adapter.name
+        );
+    }
+}
+
+/// Whether a sensor has had those packets that it wants; some of these may have found no room in its device.
+fn check_wanted(measured: &mut Measured, adapter: &Adapter, taken: &Taken) {
+    let (Some(wanted), Some(had)) = (&adapter.wanted, taken.wanted) else { return };
+    let most = wanted.of(measured.offered);
+    let least = most.saturating_sub(measured.offered - measured.sent);
+    if !(least..=most).contains(&had) && measured.fault.is_empty() {
+        measured.fault = format!(
+            "{} wants {least} to {most} packets of {}, and has had {had}",
+            adapter.name, measured.sent
+        );
+    }
+}
+
+/// Why a trial does not count; empty: it does.
+fn disturbance(measured: &Measured, rate: &Rate, duration: Duration, late: bool) -> &'static str {
+    let short = match rate {
+        Rate::Pps(pps) => late || (measured.offered as f64) < LEAST_OFFERED * pps * duration.as_secs_f64(),
+        Rate::Speed(_) => late,
+        Rate::Full | Rate::OfCapacity(_) | Rate::Search(_) => false,
+    };
+    if short {
+        FELL_SHORT
+    } else if measured.steal > MOST_STEAL {
+        "hypervisor took time"
+    } else if measured.others > MOST_OTHERS {
+        "other programs ran"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::duts::Duts;
+
+    fn measured() -> Measured {
+        Measured {
+            offered: 1000,
+            sent: 990,
+            captured: 900,
+            analysed: 900,
+            lost: 80,
+            aside: 10,
+            duration_s: 0.5,
+            ..Measured::default()
+        }
+    }
+
+    fn case(workers: usize) -> Case {
+        Case {
+            sensor: "wirelane-count".to_owned(),
+            size: Some(60),
+            rate: Rate::Pps(2000.0),
+            loops: None,
+            cores: vec![1],
+            workers: Some(workers),
+            queues: 1,
+            engine: None,
+            calls: None,
+            entries: None,
+            napi: None,
+        }
+    }
+
+    #[test]
+    fn every_packet_has_a_place_or_the_trial_is_at_fault() {
+        let sensors = Duts::shipped();
+        let (ours, theirs) = (sensors.get("wirelane-count").unwrap(), sensors.get("tcpdump").unwrap());
+        let mut exact = measured();
+        account(&mut exact, ours, &case(1), false, false);
+        assert_eq!((exact.unaccounted, exact.fault.as_str(), exact.counts()), (0, "", true));
+        let mut short = Measured { captured: 899, ..measured() };
+        account(&mut short, ours, &case(1), false, false);
+        assert!(
+            short.unaccounted == 1 && short.fault.contains("990 packets were sent") && !short.counts(),
+            "{short:?}"
+        );
+        let mut on_the_way = Measured { captured: 899, ..measured() };
+        account(&mut on_the_way, ours, &case(1), false, true);
+        assert_eq!((on_the_way.unaccounted, on_the_way.fault.as_str()), (1, ""));
+        let mut more = Measured { captured: 901, ..measured() };
+        account(&mut more, ours, &case(1), false, true);
+        assert!(more.unaccounted == -1 && more.fault.contains("not exact"), "{more:?}");
+        let mut others = Measured { captured: 899, ..measured() };
+        account(&mut others, theirs, &case(1), false, false);
+        assert_eq!((others.unaccounted, others.fault.as_str()), (1, ""));
+        let mut copies = Measured { captured: 2880, ..measured() };
+        account(&mut copies, sensors.get("wirelane-count-copy").unwrap(), &case(3), false, false);
+        assert_eq!((copies.unaccounted, copies.fault.as_str()), (0, ""));
+    }
+
+    #[test]
+    fn what_came_before_a_trial_is_none_of_it() {
+        let taken = Taken { seen: Some(1010), captured: 1006, analysed: 1006, lost: 4, ..Taken::default() };
+        let announced = Sent { offered: 6, sent: 6, ..Sent::default() };
+        let rest = without(taken.clone(), &announced, 1).unwrap();
+        assert_eq!((rest.seen, rest.captured, rest.analysed, rest.lost), (Some(1004), 1000, 1000, 4));
+        assert_eq!(without(taken.clone(), &announced, 2).unwrap().captured, 994);
+        let few = Taken { captured: 5, ..taken.clone() };
+        assert!(without(few, &announced, 1).unwrap_err().to_string().contains("captured 5"));
+        let short = Sent { sent: 5, ..announced };
+        assert!(without(taken, &short, 1).unwrap_err().to_string().contains("1 of 6 messages"));
+    }
+
+    #[test]
+    fn cores_of_two_machines_are_told_apart() {
+        let load = |worked| Load { cores: vec![(0, worked)], ..Load::default() };
+        assert_eq!(cores(&load(0.5), &load(1.0), true), "injector/0:0.50 sensor/0:1.00");
+        assert_eq!(cores(&load(0.5), &load(1.0), false), "0:0.50 0:1.00");
+    }
+
+    #[test]
+    fn what_disturbs_a_trial_is_named() {
+        let seconds = Duration::from_millis(500);
+        let pps = Rate::Pps(2000.0);
+        assert_eq!(disturbance(&measured(), &pps, seconds, false), "");
+        assert_eq!(disturbance(&measured(), &Rate::Pps(2020.0), seconds, false), FELL_SHORT);
+        assert_eq!(disturbance(&measured(), &Rate::Speed("10x".into()), seconds, true), FELL_SHORT);
+        assert_eq!(
+            disturbance(&Measured { steal: 0.1, ..measured() }, &pps, seconds, false),
+            "hypervisor took time"
+        );
+        assert_eq!(
+            disturbance(&Measured { others: 0.2, ..measured() }, &Rate::Full, seconds, false),
+            "other programs ran"
+        );
+    }
+
+    #[test]
+    fn rates_are_per_second_of_sending() {
+        let one = measured();
+        assert!((one.captured_pps() - 1800.0).abs() < 1e-9 && (one.offered_pps() - 2000.0).abs() < 1e-9);
+        assert!((one.loss() - 0.09).abs() < 1e-9, "{}", one.loss());
+        let cpu = Measured { sensor_cpu_s: 0.0009, napi_cpu_s: 0.0009, ..one };
+        assert!((cpu.cpu_ns() - 2000.0).abs() < 1e-6);
+        // 900 packets in half a second and another one.
+        let late = Measured { late_s: 0.5, ..measured() };
+        assert!((late.captured_pps() - 900.0).abs() < 1e-9 && (late.offered_pps() - 2000.0).abs() < 1e-9);
+        assert!(Measured::failed("x".into()).captured_pps() == 0.0);
+    }
+}
