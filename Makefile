@@ -40,6 +40,7 @@ setup: ## install packages for building, checks, tests and the demo (Debian and 
 build: ## build the wirelane program: target/release/wirelane
 	@scripts/setup build
 	cargo build --release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
+	cargo build --release -p wirelane-lab --bin wirelane-testbed
 	@touch $(WHOLE)
 
 check: ## format, lints and unit tests: no root, minutes
@@ -84,6 +85,7 @@ docs: ## build the book, target/book (needs mdbook and 'make build')
 install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	@test -x $(BINARY) -a -f $(BUILT)libwirelane_libpcap_dropin.so || { echo "nothing is built yet, or not all of it: run 'make build' first" >&2; exit 1; }
 	$(call install_stripped,$(BINARY),$(DESTDIR)$(PREFIX)/bin/wirelane)
+	$(if $(wildcard $(BUILT)wirelane-testbed),$(call install_stripped,$(BUILT)wirelane-testbed,$(DESTDIR)$(PREFIX)/bin/wirelane-testbed))
 	install -d $(DESTDIR)$(PREFIX)/include/wirelane $(SHARE)/wirelane/probes
 	install -m 644 examples/probes/*.toml $(SHARE)/wirelane/probes
 	install -m 644 include/wirelane/*.h $(DESTDIR)$(PREFIX)/include/wirelane

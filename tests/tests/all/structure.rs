@@ -35,9 +35,8 @@ const LEVELS: &[(&str, u8)] = &[
 /// Helps tests of crates of level 1, which name it as a feature that nothing else asks for.
 const FOR_TESTS: &str = "wirelane-testing";
 
-/// Measures and tests; no crate of the product depends on them. The command `wirelane testbed` is the exception, behind a
-/// feature.
-const LAB: &[&str] = &["wirelane-bench", "wirelane-lab", "wirelane-testbed", "wirelane-tests"];
+/// Measures and tests; no crate of the product depends on them.
+const LAB: &[&str] = &["wirelane-lab", "wirelane-tests"];
 
 /// Most imports between the folders of a crate that run back up.
 const MOST_BACK_UP: usize = 10;
@@ -96,7 +95,6 @@ fn crates_depend_on_lower_levels_only() {
         };
         for needed in needs.iter().filter(|needed| *needed != FOR_TESTS) {
             match level(needed) {
-                None if LAB.contains(&needed.as_str()) && name == "wirelane-cli" => {}
                 None => wrong.push(format!("{name} depends on {needed}, which is no crate of the product")),
                 Some(level) if level >= own => {
                     wrong.push(format!("{name} (level {own}) depends on {needed} (level {level})"));
