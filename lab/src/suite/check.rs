@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_example_is_a_suite() {
-        let suite = parse(include_str!("../../../../examples/suites/passed-on.toml")).unwrap();
+        let suite = parse(include_str!("../../../examples/suites/passed-on.toml")).unwrap();
         assert!(suite.receiver && suite.charts[0].quantity == Quantity::PassedOn);
     }
 
