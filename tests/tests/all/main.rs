@@ -20,6 +20,7 @@ mod demo;
 mod device;
 mod device_changes;
 mod devices_command;
+mod documents;
 mod ends;
 mod engine_choice;
 mod engines;
