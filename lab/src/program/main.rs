@@ -282,7 +282,7 @@ report.html. An interrupted run goes on with --resume.
 
 A sensor that is not installed is skipped, and named. Others than those of
 'wirelane testbed sensors' take an adapter of a few lines, which
-docs/reference/batteries.md describes.
+docs/reference/suites.md describes.
 
 Between two machines, with 'wirelane testbed agent' on each:
 
