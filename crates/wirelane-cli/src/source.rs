@@ -56,8 +56,7 @@ pub struct SourceArgs {
     #[arg(short, long, value_name = "BYTES", default_value_t = 0, help_heading = CAPTURE)]
     pub snap_length: usize,
 
-    /// Size of each ring in MiB, a power of two up to 1024. There is one ring per RX queue and worker. Default: 4, or
-    /// less with more than 64 rings
+    /// MiB of each ring (one per RX queue and worker), a power of two up to 1024. Default: 4, less with over 64 rings
     #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
@@ -95,8 +94,7 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = ZeroCopyArg::Never, help_heading = CAPTURE)]
     pub zero_copy: ZeroCopyArg,
 
-    /// Poll the card from the worker for so many microseconds at a time, instead of waiting for interrupts (engine
-    /// 'xsk')
+    /// Poll the card from the worker for so many microseconds at a time, without interrupts (engine 'xsk')
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CAPTURE)]
     pub busy_poll: Option<u32>,
 
@@ -286,8 +284,7 @@ pub enum BalanceArg {
     #[default]
     Static,
     /// Flows move from busy to idle workers without reordering; a flow that fills a worker gets it exclusively. With
-    /// '--steering queue', entries of the card's RSS table move from busy to idle RX queues until the capture ends:
-    /// rarely, but packets of an entry's flows can be reordered when it moves
+    /// '--steering queue', entries of the card's RSS table move rarely, and their packets can be reordered then
     Adaptive,
 }
 
