@@ -4,5 +4,6 @@
 //! * [`http`]: HTTP requests and their responses.
 //! * [`voip`]: calls, their streams, and how they sound.
 pub mod flows;
+mod fragments;
 pub mod http;
 pub mod voip;

@@ -19,22 +19,126 @@ pub enum LinkType {
     Null = 4,
     /// OpenBSD loopback, address family in network byte order (LINKTYPE_LOOP).
     Loop = 5,
+    /// PPP or Cisco HDLC on a serial line, by the first byte (LINKTYPE_PPP, LINKTYPE_PPP_HDLC).
+    Ppp = 6,
+    /// PPP behind a byte that says the direction (LINKTYPE_PPP_WITH_DIR, LINKTYPE_PPP_PPPD).
+    PppDirection = 7,
+    /// PPPoE without Ethernet in front (LINKTYPE_PPP_ETHER).
+    Pppoe = 8,
+    /// Cisco HDLC (LINKTYPE_C_HDLC).
+    Chdlc = 9,
+    /// Cisco HDLC behind a byte that says the direction (LINKTYPE_C_HDLC_WITH_DIR).
+    ChdlcDirection = 10,
+    /// Frame relay (LINKTYPE_FRELAY).
+    FrameRelay = 11,
+    /// Frame relay behind a byte that says the direction (LINKTYPE_FRELAY_WITH_DIR).
+    FrameRelayDirection = 12,
+    /// IEEE 802.11 (LINKTYPE_IEEE802_11).
+    Wlan = 13,
+    /// IEEE 802.11 behind radiotap (LINKTYPE_IEEE802_11_RADIOTAP).
+    Radiotap = 14,
+    /// IEEE 802.11 behind Prism's header (LINKTYPE_IEEE802_11_PRISM).
+    Prism = 15,
+    /// IEEE 802.11 behind the AVS header (LINKTYPE_IEEE802_11_AVS).
+    Avs = 16,
+    /// Per-packet information and what it names (LINKTYPE_PPI).
+    Ppi = 17,
+    /// Token ring (LINKTYPE_IEEE802_5).
+    TokenRing = 18,
+    /// FDDI (LINKTYPE_FDDI).
+    Fddi = 19,
+    /// LLC of IEEE 802.2, or IP (LINKTYPE_ATM_RFC1483, LINKTYPE_ATM_CLIP).
+    Llc = 20,
+    /// SunATM (LINKTYPE_SUNATM).
+    SunAtm = 21,
+    /// IP over Fibre Channel (LINKTYPE_IP_OVER_FC).
+    FibreChannel = 22,
+    /// IP over InfiniBand (LINKTYPE_IPOIB).
+    Ipoib = 23,
+    /// Linux's netfilter log (LINKTYPE_NFLOG).
+    Nflog = 24,
+    /// OpenBSD's encapsulating interface (LINKTYPE_ENC).
+    Enc = 25,
+    /// OpenBSD's packet filter log (LINKTYPE_PFLOG).
+    Pflog = 26,
+    /// IP over IEEE 1394 (LINKTYPE_APPLE_IP_OVER_IEEE1394).
+    Firewire = 27,
+    /// MPLS (LINKTYPE_MPLS).
+    Mpls = 28,
+    /// Endace's extensible record format (LINKTYPE_ERF).
+    Erf = 29,
+    /// netANALYZER (LINKTYPE_NETANALYZER).
+    NetAnalyzer = 30,
+    /// netANALYZER with the preamble of Ethernet (LINKTYPE_NETANALYZER_TRANSPARENT).
+    NetAnalyzerPreamble = 31,
+    /// Ethernet with its preamble (LINKTYPE_ETHERNET_MPACKET).
+    Mpacket = 32,
+    /// Ethernet with the tag of Broadcom's switches (LINKTYPE_DSA_TAG_BRCM).
+    DsaBrcm = 33,
+    /// Ethernet behind the tag of Broadcom's switches (LINKTYPE_DSA_TAG_BRCM_PREPEND).
+    DsaBrcmPrepend = 34,
+    /// Ethernet with the tag of Marvell's switches (LINKTYPE_DSA_TAG_DSA).
+    Dsa = 35,
+    /// Ethernet with the longer tag of Marvell's switches (LINKTYPE_DSA_TAG_EDSA).
+    Edsa = 36,
+    /// Apple's packet tap and what it names (LINKTYPE_PKTAP).
+    Pktap = 37,
+    /// Solaris' ipnet (LINKTYPE_IPNET).
+    Ipnet = 38,
+    /// DOCSIS (LINKTYPE_DOCSIS).
+    Docsis = 39,
     /// Any other: carried and counted, not parsed.
     Other = 255,
 }
 
 impl LinkType {
+    /// All but [`LinkType::Other`], by number. Devices have the first six, the others are of files.
+    pub const ALL: [LinkType; 40] = [
+        LinkType::Ethernet,
+        LinkType::Raw,
+        LinkType::Sll,
+        LinkType::Sll2,
+        LinkType::Null,
+        LinkType::Loop,
+        LinkType::Ppp,
+        LinkType::PppDirection,
+        LinkType::Pppoe,
+        LinkType::Chdlc,
+        LinkType::ChdlcDirection,
+        LinkType::FrameRelay,
+        LinkType::FrameRelayDirection,
+        LinkType::Wlan,
+        LinkType::Radiotap,
+        LinkType::Prism,
+        LinkType::Avs,
+        LinkType::Ppi,
+        LinkType::TokenRing,
+        LinkType::Fddi,
+        LinkType::Llc,
+        LinkType::SunAtm,
+        LinkType::FibreChannel,
+        LinkType::Ipoib,
+        LinkType::Nflog,
+        LinkType::Enc,
+        LinkType::Pflog,
+        LinkType::Firewire,
+        LinkType::Mpls,
+        LinkType::Erf,
+        LinkType::NetAnalyzer,
+        LinkType::NetAnalyzerPreamble,
+        LinkType::Mpacket,
+        LinkType::DsaBrcm,
+        LinkType::DsaBrcmPrepend,
+        LinkType::Dsa,
+        LinkType::Edsa,
+        LinkType::Pktap,
+        LinkType::Ipnet,
+        LinkType::Docsis,
+    ];
+
     /// The link type with this number in a record, [`LinkType::Other`] for one that is not ours.
     pub fn from_code(code: u8) -> LinkType {
-        match code {
-            0 => LinkType::Ethernet,
-            1 => LinkType::Raw,
-            2 => LinkType::Sll,
-            3 => LinkType::Sll2,
-            4 => LinkType::Null,
-            5 => LinkType::Loop,
-            _ => LinkType::Other,
-        }
+        LinkType::ALL.get(usize::from(code)).copied().unwrap_or(LinkType::Other)
     }
 }
 
@@ -107,7 +211,7 @@ pub struct Parsed {
     pub mpls_count: u8,
     /// The 20-bit label at the top of the MPLS stack, valid with [`flags::MPLS`].
     pub mpls_label: u32,
-    /// VNI, TEID or GRE key, host order; 0 where there is none.
+    /// VNI, TEID, GRE key, session or what else tells tunnels of a kind apart, host order; 0 where there is none.
     pub tunnel_id: u32,
     /// See [`flags`].
     pub flags: u16,
@@ -258,6 +362,32 @@ pub mod tunnel {
     pub const GENEVE: u8 = 4;
     /// GTP-U (3GPP TS 29.281).
     pub const GTPU: u8 = 5;
+    /// ERSPAN I, II and III.
+    pub const ERSPAN: u8 = 6;
+    /// PPTP: PPP behind GRE of version 1 (RFC 2637).
+    pub const PPTP: u8 = 7;
+    /// L2TP (RFC 2661, RFC 3931).
+    pub const L2TP: u8 = 8;
+    /// VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe).
+    pub const VXLAN_GPE: u8 = 9;
+    /// Teredo (RFC 4380).
+    pub const TEREDO: u8 = 10;
+    /// MPLS behind IP or UDP (RFC 4023, RFC 7510).
+    pub const MPLS: u8 = 11;
+    /// Ethernet behind IP: EtherIP (RFC 3378), and protocol 143 (RFC 8986).
+    pub const ETHERIP: u8 = 12;
+    /// LISP (RFC 9300).
+    pub const LISP: u8 = 13;
+    /// CAPWAP's data (RFC 5415).
+    pub const CAPWAP: u8 = 14;
+    /// TaZmen sniffer protocol.
+    pub const TZSP: u8 = 15;
+    /// Generic UDP encapsulation (draft-ietf-intarea-gue).
+    pub const GUE: u8 = 16;
+    /// AYIYA (draft-massar-v6ops-ayiya).
+    pub const AYIYA: u8 = 17;
+    /// A network service header behind IP (RFC 8300).
+    pub const NSH: u8 = 18;
 }
 
 /// Bits of [`Ip::flags`].

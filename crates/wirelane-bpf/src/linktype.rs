@@ -20,34 +20,85 @@ pub const IPV6: u32 = 229;
 /// LINKTYPE_LINUX_SLL2.
 pub const LINUX_SLL2: u32 = 276;
 
-/// How packets of this LINKTYPE number are parsed; [`LinkType::Other`] for those that are only carried.
-///
-/// 12 and 14 are what BSD systems wrote for raw IP before LINKTYPE_RAW had a number of its own; libpcap reads
-/// them the same way.
-pub fn from_number(number: u32) -> LinkType {
-    match number {
-        ETHERNET => LinkType::Ethernet,
-        RAW | IPV4 | IPV6 | 12 | 14 => LinkType::Raw,
-        LINUX_SLL => LinkType::Sll,
-        LINUX_SLL2 => LinkType::Sll2,
-        NULL => LinkType::Null,
-        LOOP => LinkType::Loop,
-        _ => LinkType::Other,
+/// LINKTYPE numbers and how their packets are parsed. Of several numbers of one link type the first is written.
+const NUMBERS: [(u32, LinkType); 47] = [
+    (ETHERNET, LinkType::Ethernet),
+    (RAW, LinkType::Raw),
+    (IPV4, LinkType::Raw),
+    (IPV6, LinkType::Raw),
+    // What BSD systems wrote for raw IP before it had a number of its own; libpcap reads them the same way.
+    (12, LinkType::Raw),
+    (14, LinkType::Raw),
+    (LINUX_SLL, LinkType::Sll),
+    (LINUX_SLL2, LinkType::Sll2),
+    (NULL, LinkType::Null),
+    (LOOP, LinkType::Loop),
+    (9, LinkType::Ppp),
+    (50, LinkType::Ppp),
+    (204, LinkType::PppDirection),
+    (166, LinkType::PppDirection),
+    (51, LinkType::Pppoe),
+    (104, LinkType::Chdlc),
+    (205, LinkType::ChdlcDirection),
+    (107, LinkType::FrameRelay),
+    (206, LinkType::FrameRelayDirection),
+    (105, LinkType::Wlan),
+    (127, LinkType::Radiotap),
+    (119, LinkType::Prism),
+    (163, LinkType::Avs),
+    (192, LinkType::Ppi),
+    (6, LinkType::TokenRing),
+    (10, LinkType::Fddi),
+    (100, LinkType::Llc),
+    (106, LinkType::Llc),
+    (123, LinkType::SunAtm),
+    (122, LinkType::FibreChannel),
+    (242, LinkType::Ipoib),
+    (239, LinkType::Nflog),
+    (109, LinkType::Enc),
+    (117, LinkType::Pflog),
+    (138, LinkType::Firewire),
+    (219, LinkType::Mpls),
+    (197, LinkType::Erf),
+    (240, LinkType::NetAnalyzer),
+    (241, LinkType::NetAnalyzerPreamble),
+    (274, LinkType::Mpacket),
+    (281, LinkType::DsaBrcm),
+    (282, LinkType::DsaBrcmPrepend),
+    (284, LinkType::Dsa),
+    (285, LinkType::Edsa),
+    (258, LinkType::Pktap),
+    (226, LinkType::Ipnet),
+    (143, LinkType::Docsis),
+];
+
+impl LinkType {
+    /// How packets of this LINKTYPE number are parsed; [`LinkType::Other`] for those that are only carried.
+    pub fn from_number(number: u32) -> LinkType {
+        NUMBERS.iter().find(|(known, _)| *known == number).map_or(LinkType::Other, |(_, link)| *link)
     }
+
+    /// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number only the
+    /// file that it came from knows.
+    pub fn number(self) -> Option<u32> {
+        NUMBERS.iter().find(|(_, known)| *known == self).map(|(number, _)| *number)
+    }
+
+    /// Whether the kernel programs parse it, too: the link types of devices. Others are of files.
+    pub fn is_of_devices(self) -> bool {
+        (self as u8) <= LinkType::Loop as u8
+    }
+}
+
+/// How packets of this LINKTYPE number are parsed; [`LinkType::Other`] for those that are only carried.
+pub fn from_number(number: u32) -> LinkType {
+    LinkType::from_number(number)
 }
 
 /// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number only the
 /// file that it came from knows.
 pub fn number(link: LinkType) -> Option<u32> {
-    match link {
-        LinkType::Ethernet => Some(ETHERNET),
-        LinkType::Raw => Some(RAW),
-        LinkType::Sll => Some(LINUX_SLL),
-        LinkType::Sll2 => Some(LINUX_SLL2),
-        LinkType::Null => Some(NULL),
-        LinkType::Loop => Some(LOOP),
-        LinkType::Other => None,
-    }
+    link.number()
 }
 
 #[cfg(test)]
@@ -63,7 +114,8 @@ mod tests {
                 None => assert_eq!(link, LinkType::Other),
             }
         }
-        // ieee80211_radio: carried, never mistaken for something that is parsed.
-        assert_eq!(from_number(127), LinkType::Other);
+        assert!(LinkType::ALL.iter().all(|link| number(*link).is_some()));
+        // LINKTYPE_USB_LINUX: carried, never mistaken for something that is parsed.
+        assert_eq!(from_number(189), LinkType::Other);
     }
 }

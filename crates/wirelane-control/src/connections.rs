@@ -177,7 +177,7 @@ impl Connections {
 }
 
 /// Somebody who is connected.
-struct Connection {
+pub(super) struct Connection {
     stream: UnixStream,
     /// What has come of the next question, and how much of it has no end of a line.
     input: Vec<u8>,
@@ -194,7 +194,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: UnixStream, longest: usize) -> Connection {
+    pub(super) fn new(stream: UnixStream, longest: usize) -> Connection {
         Connection {
             stream,
             input: Vec::new(),
@@ -219,7 +219,7 @@ impl Connection {
     }
 
     /// Goes on as far as it goes without waiting. `small`: the line may have [`SMALL`] bytes only. False: it is over.
-    fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer, small: bool) -> bool {
+    pub(super) fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer, small: bool) -> bool {
         let served = self.send().and_then(|()| {
             if self.unsent() {
                 return Ok(true);

@@ -24,6 +24,7 @@
 
 mod client;
 mod connections;
+mod converse;
 mod error;
 mod place;
 mod protocol;
@@ -31,6 +32,8 @@ mod server;
 mod service;
 
 pub use self::client::{Client, Instance, instances};
+#[doc(hidden)]
+pub use self::converse::converse;
 pub use self::error::{Error, Result};
 pub use self::place::Purpose;
 pub use self::place::{CLEANUP, Listener, folder};

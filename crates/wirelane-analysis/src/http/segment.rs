@@ -30,10 +30,26 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// Of a datagram that came in fragments, from the TCP header on; `ip` gets what is in that.
+    pub fn of_datagram(datagram: &'a [u8], ip: &mut Ip, ts_ns: u64) -> Option<Segment<'a>> {
+        let header = datagram.first_chunk::<20>()?;
+        let word =
+            |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let size = usize::from(header[12] >> 4) * 4;
+        let data = datagram.get(size..).filter(|_| size >= 20)?;
+        ip.src_port = u16::from_ne_bytes([header[0], header[1]]);
+        ip.dst_port = u16::from_ne_bytes([header[2], header[3]]);
+        (ip.tcp_seq, ip.tcp_ack, ip.tcp_flags) = (word(4), word(8), header[13]);
+        ip.flags = ip.flags & !(ip_flags::FRAGMENT | ip_flags::LATER) | ip_flags::PORTS | ip_flags::TCP;
+        let ack = (ip.tcp_flags & ACK != 0).then_some(ip.tcp_ack);
+        let len = u32::try_from(data.len()).ok()?;
+        Some(Segment { seq: ip.tcp_seq, ack, flags: ip.tcp_flags, len, data, ts_ns })
+    }
+
     /// Of a record with these chosen headers; `None`: it is none of TCP, or none that is whole.
     pub fn of(record: &Record<'a>, ip: &Ip, ts_ns: u64) -> Option<Segment<'a>> {
         let tcp = ip.l3 != l3::NONE && ip.proto == 6 && ip.flags & ip_flags::TCP != 0;
-        // A fragment has a part of a segment, and does not say where the segment ends.
+        // A fragment has a part of a segment, and does not say where the segment ends: [`Segment::of_datagram`].
         if !tcp || ip.flags & ip_flags::FRAGMENT != 0 || ip.payload_off == NO_OFFSET {
             return None;
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use wirelane::{HttpBelow, HttpTold, Ip, Record, Timebase};
+use wirelane::{HttpBelow, HttpTold, Ip, Record, Timebase, ip_flags};
 use wirelane_bpf::flow::{FlowKey, FlowPacket};
 use wirelane_bpf::http::HttpHalf;
 
@@ -14,6 +14,7 @@ use super::totals::{Totals, reason_mark};
 use super::transaction::{Mark, Transaction};
 use crate::flows::lists::{Link, Links, List, NONE};
 use crate::flows::{FlowReader, FlowRecord, reverse_key};
+use crate::fragments::{Fragments, Joined};
 use wirelane_bpf::flow::EndReason;
 
 /// How long a connection that is over is remembered, for what is sent again.
@@ -68,11 +69,15 @@ struct Entry {
     conflict: bool,
 }
 
+/// The IP protocol.
+const TCP: u8 = 6;
+
 /// The connections of one worker.
 #[derive(Debug)]
 pub struct HttpTable {
     settings: HttpSettings,
     reader: FlowReader,
+    fragments: Fragments,
     random: RandomState,
     table: HashTable<u32>,
     entries: Vec<Entry>,
@@ -103,16 +108,17 @@ impl HttpTable {
     /// An empty table. Its hash is seeded at random, so that nobody can choose connections that meet in one place.
     pub fn new(settings: HttpSettings) -> HttpTable {
         let memory = settings.memory.max(LEAST_MEMORY);
-        // A third for connections, the rest for what is held of them.
+        // A third for connections, a part for fragments, the rest for what is held of connections.
         let most = (memory / 3 / (size_of::<Entry>() + TABLE_BYTES)).min(NONE as usize - 1);
         HttpTable {
             reader: FlowReader::new(settings.inner),
+            fragments: Fragments::new(memory / 16),
             random: RandomState::new(),
             // All at once, as of flows: memory that nobody has touched yet is none.
             table: HashTable::with_capacity(most),
             entries: Vec::with_capacity(most),
             most,
-            room: memory - memory / 3,
+            room: memory - memory / 3 - memory / 16,
             used: 0,
             free: Vec::new(),
             silent: List::default(),
@@ -167,9 +173,27 @@ impl HttpTable {
         }
         self.totals.packets += u64::from(record.segments());
         self.totals.wire_bytes += record.wire_bytes();
+        if ip.flags & ip_flags::FRAGMENT != 0 {
+            return self.fragment(record, ip, &packet, ts_ns);
+        }
         match Segment::of(record, &ip, ts_ns) {
             Some(segment) => self.segment(&ip, &packet, &segment, record.segments().into()),
             None => self.totals.other_packets += u64::from(record.segments()),
+        }
+    }
+
+    /// A fragment of IP. The packet that makes a datagram whole counts as what that is, those before it as others.
+    fn fragment(&mut self, record: &Record<'_>, mut ip: Ip, packet: &FlowPacket, ts_ns: u64) {
+        let end = usize::from(ip.l3_off) + ip.l3_len as usize;
+        let data = record.data();
+        let there = &data[..end.min(data.len())];
+        if ip.proto == TCP
+            && let Some(Joined::Whole(datagram)) = self.fragments.packet(&ip, there, end, ts_ns)
+            && let Some(segment) = Segment::of_datagram(&datagram, &mut ip, ts_ns)
+        {
+            self.segment(&ip, packet, &segment, record.segments().into());
+        } else {
+            self.totals.other_packets += u64::from(record.segments());
         }
     }
 
@@ -272,6 +296,7 @@ impl HttpTable {
 
     /// Ends all connections: the capture is over.
     pub fn flush(&mut self) {
+        self.fragments.finish();
         self.look();
         for list in [self.over, self.silent] {
             let mut at = list.first();

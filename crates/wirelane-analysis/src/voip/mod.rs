@@ -22,7 +22,6 @@ mod below;
 mod call;
 mod calls;
 pub mod counts;
-mod fragments;
 mod kept;
 mod media;
 mod monitor;

@@ -13,14 +13,16 @@ use super::below::Kernel;
 use super::call::{Call, CallRecord, Ending, Way};
 use super::calls::Early;
 use super::counts::Counts;
-use super::fragments::{Fragments, Joined};
 use super::kept::{AtHand, Keep, Kept};
 use super::media::{self, Endpoint, StreamKey};
 use super::sip;
 use super::stream::{Place, Stream};
 use super::table::Table;
 use super::tcp::{Framed, Path, Segment, Streams};
+use crate::fragments::{Fragments, Joined};
 
+/// Bytes that are held of datagrams of which not all fragments have come, beside the memory of a monitor.
+const FRAGMENTS: usize = 32 << 20;
 /// The least memory of a monitor in bytes: buffers for fragments and TCP take part of it.
 pub const LEAST_MEMORY: usize = 1 << 20;
 
@@ -191,7 +193,7 @@ impl Monitor {
             places: HashMap::with_hasher(RandomState::new()),
             early: VecDeque::new(),
             tcp: Streams::new(memory / 4),
-            fragments: Fragments::new(),
+            fragments: Fragments::new(FRAGMENTS),
             counts: Counts::default(),
             finished: Vec::new(),
             at_hand: AtHand::default(),
@@ -288,7 +290,7 @@ impl Monitor {
         let end = usize::from(ip.l3_off) + ip.l3_len as usize;
         let there = &data[..if ip.l3_len == 0 { data.len() } else { end.min(data.len()) }];
         self.at_hand.whole = ip.flags & ip_flags::FRAGMENT == 0;
-        if !self.at_hand.whole && ip.proto == 17 {
+        if !self.at_hand.whole && matches!(ip.proto, 6 | 17) {
             return self.fragment(ip, there, end, ts_ns);
         }
         if ip.flags & ip_flags::PORTS == 0 || ip.payload_off == NO_OFFSET {
@@ -307,48 +309,48 @@ impl Monitor {
                 self.datagram(from, to, payload, stated, ts_ns)
             }
             6 if ip.flags & ip_flags::TCP != 0 => {
-                let segment = Segment {
-                    seq: ip.tcp_seq,
-                    syn: ip.tcp_flags & 0x02 != 0,
-                    end: ip.tcp_flags & 0x05 != 0,
-                    data: payload,
-                };
-                let sip = is_sip_port(from.1) || is_sip_port(to.1);
-                match self.tcp.segment(Path { from, to }, segment, sip, ts_ns) {
-                    None => Class::Other,
-                    Some(framed) => {
-                        let way = Way { from, to, tcp: true, ts_ns };
-                        for framed in framed {
-                            match framed {
-                                Framed::Message(bytes) => self.message(&bytes, bytes.len(), &way),
-                                Framed::Malformed(fault) => self.counts.fault(fault),
-                            }
-                        }
-                        Class::Signalling
-                    }
-                }
+                self.segment(from, to, ip.tcp_seq, ip.tcp_flags, payload, ts_ns)
             }
             _ => Class::Other,
         }
     }
 
     fn fragment(&mut self, ip: &Ip, there: &[u8], end: usize, ts_ns: u64) -> Class {
-        // Of one that was cut nothing can be made whole.
-        let Some((begin, more)) =
-            fragment_begin(ip, there).filter(|(begin, _)| there.len() == end && *begin <= end)
-        else {
-            return Class::Fragment;
-        };
-        match self.fragments.add(ip, &there[begin..], more, ts_ns) {
-            Joined::Waits | Joined::Refused => Class::Fragment,
-            Joined::Whole(datagram) => {
+        match self.fragments.packet(ip, there, end, ts_ns) {
+            None | Some(Joined::Waits | Joined::Refused) => Class::Fragment,
+            Some(Joined::Whole(datagram)) => {
                 let [a, b, c, d, high, low, _, _, ..] = datagram[..] else { return Class::Other };
                 let from = (address(&ip.src, ip.l3), u16::from_be_bytes([a, b]));
                 let to = (address(&ip.dst, ip.l3), u16::from_be_bytes([c, d]));
-                let stated = usize::from(u16::from_be_bytes([high, low]));
-                self.datagram(from, to, &datagram[8..], stated, ts_ns)
+                if ip.proto == 17 {
+                    let stated = usize::from(u16::from_be_bytes([high, low]));
+                    return self.datagram(from, to, &datagram[8..], stated, ts_ns);
+                }
+                let Some(header) = datagram.first_chunk::<20>() else { return Class::Other };
+                let size = usize::from(header[12] >> 4) * 4;
+                let Some(payload) = datagram.get(size.max(20)..) else { return Class::Other };
+                let [_, _, _, _, s0, s1, s2, s3, ..] = *header;
+                let flags = header[13];
+                self.segment(from, to, u32::from_be_bytes([s0, s1, s2, s3]), flags, payload, ts_ns)
             }
         }
+    }
+
+    /// A segment of TCP.
+    fn segment(&mut self, from: Place, to: Place, seq: u32, flags: u8, data: &[u8], ts_ns: u64) -> Class {
+        let segment = Segment { seq, syn: flags & 0x02 != 0, end: flags & 0x05 != 0, data };
+        let sip = is_sip_port(from.1) || is_sip_port(to.1);
+        let Some(framed) = self.tcp.segment(Path { from, to }, segment, sip, ts_ns) else {
+            return Class::Other;
+        };
+        let way = Way { from, to, tcp: true, ts_ns };
+        for framed in framed {
+            match framed {
+                Framed::Message(bytes) => self.message(&bytes, bytes.len(), &way),
+                Framed::Malformed(fault) => self.counts.fault(fault),
+            }
+        }
+        Class::Signalling
     }
 
     /// A datagram of UDP; `stated`: its length, as its header has it.
@@ -460,24 +462,4 @@ impl Monitor {
             }
         }
     }
-}
-
-/// Where the part of a datagram begins that a fragment carries, and whether others follow.
-fn fragment_begin(ip: &Ip, data: &[u8]) -> Option<(usize, bool)> {
-    let l3 = usize::from(ip.l3_off);
-    if ip.l3 == l3::IPV4 {
-        let header = data.get(l3..l3 + 20)?;
-        return Some((l3 + 4 * usize::from(header[0] & 0x0f), header[6] & 0x20 != 0));
-    }
-    // Extension headers up to the fragment's: hop-by-hop, routing, destination options.
-    let (mut next, mut at) = (*data.get(l3 + 6)?, l3 + 40);
-    for _ in 0..8 {
-        let header = data.get(at..at + 8)?;
-        match next {
-            44 => return Some((at + 8, header[3] & 0x01 != 0)),
-            0 | 43 | 60 => (next, at) = (header[0], at + 8 * (usize::from(header[1]) + 1)),
-            _ => return None,
-        }
-    }
-    None
 }

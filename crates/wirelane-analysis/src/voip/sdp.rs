@@ -2,7 +2,7 @@
 //!
 //! Lines are taken as they come: descriptions of devices lack lines that they should have, and have them in another order.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// Media of one description that are kept; the others are counted.
 pub const MOST_MEDIA: usize = 16;
@@ -156,9 +156,9 @@ fn attribute(media: &mut Media, value: &str) {
 }
 
 impl Media {
-    /// The address and port that media goes to; `None` where it is not sent, or on hold by the address 0.0.0.0.
+    /// The address and port that media goes to; `None` where it is not sent, or on hold by the address 0.0.0.0 or ::.
     pub fn place(&self) -> Option<(IpAddr, u16)> {
-        let address = self.address.filter(|address| *address != IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let address = self.address.filter(|address| !address.is_unspecified());
         (self.rtp && self.port != 0).then_some(())?;
         address.map(|address| (address, self.port))
     }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Headers below the network layer: Ethernet, VLAN tags, LLC/SNAP, MPLS, PPPoE, and the capture link types. */
+/* Headers below the network layer: Ethernet, VLAN tags, LLC/SNAP, MPLS, and the link types of devices. */
 #ifndef WL_PACKET_LINK_H
 #define WL_PACKET_LINK_H
 
 #include "lib/next.h"
 
-/* What follows was said by other means than an EtherType, but has one all the same. */
-static __always_inline void wl_next_known(struct wl_walk *w, __u32 type, __u32 next)
+/* What ISO's network layer protocol identifier says (ISO/IEC TR 9577): of frame relay and behind LLC. */
+static __always_inline void wl_next_by_nlpid(struct wl_walk *w, __u32 nlpid)
 {
-	if (!wl_inside(w))
-		w->out->eth_type = type;
-	w->next = next;
+	if (nlpid == 0xcc)
+		wl_next_known(w, WL_ETH_IPV4, WL_NEXT_IPV4);
+	else if (nlpid == 0x8e)
+		wl_next_known(w, WL_ETH_IPV6, WL_NEXT_IPV6);
+	else if (nlpid == 0xcf)
+		w->next = WL_NEXT_PPP;
 }
 
 static __always_inline void wl_read_ethernet(struct wl_walk *w)
@@ -45,11 +48,14 @@ static __always_inline void wl_read_vlan(struct wl_walk *w)
 	wl_next_by_type(w, wl_be16(p + 2));
 }
 
-/* IEEE 802.2 LLC; IP lies behind SNAP (RFC 1042) or, rarely, behind the SAP 0x06. */
+/*
+ * IEEE 802.2 LLC; IP lies behind SNAP (RFC 1042), or, rarely, behind the SAP 0x06 or ISO's NLPID (RFC 2684,
+ * 5.2). Frames of Ethernet lie behind SNAP's OUI 00-80-c2, two bytes further on (RFC 2684, 6.2).
+ */
 static __always_inline void wl_read_llc(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 3);
-	__u32 type;
+	__u32 type, organisation;
 
 	if (!p)
 		return;
@@ -58,16 +64,29 @@ static __always_inline void wl_read_llc(struct wl_walk *w)
 		w->next = WL_NEXT_IP;
 		return;
 	}
+	if (p[0] == 0xfe && p[1] == 0xfe && p[2] == 0x03) {
+		p = wl_header(w, 4);
+		if (!p)
+			return;
+		w->off += 4;
+		wl_next_by_nlpid(w, p[3]);
+		return;
+	}
 	if (p[0] != 0xaa || p[1] != 0xaa || p[2] != 0x03)
 		return;
 	p = wl_header(w, 8);
 	if (!p)
 		return;
-	/* The OUI 00-00-00 says that an EtherType follows, and so does 00-00-f8 (RFC 1042, IEEE 802.1H). */
-	if (p[3] != 0 || p[4] != 0 || (p[5] != 0 && p[5] != 0xf8))
-		return;
+	organisation = wl_be32(p + 2) & 0xffffff;
 	type = wl_be16(p + 6);
 	w->off += 8;
+	if (organisation == 0x0080c2 && (type == 0x0001 || type == 0x0007)) {
+		w->off += 2;
+		w->next = WL_NEXT_ETHERNET;
+	}
+	/* The OUI 00-00-00 says that an EtherType follows, and so does 00-00-f8 (RFC 1042, IEEE 802.1H). */
+	if (organisation != 0 && organisation != 0x0000f8)
+		return;
 	if (type > WL_ETH_LENGTH_MAX)
 		wl_next_by_type(w, type);
 }
@@ -112,37 +131,12 @@ static __always_inline void wl_read_mpls(struct wl_walk *w)
 	p = wl_header(w, 18);
 	if (!p)
 		return;
-	if (nibble == 0 && wl_next_of_type(wl_be16(p + 16)) != WL_NEXT_END) {
+	if (nibble == 0 && wl_is_known_type(wl_be16(p + 16))) {
 		w->off += 4;
 		w->next = WL_NEXT_ETHERNET;
-	} else if (wl_next_of_type(wl_be16(p + 12)) != WL_NEXT_END) {
+	} else if (wl_is_known_type(wl_be16(p + 12))) {
 		w->next = WL_NEXT_ETHERNET;
 	}
-}
-
-/* PPPoE session (RFC 2516) and the PPP protocol field behind it. */
-static __always_inline void wl_read_pppoe(struct wl_walk *w)
-{
-	const __u8 *p = wl_header(w, 8);
-	__u32 ppp;
-
-	if (!p)
-		return;
-	if (p[0] != 0x11) {
-		w->out->flags |= WL_PKT_MALFORMED;
-		return;
-	}
-	if (p[1] != 0)
-		return;
-	ppp = wl_be16(p + 6);
-	wl_limit(w, 6 + wl_be16(p + 4));
-	w->off += 8;
-	if (ppp == 0x0021)
-		wl_next_known(w, WL_ETH_IPV4, WL_NEXT_IPV4);
-	else if (ppp == 0x0057)
-		wl_next_known(w, WL_ETH_IPV6, WL_NEXT_IPV6);
-	else if (ppp == 0x0281)
-		wl_next_known(w, WL_ETH_MPLS, WL_NEXT_MPLS);
 }
 
 /* Linux cooked capture: the protocol field is an EtherType for all but a few ARPHRD_ types of device. */
@@ -151,6 +145,11 @@ static __always_inline void wl_follow_cooked(struct wl_walk *w, __u32 device_typ
 	/* ARPHRD_NETLINK, ARPHRD_IEEE80211_RADIOTAP: the field is a netlink family, or nothing at all. */
 	if (device_type == 824 || device_type == 803)
 		return;
+	if (device_type == 801) { /* ARPHRD_IEEE80211 */
+		w->value = 0;
+		w->next = WL_NEXT_WLAN;
+		return;
+	}
 	if (type == 0x0004) /* LINUX_SLL_P_802_2 */
 		w->next = WL_NEXT_LLC;
 	else if (type > WL_ETH_LENGTH_MAX)

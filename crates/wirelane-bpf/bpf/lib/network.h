@@ -216,8 +216,9 @@ static __always_inline void wl_read_ip(struct wl_walk *w)
 		w->next = WL_NEXT_IPV4;
 	else if (p[0] >> 4 == 6)
 		w->next = WL_NEXT_IPV6;
-	else if (!wl_inside(
-		     w)) /* a GTP-U tunnel may carry something else; a raw IP link or an LLC SAP may not */
+	else if (wl_inside(w)) /* GTP-U may carry PPP; a raw IP link or an LLC SAP may not */
+		w->next = WL_NEXT_PPP;
+	else
 		wl_malformed(w);
 }
 

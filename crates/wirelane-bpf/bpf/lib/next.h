@@ -5,7 +5,7 @@
 
 #include "lib/cursor.h"
 
-/* The states: which header is read at wl_walk.off. */
+/* The states: which header is read at wl_walk.off. At most WL_NEXT_MASK. */
 enum wl_next {
 	WL_NEXT_END = 0,
 	WL_NEXT_IPV4,
@@ -33,23 +33,72 @@ enum wl_next {
 	WL_NEXT_SLL2,
 	WL_NEXT_NULL,
 	WL_NEXT_LOOP,
+	WL_NEXT_TYPED, /* an EtherType, the last field of a tag */
+	WL_NEXT_MACSEC,
+	WL_NEXT_NSH,
+	WL_NEXT_TRILL,
+	WL_NEXT_BATMAN,
+	WL_NEXT_PPP,
+	WL_NEXT_PPP_BRIDGED,
+	WL_NEXT_PPP_MULTILINK,
+	WL_NEXT_WLAN,
+	WL_NEXT_ERSPAN_2,
+	WL_NEXT_ERSPAN_3,
+	WL_NEXT_WCCP,
+	WL_NEXT_VXLAN_GPE,
+	WL_NEXT_L2TP,
+	WL_NEXT_L2TP_IP,
+	WL_NEXT_L2TP_DATA, /* and three more, for the places where the payload may begin */
+	WL_NEXT_L2TP_DATA_4,
+	WL_NEXT_L2TP_DATA_8,
+	WL_NEXT_L2TP_DATA_12,
+	WL_NEXT_TEREDO,
+	WL_NEXT_ETHERIP,
+	WL_NEXT_LISP,
+	WL_NEXT_CAPWAP,
+	WL_NEXT_TZSP,
+	WL_NEXT_TZSP_ETHERNET, /* a tag of TZSP, before an Ethernet frame */
+	WL_NEXT_TZSP_WLAN,     /* the same before a frame of IEEE 802.11 */
+	WL_NEXT_GUE,
+	WL_NEXT_AYIYA,
+	WL_NEXT_GRE_UDP,
+	WL_NEXT_MPLS_UDP,
 	/* Not headers: wl_follow_type() and wl_follow_protocol() say what follows, by wl_walk.value. */
 	WL_NEXT_TYPE,
 	WL_NEXT_PROTOCOL,
 };
 
+#define WL_NEXT_MASK 63
+_Static_assert(WL_NEXT_PROTOCOL <= WL_NEXT_MASK, "states fit into the mask");
+
 /* EtherTypes (IEEE registry) that the parser knows. */
 #define WL_ETH_IPV4	  0x0800
 #define WL_ETH_ARP	  0x0806
+#define WL_ETH_TRILL	  0x22f3
+#define WL_ETH_BATMAN	  0x4305
 #define WL_ETH_TEB	  0x6558 /* Transparent Ethernet Bridging: an Ethernet frame follows */
 #define WL_ETH_VLAN	  0x8100
 #define WL_ETH_IPV6	  0x86dd
+#define WL_ETH_PPP	  0x880b
 #define WL_ETH_MPLS	  0x8847
 #define WL_ETH_MPLS_MC	  0x8848
 #define WL_ETH_PPPOE	  0x8864
+#define WL_ETH_JUMBO_LLC  0x8870
 #define WL_ETH_QINQ	  0x88a8
+#define WL_ETH_MACSEC	  0x88e5
+#define WL_ETH_PBB	  0x88e7 /* IEEE 802.1ah: a service tag of 4 bytes, and the customer's frame */
+#define WL_ETH_FABRICPATH 0x8903 /* Cisco's DCE: 2 bytes, and the frame */
+#define WL_ETH_CMD	  0x8909 /* Cisco's metadata: 6 bytes, and an EtherType */
+#define WL_ETH_VNTAG	  0x8926 /* 4 bytes, and an EtherType */
+#define WL_ETH_HSR	  0x892f /* IEC 62439-3: 4 bytes, and an EtherType */
+#define WL_ETH_ETAG	  0x893f /* IEEE 802.1BR: 6 bytes, and an EtherType */
+#define WL_ETH_NSH	  0x894f
 #define WL_ETH_QINQ_OLD	  0x9100
-#define WL_ETH_LENGTH_MAX 1500 /* up to here the field is a length, and IEEE 802.2 LLC follows */
+#define WL_ETH_QINQ_OLD_2 0x9200
+#define WL_ETH_QINQ_OLD_3 0x9300
+#define WL_ETH_EDSA	  0xdada /* Marvell's tag of a switch port: 6 bytes, and an EtherType */
+#define WL_ETH_RTAG	  0xf1c1 /* IEEE 802.1CB: 4 bytes, and an EtherType */
+#define WL_ETH_LENGTH_MAX 1500	 /* up to here the field is a length, and IEEE 802.2 LLC follows */
 
 /* IP protocol numbers (IANA registry). */
 #define WL_PROTO_HOPOPTS  0
@@ -67,10 +116,17 @@ enum wl_next {
 #define WL_PROTO_ICMPV6	  58
 #define WL_PROTO_NONE	  59
 #define WL_PROTO_DSTOPTS  60
+#define WL_PROTO_ETHERIP  97
+#define WL_PROTO_IPCOMP	  108
+#define WL_PROTO_L2TP	  115
 #define WL_PROTO_SCTP	  132
 #define WL_PROTO_MOBILITY 135
 #define WL_PROTO_UDPLITE  136
+#define WL_PROTO_MPLS	  137
 #define WL_PROTO_SHIM6	  140
+#define WL_PROTO_WESP	  141
+#define WL_PROTO_ETHERNET 143
+#define WL_PROTO_NSH	  145
 
 static __always_inline __u32 wl_next_of_type(__u32 type)
 {
@@ -78,7 +134,8 @@ static __always_inline __u32 wl_next_of_type(__u32 type)
 		return WL_NEXT_IPV4;
 	if (type == WL_ETH_IPV6)
 		return WL_NEXT_IPV6;
-	if (type == WL_ETH_VLAN || type == WL_ETH_QINQ || type == WL_ETH_QINQ_OLD)
+	if (type == WL_ETH_VLAN || type == WL_ETH_QINQ || type == WL_ETH_QINQ_OLD ||
+	    type == WL_ETH_QINQ_OLD_2 || type == WL_ETH_QINQ_OLD_3)
 		return WL_NEXT_VLAN;
 	if (type == WL_ETH_ARP)
 		return WL_NEXT_ARP;
@@ -91,10 +148,56 @@ static __always_inline __u32 wl_next_of_type(__u32 type)
 	return WL_NEXT_END;
 }
 
+/* The same of the rarer ones: what is said with an EtherType, and the bytes of a tag that are stepped over.
+ */
+static __always_inline __u32 wl_next_of_tag(__u32 type, __u32 *skip)
+{
+	switch (type) {
+	case WL_ETH_ETAG:
+	case WL_ETH_CMD:
+	case WL_ETH_EDSA:
+		*skip = 6;
+		return WL_NEXT_TYPED;
+	case WL_ETH_VNTAG:
+	case WL_ETH_HSR:
+	case WL_ETH_RTAG:
+		*skip = 4;
+		return WL_NEXT_TYPED;
+	case WL_ETH_PBB:
+		*skip = 4;
+		return WL_NEXT_ETHERNET;
+	case WL_ETH_FABRICPATH:
+		*skip = 2;
+		return WL_NEXT_ETHERNET;
+	case WL_ETH_MACSEC:
+		return WL_NEXT_MACSEC;
+	case WL_ETH_NSH:
+		return WL_NEXT_NSH;
+	case WL_ETH_TRILL:
+		return WL_NEXT_TRILL;
+	case WL_ETH_BATMAN:
+		return WL_NEXT_BATMAN;
+	case WL_ETH_PPP:
+		return WL_NEXT_PPP;
+	case WL_ETH_JUMBO_LLC:
+		return WL_NEXT_LLC;
+	}
+	return WL_NEXT_END;
+}
+
+/* Whether the parser knows what this EtherType says, so that there is likely to be one. */
+static __always_inline int wl_is_known_type(__u32 type)
+{
+	__u32 skip;
+
+	return type > WL_ETH_LENGTH_MAX &&
+	       (wl_next_of_type(type) != WL_NEXT_END || wl_next_of_tag(type, &skip) != WL_NEXT_END);
+}
+
 /* Where the EtherType leads that a reader left in w->value; notes it if it is the packet's own. */
 static __always_inline void wl_follow_type(struct wl_walk *w)
 {
-	__u32 type = w->value;
+	__u32 type = w->value, skip = 0;
 
 	if (wl_unlikely(type <= WL_ETH_LENGTH_MAX)) {
 		w->next = WL_NEXT_LLC;
@@ -103,6 +206,10 @@ static __always_inline void wl_follow_type(struct wl_walk *w)
 	if (!wl_inside(w))
 		w->out->eth_type = type;
 	w->next = wl_next_of_type(type);
+	if (wl_unlikely(w->next == WL_NEXT_END)) {
+		w->next = wl_next_of_tag(type, &skip);
+		w->off += skip;
+	}
 }
 
 /* What follows has this EtherType. */
@@ -110,6 +217,14 @@ static __always_inline void wl_next_by_type(struct wl_walk *w, __u32 type)
 {
 	w->value = type;
 	w->next = WL_NEXT_TYPE;
+}
+
+/* What follows was said by other means than an EtherType, but has one all the same. */
+static __always_inline void wl_next_known(struct wl_walk *w, __u32 type, __u32 next)
+{
+	if (!wl_inside(w))
+		w->out->eth_type = type;
+	w->next = next;
 }
 
 /* What follows is this IP protocol. */
@@ -136,6 +251,35 @@ static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl
 	return (wl_scratch_mode(w->out) & WL_MODE_FOLLOW) && !(ip->flags & WL_IP_FRAGMENT);
 }
 
+/* The tunnels that are IP protocols of their own; GRE, which is read in any case, is not among them. */
+static __always_inline __u32 wl_next_of_tunnel(__u32 proto, __u32 *tunnel)
+{
+	switch (proto) {
+	case WL_PROTO_IPV4:
+		*tunnel = WL_TUNNEL_IPIP;
+		return WL_NEXT_IPV4;
+	case WL_PROTO_IPV6:
+		*tunnel = WL_TUNNEL_IPIP;
+		return WL_NEXT_IPV6;
+	case WL_PROTO_ETHERIP:
+		*tunnel = WL_TUNNEL_ETHERIP;
+		return WL_NEXT_ETHERIP;
+	case WL_PROTO_ETHERNET:
+		*tunnel = WL_TUNNEL_ETHERIP;
+		return WL_NEXT_ETHERNET;
+	case WL_PROTO_L2TP:
+		*tunnel = WL_TUNNEL_L2TP;
+		return WL_NEXT_L2TP_IP;
+	case WL_PROTO_MPLS:
+		*tunnel = WL_TUNNEL_MPLS;
+		return WL_NEXT_MPLS;
+	case WL_PROTO_NSH:
+		*tunnel = WL_TUNNEL_NSH;
+		return WL_NEXT_NSH;
+	}
+	return WL_NEXT_END;
+}
+
 /*
  * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6
  * extension headers are stepped over under IPv6 only; under IPv4 their numbers are protocols like any other.
@@ -143,7 +287,7 @@ static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl
 static __always_inline void wl_follow_protocol(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);
-	__u32 proto = w->value;
+	__u32 proto = w->value, next, tunnel = 0;
 
 	w->next = WL_NEXT_END;
 	ip->proto = proto;
@@ -178,14 +322,17 @@ static __always_inline void wl_follow_protocol(struct wl_walk *w)
 		w->next = WL_NEXT_PORTS;
 	} else if (proto == WL_PROTO_GRE) {
 		w->next = WL_NEXT_GRE;
-	} else if (proto == WL_PROTO_IPV4 || proto == WL_PROTO_IPV6) {
+	} else if (proto == WL_PROTO_ESP || proto == WL_PROTO_IPCOMP || proto == WL_PROTO_WESP) {
+		ip->flags |= WL_IP_OPAQUE;
+	} else {
+		next = wl_next_of_tunnel(proto, &tunnel);
+		if (next == WL_NEXT_END)
+			return;
 		ip->payload_off = w->off;
 		if (!wl_may_enter(w, ip))
 			return;
-		wl_enter_tunnel(w, WL_TUNNEL_IPIP, 0);
-		w->next = proto == WL_PROTO_IPV4 ? WL_NEXT_IPV4 : WL_NEXT_IPV6;
-	} else if (proto == WL_PROTO_ESP) {
-		ip->flags |= WL_IP_OPAQUE;
+		wl_enter_tunnel(w, tunnel, 0);
+		w->next = next;
 	}
 }
 

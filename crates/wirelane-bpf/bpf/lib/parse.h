@@ -2,50 +2,48 @@
 /*
  * wl_parse(): every header of a packet, read once.
  *
- * A state machine. Each turn of one loop reads one header: which one is the state (wl_walk.next), and the
- * header says which one follows and where. The readers lie in link.h, network.h, transport.h and tunnel.h;
- * the tables of what follows what in next.h; everything that touches memory in cursor.h.
+ * A state machine. Each turn reads one header: which one is the state (wl_walk.next), and the header says
+ *which one follows and where. The readers are in link.h, tags.h, ppp.h, wlan.h, network.h, transport.h,
+ *tunnel.h and tunnel_udp.h; the tables of what follows what in next.h; everything that touches memory in
+ *cursor.h; the link types that only files have in file_link.h.
  *
- *	link -> [VLAN | MPLS | PPPoE | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ... -> END
- *	  ^                                        ^                            |
- *	  |                                        `------- IP in IP, GRE, GTP-U
- *	  `-------- GRE (bridging), VXLAN, Geneve ------------------------------'
+ *	link -> [VLAN | tag | MPLS | PPPoE | PPP | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ... ->
+ *END ^                                                   ^                            | | `------- IP in IP,
+ *GRE, GTP-U, L2TP, ...
+ *	  `-------- GRE (bridging), VXLAN, Geneve, ERSPAN, ... -----------------------------'
  *
- * What ends a walk early is always one of: WL_PKT_CUT, the capture ends within a header; WL_PKT_MALFORMED, a
- * header contradicts itself or the length that an enclosing header states; WL_PKT_DEEP, more than
- * WL_MAX_HEADERS headers or one that begins beyond WL_MAX_OFFSET. What was read up to there stays in the
- * result, so that every truncation of a packet has one defined result. A transport header that is cut after
- * its ports still gives them.
+ * docs/reference/protocols.md lists what is parsed, and what is not.
+ *
+ * A walk ends early for one of these reasons: WL_PKT_CUT, the capture ends within a header; WL_PKT_MALFORMED,
+ *a header contradicts itself or the length that an enclosing header states; WL_PKT_DEEP, there are more than
+ * WL_MAX_HEADERS headers or one begins beyond WL_MAX_OFFSET. What was read up to there stays in the result,
+ *so that every truncation of a packet has one defined result. A transport header that is cut after its ports
+ * still gives them.
  *
  * Most packets are not walked: plain.h.
  *
- * Why the verifier accepts this, and stays small
+ * The verifier
  *
  * Memory safety: every read goes through a pointer that wl_captured() compared with data_end.
  *
- * Termination: the loop counts to WL_MAX_HEADERS. The verifier walks such a loop turn by turn, and abandons a
- * path when it meets a state that it has already seen at the same place in the same turn. So the paths of one
- * turn must become equal again, or their number grows exponentially. What a path leaves behind is:
- *  - next: a constant. There are 27, and each leads to one reader only;
- *  - off: a different constant or range on every path (14, 18, 34..74, ...). It matters to the verifier,
- *    because it is added to a packet pointer. So it is made to forget: `zero` is a field of the result, which
- *    we have just set to 0, but which the verifier takes for any 16-bit value, as it does not track the
- *    contents of maps. (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
- *  - end: the same, with 0xffff;
- *  - all else is in *out: results, whether a tunnel was entered, whether one may be (wl_scratch_mode()). The
- *    verifier does not track it, provided that it lies in a map. On the stack it would be tracked, and the
- *    argument would fail: so it must not lie there.
+ * One turn is a global function (wl_turn_xdp(), wl_turn_skb()). The verifier walks a global function once, by
+ * itself, and takes its results for unknown numbers, so that the loop over turns costs it nothing, and a new
+ * header costs only its own reader. What a turn leaves to the next is in struct wl_position, and masks say
+ *what the verifier cannot know of it. All else is in *out: results, whether a tunnel was entered, whether one
+ *may be (wl_scratch_mode()).
  *
+ * Within a turn the paths must become equal again, or their number grows. What differs is:
+ *  - off: a different constant or range on every path, which is added to a packet pointer. `zero` is a field
+ *of the result that is 0, but any 16-bit value to the verifier, which does not track the contents of maps.
+ *    (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
+ *  - end: the same, with 0xffff.
  * Where several readers end in a table lookup (EtherType, IP protocol), they only leave the number in
- * "value", and the table is walked once, after off and end were forgotten: readers that differ in nothing
- * but their length have become one path by then. One turn is thus about the sum of the readers, not a
- * product.
+ *"value", and the table is walked once, after off and end were forgotten.
  *
- * Measured with clang 19: about 4,000 instructions a turn, 81,000 for all on Linux 6.18 and 84,000 on 6.1;
- * 113,000 and 107,000 with link type and options chosen at run time. A test holds that
- * (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps, look first for something that a path
- * leaves in a register: print the verifier's log at level 2 and count how often each instruction is
- * walked.
+ * Measured with clang 19 on Linux 6.18: about 9,300 instructions with one kind of context, 74,000 (and
+ *112,000 with a link type chosen at run time) when the turns were a loop in one function that knew half of
+ *these headers. A test holds that (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps, print the
+ * verifier's log at level 2 and count how often each instruction is walked.
  */
 #ifndef WL_PACKET_PARSE_H
 #define WL_PACKET_PARSE_H
@@ -54,7 +52,10 @@
 #include "lib/network.h"
 #include "lib/plain.h"
 #include "lib/transport.h"
-#include "lib/tunnel.h"
+#include "lib/wlan.h"
+#ifndef __bpf__
+#include "lib/file_link.h"
+#endif
 
 /* Options of wl_parse(). */
 #define WL_PARSE_TUNNELS 0x01 /* enter tunnels, and fill wl_parsed.inner */
@@ -73,24 +74,40 @@ static __always_inline void wl_clear_parsed(struct wl_parsed *out, __u8 link)
 	out->link = link;
 }
 
-static __always_inline __u32 wl_next_of_link(__u8 link)
+#ifdef __bpf__
+
+/* Where the walk begins, and with what. */
+static __always_inline void wl_begin(struct wl_walk *w, __u8 link)
 {
 	switch (link) {
 	case WL_LINK_ETHERNET:
-		return WL_NEXT_ETHERNET;
+		w->next = WL_NEXT_ETHERNET;
+		return;
 	case WL_LINK_RAW:
-		return WL_NEXT_IP;
+		w->next = WL_NEXT_IP;
+		return;
 	case WL_LINK_SLL:
-		return WL_NEXT_SLL;
+		w->next = WL_NEXT_SLL;
+		return;
 	case WL_LINK_SLL2:
-		return WL_NEXT_SLL2;
+		w->next = WL_NEXT_SLL2;
+		return;
 	case WL_LINK_NULL:
-		return WL_NEXT_NULL;
+		w->next = WL_NEXT_NULL;
+		return;
 	case WL_LINK_LOOP:
-		return WL_NEXT_LOOP;
+		w->next = WL_NEXT_LOOP;
 	}
-	return WL_NEXT_END;
 }
+
+#else
+
+static inline void wl_begin(struct wl_walk *w, __u8 link)
+{
+	wl_enter_link(w, link);
+}
+
+#endif
 
 /* Reads the header that is due. A reader that sets no next state ends the walk. */
 static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
@@ -129,7 +146,65 @@ static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
 	case WL_NEXT_AH:
 		return wl_read_ah(w);
 	case WL_NEXT_GRE:
-		return wl_read_gre(w);
+		return wl_read_gre(w, 0);
+	case WL_NEXT_GRE_UDP:
+		return wl_read_gre(w, 1);
+	case WL_NEXT_TYPED:
+		return wl_read_typed(w);
+	case WL_NEXT_MACSEC:
+		return wl_read_macsec(w);
+	case WL_NEXT_NSH:
+		return wl_read_nsh(w);
+	case WL_NEXT_TRILL:
+		return wl_read_trill(w);
+	case WL_NEXT_BATMAN:
+		return wl_read_batman(w);
+	case WL_NEXT_PPP:
+		return wl_read_ppp(w);
+	case WL_NEXT_PPP_BRIDGED:
+		return wl_read_ppp_bridged(w);
+	case WL_NEXT_PPP_MULTILINK:
+		return wl_read_ppp_multilink(w);
+	case WL_NEXT_WLAN:
+		return wl_read_wlan(w);
+	case WL_NEXT_ERSPAN_2:
+		return wl_read_erspan_2(w);
+	case WL_NEXT_ERSPAN_3:
+		return wl_read_erspan_3(w);
+	case WL_NEXT_WCCP:
+		return wl_read_wccp(w);
+	case WL_NEXT_VXLAN_GPE:
+		return wl_read_vxlan_gpe(w);
+	case WL_NEXT_L2TP:
+		return wl_read_l2tp(w);
+	case WL_NEXT_L2TP_IP:
+		return wl_read_l2tp_ip(w);
+	case WL_NEXT_L2TP_DATA:
+		return wl_read_l2tp_data(w, WL_NEXT_L2TP_DATA_4);
+	case WL_NEXT_L2TP_DATA_4:
+		return wl_read_l2tp_data(w, WL_NEXT_L2TP_DATA_8);
+	case WL_NEXT_L2TP_DATA_8:
+		return wl_read_l2tp_data(w, WL_NEXT_L2TP_DATA_12);
+	case WL_NEXT_L2TP_DATA_12:
+		return wl_read_l2tp_data(w, WL_NEXT_END);
+	case WL_NEXT_TEREDO:
+		return wl_read_teredo(w);
+	case WL_NEXT_ETHERIP:
+		return wl_read_etherip(w);
+	case WL_NEXT_LISP:
+		return wl_read_lisp(w);
+	case WL_NEXT_CAPWAP:
+		return wl_read_capwap(w);
+	case WL_NEXT_TZSP:
+		return wl_read_tzsp(w);
+	case WL_NEXT_TZSP_ETHERNET:
+		return wl_read_tzsp_tag(w, WL_NEXT_TZSP_ETHERNET, WL_NEXT_ETHERNET);
+	case WL_NEXT_TZSP_WLAN:
+		return wl_read_tzsp_tag(w, WL_NEXT_TZSP_WLAN, WL_NEXT_WLAN);
+	case WL_NEXT_GUE:
+		return wl_read_gue(w);
+	case WL_NEXT_AYIYA:
+		return wl_read_ayiya(w);
 	case WL_NEXT_VXLAN:
 		return wl_read_vxlan(w);
 	case WL_NEXT_GENEVE:
@@ -149,40 +224,43 @@ static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
 	}
 }
 
-/* The walk, for what is not plain. */
-static __always_inline void wl_parse_walk(const void *data, const void *data_end, __u8 link, __u32 options,
-					  struct wl_parsed *out)
+/*
+ * One turn: reads the header that is due, and finds what follows. Whether anything does. Where the walk is at
+ * an end otherwise (too far on), w->next stays as it is.
+ */
+static __always_inline int wl_turn(struct wl_walk *w)
 {
-	struct wl_walk w = {
-	    .data = data,
-	    .data_end = data_end,
-	    .out = out,
-	    .next = wl_next_of_link(link),
-	};
-	__u32 zero, state, i;
+	__u32 zero = wl_scratch_zero(w->out), state = w->next;
 
-	wl_clear_parsed(out, link);
-	wl_scratch_mode(out) = options & WL_PARSE_TUNNELS;
-	zero = wl_scratch_zero(out);
-	w.end = 0xffff - zero;
-	for (i = 0; i < WL_MAX_HEADERS; i++) {
-		state = w.next;
-		if (wl_unlikely(w.off > WL_MAX_OFFSET))
-			break;
-		w.next = WL_NEXT_END;
-		wl_read_header(&w, state);
-		if (w.next == WL_NEXT_END)
-			break;
-		w.off = (w.off + zero) & WL_OFFSET_MASK;
-		w.end = (w.end + zero) & 0xffff;
-		if (w.next == WL_NEXT_PROTOCOL)
-			wl_follow_protocol(&w);
-		else if (w.next == WL_NEXT_TYPE)
-			wl_follow_type(&w);
-		if (w.next == WL_NEXT_END)
-			break;
-	}
-	if (wl_unlikely(w.next != WL_NEXT_END))
+	if (wl_unlikely(w->off > WL_MAX_OFFSET))
+		return 0;
+	w->next = WL_NEXT_END;
+	wl_read_header(w, state);
+	if (w->next == WL_NEXT_END)
+		return 0;
+	w->off = (w->off + zero) & WL_OFFSET_MASK;
+	w->end = (w->end + zero) & 0xffff;
+	if (w->next == WL_NEXT_PROTOCOL)
+		wl_follow_protocol(w);
+	else if (w->next == WL_NEXT_TYPE)
+		wl_follow_type(w);
+	w->off = (w->off + zero) & WL_OFFSET_MASK;
+	return w->next != WL_NEXT_END;
+}
+
+/* Begins a walk: where, and with what. */
+static __always_inline void wl_begin_walk(struct wl_walk *w, __u8 link, __u32 options)
+{
+	wl_clear_parsed(w->out, link);
+	wl_scratch_mode(w->out) = options & WL_PARSE_TUNNELS;
+	w->end = 0xffff;
+	wl_begin(w, link);
+}
+
+/* Ends it. */
+static __always_inline void wl_end_walk(struct wl_parsed *out, __u32 next)
+{
+	if (wl_unlikely(next != WL_NEXT_END))
 		out->flags |= WL_PKT_DEEP;
 	wl_scratch_mode(out) = 0;
 }
@@ -204,22 +282,80 @@ static __always_inline int wl_parse_plain(const void *data, const void *data_end
 
 #define wl_fresh_pointer(field) ((const void *)(long)*(volatile __u32 *)&(field))
 
+/* What one turn leaves to the next. */
+struct wl_position {
+	__u32 off;
+	__u32 end;
+	__u32 next;
+	__u32 value;
+};
+
 /*
- * The packet is a context's, of which the linear part is read; *out must lie in a map, aligned to 8 bytes.
- * The walk gets pointers of its own: what the verifier has learned about those that plain.h compared would be
- * a second and a third path through the whole walk.
+ * A turn for each kind of context, as a global function, which the verifier walks by itself and once. The
+ * masks change nothing: they say what it cannot know of *at.
  */
-#define wl_parse(ctx, link, options, out)                                                                    \
+#define WL_TURN(name, context)                                                                               \
+	__noinline int name(context *ctx, struct wl_position *at, struct wl_parsed *out)                     \
+	{                                                                                                    \
+		struct wl_walk w = {};                                                                       \
+		int more;                                                                                    \
+                                                                                                             \
+		if (!at || !out)                                                                             \
+			return 0;                                                                            \
+		w.data = wl_fresh_pointer(ctx->data);                                                        \
+		w.data_end = wl_fresh_pointer(ctx->data_end);                                                \
+		w.out = out;                                                                                 \
+		w.off = at->off & WL_OFFSET_MASK;                                                            \
+		w.end = at->end & 0xffff;                                                                    \
+		w.next = at->next & WL_NEXT_MASK;                                                            \
+		w.value = at->value;                                                                         \
+		more = wl_turn(&w);                                                                          \
+		at->off = w.off;                                                                             \
+		at->end = w.end;                                                                             \
+		at->next = w.next;                                                                           \
+		at->value = w.value;                                                                         \
+		return more;                                                                                 \
+	}
+
+WL_TURN(wl_turn_xdp, struct xdp_md)
+WL_TURN(wl_turn_skb, struct __sk_buff)
+
+/* The packet is a context's, of which the linear part is read; *out must not lie on the caller's stack. */
+#define wl_parse(ctx, kind, options, to)                                                                     \
 	do {                                                                                                 \
-		if (!wl_parse_plain(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end), link,  \
-				    options, out))                                                           \
-			wl_parse_walk(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end),      \
-				      link, options, out);                                                   \
+		struct wl_walk walk = {.out = to};                                                           \
+		struct wl_position at = {};                                                                  \
+		__u32 turns;                                                                                 \
+                                                                                                             \
+		if (wl_parse_plain(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end), kind,   \
+				   options, to))                                                             \
+			break;                                                                               \
+		wl_begin_walk(&walk, kind, options);                                                         \
+		at.end = walk.end;                                                                           \
+		at.next = walk.next;                                                                         \
+		for (turns = 0; turns < WL_MAX_HEADERS; turns++)                                             \
+			if (!_Generic((ctx), struct xdp_md *: wl_turn_xdp, struct __sk_buff *: wl_turn_skb)( \
+				ctx, &at, to))                                                               \
+				break;                                                                       \
+		wl_end_walk(to, at.next);                                                                    \
 	} while (0)
 
 #else
 
-/* The packet lies from data to data_end. */
+/* The walk, for what is not plain. The packet lies from data to data_end. */
+static inline void wl_parse_walk(const void *data, const void *data_end, __u8 link, __u32 options,
+				 struct wl_parsed *out)
+{
+	struct wl_walk w = {.data = data, .data_end = data_end, .out = out};
+	__u32 turns;
+
+	wl_begin_walk(&w, link, options);
+	for (turns = 0; turns < WL_MAX_HEADERS && w.next != WL_NEXT_END; turns++)
+		if (!wl_turn(&w))
+			break;
+	wl_end_walk(out, w.next);
+}
+
 static inline void wl_parse(const void *data, const void *data_end, __u8 link, __u32 options,
 			    struct wl_parsed *out)
 {

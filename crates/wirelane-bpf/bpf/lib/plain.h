@@ -77,16 +77,15 @@ static __always_inline void wl_plain_store(struct wl_parsed *out, const __u8 *p,
 static __always_inline int wl_read_plain(const struct wl_walk *w, int tunnels)
 {
 	const __u8 *p = wl_captured(w, 0, WL_PLAIN_UDP);
-	__u32 length, header, port;
+	__u32 length, header;
 
 	if (wl_unlikely(!p) || wl_load16(p + 12) != __builtin_bswap16(WL_ETH_IPV4) || p[14] != 0x45 ||
 	    wl_load16(p + 20) & __builtin_bswap16(0x3fff))
 		return 0;
 	length = wl_be16(p + 16);
 	if (p[23] == WL_PROTO_UDP) {
-		port = wl_load16(p + WL_PLAIN_L4 + 2);
 		if (length < 20 + 8 || wl_be16(p + WL_PLAIN_L4 + 4) < 8 ||
-		    (tunnels && (port == WL_PORT_VXLAN || port == WL_PORT_GTPU || port == WL_PORT_GENEVE)))
+		    (tunnels && wl_next_of_ports(p + WL_PLAIN_L4) != WL_NEXT_END))
 			return 0;
 		wl_plain_store(w->out, p, WL_IP_PORTS, WL_PLAIN_UDP, 0);
 		return 1;

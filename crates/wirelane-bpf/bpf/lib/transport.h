@@ -5,11 +5,7 @@
 #define WL_PACKET_TRANSPORT_H
 
 #include "lib/network.h"
-
-/* UDP ports of tunnels (IANA registry), as they stand in the packet. */
-#define WL_PORT_GTPU   __builtin_bswap16(2152)
-#define WL_PORT_VXLAN  __builtin_bswap16(4789)
-#define WL_PORT_GENEVE __builtin_bswap16(6081)
+#include "lib/tunnel_udp.h"
 
 static __always_inline void wl_take_ports(struct wl_ip *ip, const __u8 *p)
 {
@@ -55,7 +51,7 @@ static __always_inline void wl_read_udp(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);
 	const __u8 *p = wl_header(w, 8);
-	__u32 size, port;
+	__u32 size;
 
 	if (!p) {
 		wl_try_ports(w, ip);
@@ -72,16 +68,14 @@ static __always_inline void wl_read_udp(struct wl_walk *w)
 	ip->payload_off = w->off + 8;
 	if (!wl_may_enter(w, ip))
 		return;
-	port = wl_load16(p + 2);
+	w->next = wl_next_of_ports(p);
 	if (size)
 		wl_limit(w, size);
 	w->off += 8;
-	if (port == WL_PORT_VXLAN)
-		w->next = WL_NEXT_VXLAN;
-	else if (port == WL_PORT_GTPU)
-		w->next = WL_NEXT_GTPU;
-	else if (port == WL_PORT_GENEVE)
-		w->next = WL_NEXT_GENEVE;
+	if (w->next == WL_NEXT_MPLS_UDP) {
+		wl_enter_tunnel(w, WL_TUNNEL_MPLS, 0);
+		w->next = WL_NEXT_MPLS;
+	}
 }
 
 /* The rarer protocols that have ports in the first 4 bytes. */

@@ -1,15 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tunnel headers behind IP and UDP: GRE, VXLAN, Geneve, GTP-U. IP in IP has none: wl_follow_protocol(). */
+/*
+ * Tunnel headers behind IP: GRE and what it carries, EtherIP, L2TP. IP in IP has none: wl_follow_protocol().
+ * Those behind UDP are in tunnel_udp.h.
+ *
+ * wl_parsed.tunnel_id is what tells tunnels of one kind apart: the key of GRE, the call of PPTP, the session
+ * of ERSPAN and of L2TP (with version 2 behind the tunnel's id, 16 bits each), the network of VXLAN and
+ * Geneve, the endpoint of GTP-U, the instance of LISP.
+ */
 #ifndef WL_PACKET_TUNNEL_H
 #define WL_PACKET_TUNNEL_H
 
+#include "lib/link.h"
 #include "lib/network.h"
 
 #define WL_GRE_CHECKSUM 0x8000
 #define WL_GRE_ROUTING	0x4000
 #define WL_GRE_KEY	0x2000
 #define WL_GRE_SEQUENCE 0x1000
+#define WL_GRE_ACK	0x0080
 #define WL_GRE_VERSION	0x0007
+
+#define WL_GRE_ERSPAN	0x88be
+#define WL_GRE_ERSPAN_3 0x22eb
+#define WL_GRE_WCCP	0x883e
+#define WL_GRE_ETHERNET 0x6400 /* Ethernet, before there was 0x6558 */
 
 /* A tunnel says by EtherType what it carries. It never is a length, as it may be in an Ethernet header. */
 static __always_inline void wl_next_in_tunnel(struct wl_walk *w, __u32 type)
@@ -18,27 +32,53 @@ static __always_inline void wl_next_in_tunnel(struct wl_walk *w, __u32 type)
 		wl_next_by_type(w, type);
 }
 
+/* GRE of version 1 (RFC 2637): payload length and call id for a key, PPP where there is a sequence number. */
+static __always_inline void wl_read_pptp(struct wl_walk *w, struct wl_ip *ip, __u32 bits)
+{
+	__u32 size = 8 + (bits & WL_GRE_SEQUENCE ? 4 : 0) + (bits & WL_GRE_ACK ? 4 : 0), length, call;
+	const __u8 *p = wl_header(w, 8);
+
+	if (!p || !(bits & WL_GRE_KEY))
+		return;
+	length = wl_be16(p + 4);
+	call = wl_be16(p + 6);
+	if (!wl_reaches(w, size))
+		return;
+	ip->payload_off = w->off + size;
+	if (!(bits & WL_GRE_SEQUENCE) || !wl_may_enter(w, ip))
+		return;
+	wl_limit(w, size + length);
+	w->off += size;
+	wl_enter_tunnel(w, WL_TUNNEL_PPTP, call);
+	w->next = WL_NEXT_PPP;
+}
+
 /*
- * GRE (RFC 2784, RFC 2890). Version 1 (PPTP, RFC 2637) and source routes (RFC 1701, deprecated) are not
- * followed, and neither are ERSPAN and WCCP, which put headers of their own behind GRE.
+ * GRE (RFC 2784, RFC 2890), behind IP or UDP (RFC 8086). Source routes (RFC 1701, deprecated)
+ * are not followed. ERSPAN of type I has no header and no sequence number.
  */
-static __always_inline void wl_read_gre(struct wl_walk *w)
+static __always_inline void wl_read_gre(struct wl_walk *w, int behind_udp)
 {
 	struct wl_ip *ip = wl_current(w);
 	const __u8 *p = wl_header(w, 4);
-	__u32 bits, type, size, key_at, key = 0;
+	__u32 bits, type, size, key_at, key = 0, tunnel = WL_TUNNEL_GRE;
 
 	if (!p)
 		return;
 	bits = wl_be16(p);
 	type = wl_be16(p + 2);
+	if ((bits & WL_GRE_VERSION) == 1 && type == WL_ETH_PPP && !behind_udp) {
+		wl_read_pptp(w, ip, bits);
+		return;
+	}
 	if (bits & (WL_GRE_ROUTING | WL_GRE_VERSION))
 		return;
 	key_at = bits & WL_GRE_CHECKSUM ? 8 : 4;
 	size = key_at + (bits & WL_GRE_KEY ? 4 : 0) + (bits & WL_GRE_SEQUENCE ? 4 : 0);
 	if (!wl_reaches(w, size))
 		return;
-	ip->payload_off = w->off + size;
+	if (!behind_udp)
+		ip->payload_off = w->off + size;
 	if (!wl_may_enter(w, ip))
 		return;
 	if (bits & WL_GRE_KEY) {
@@ -48,88 +88,123 @@ static __always_inline void wl_read_gre(struct wl_walk *w)
 		key = wl_be32(p);
 	}
 	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GRE, key);
-	wl_next_in_tunnel(w, type);
+	if (type == WL_GRE_ERSPAN && !(bits & WL_GRE_SEQUENCE)) {
+		tunnel = WL_TUNNEL_ERSPAN;
+		w->next = WL_NEXT_ETHERNET;
+	} else if (type == WL_GRE_ERSPAN) {
+		w->next = WL_NEXT_ERSPAN_2;
+	} else if (type == WL_GRE_ERSPAN_3) {
+		w->next = WL_NEXT_ERSPAN_3;
+	} else if (type == WL_GRE_WCCP) {
+		w->next = WL_NEXT_WCCP;
+	} else if (type == WL_GRE_ETHERNET) {
+		w->next = WL_NEXT_ETHERNET;
+	} else {
+		wl_next_in_tunnel(w, type);
+	}
+	wl_enter_tunnel(w, tunnel, key);
 }
 
-/* RFC 7348. Without the I flag there is no VNI, and it is something else on the same port. */
-static __always_inline void wl_read_vxlan(struct wl_walk *w)
+/* ERSPAN type II (draft-foschiano-erspan, 4.2): version and VLAN, class and session, index. */
+static __always_inline void wl_read_erspan_2(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
 
-	if (!p || !(p[0] & 0x08))
+	if (!p || p[0] >> 4 != 1)
 		return;
 	w->off += 8;
-	wl_enter_tunnel(w, WL_TUNNEL_VXLAN, wl_be32(p + 4) >> 8);
+	wl_enter_tunnel(w, WL_TUNNEL_ERSPAN, wl_be16(p + 2) & 0x3ff);
 	w->next = WL_NEXT_ETHERNET;
 }
 
-/* RFC 8926. Control packets (the O flag) carry nothing that could be followed. */
-static __always_inline void wl_read_geneve(struct wl_walk *w)
+/* Type III (4.3): a time stamp and a frame type more, and 8 bytes of the platform's own if the O bit says so.
+ */
+static __always_inline void wl_read_erspan_3(struct wl_walk *w)
 {
-	const __u8 *p = wl_header(w, 8);
-	__u32 type, size, vni;
+	const __u8 *p = wl_header(w, 12);
+	__u32 kind;
 
-	if (!p || p[0] >> 6 != 0 || (p[1] & 0x80))
+	if (!p || p[0] >> 4 != 2)
 		return;
-	type = wl_be16(p + 2);
-	vni = wl_be32(p + 4) >> 8;
-	size = 8 + (p[0] & 0x3f) * 4;
-	if (!wl_reaches(w, size))
-		return;
-	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GENEVE, vni);
-	wl_next_in_tunnel(w, type);
+	kind = wl_be16(p + 10);
+	wl_enter_tunnel(w, WL_TUNNEL_ERSPAN, wl_be16(p + 2) & 0x3ff);
+	w->off += kind & 1 ? 20 : 12;
+	kind = kind >> 10 & 0x1f;
+	if (kind == 0)
+		w->next = WL_NEXT_ETHERNET;
+	else if (kind == 2)
+		w->next = WL_NEXT_IP;
 }
 
-/* GTP-U version 1 (3GPP TS 29.281, 5.1): a G-PDU carries a user's packet, other messages are signalling. */
-static __always_inline void wl_read_gtpu(struct wl_walk *w)
+/* WCCP (draft-wilson-wrec-wccp-v2): IPv4, in version 2 behind a redirect header of 4 bytes. */
+static __always_inline void wl_read_wccp(struct wl_walk *w)
 {
-	const __u8 *p = wl_header(w, 8);
-	__u32 bits, next = WL_NEXT_IP, size = 8, teid;
+	const __u8 *p = wl_header(w, 1);
 
 	if (!p)
 		return;
-	bits = p[0];
-	if ((bits & 0xf0) != 0x30 || p[1] != 255)
-		return;
-	wl_limit(w, 8 + wl_be16(p + 2));
-	teid = wl_be32(p + 4);
-	/* Any of E, S and PN brings all three fields; only E says that the last of them is to be read. */
-	if (bits & 0x07) {
-		p = wl_header(w, 12);
-		if (!p)
-			return;
-		size = 12;
-		if ((bits & 0x04) && p[11])
-			next = WL_NEXT_GTPU_EXTENSION;
-	}
-	w->off += size;
-	wl_enter_tunnel(w, WL_TUNNEL_GTPU, teid);
-	w->next = next;
+	if (p[0] >> 4 != 4)
+		w->off += 4;
+	w->next = WL_NEXT_IPV4;
 }
 
-/* A GTP-U extension header: its length in 4 bytes comes first, the type of the next one last. */
-static __always_inline void wl_read_gtpu_extension(struct wl_walk *w)
+/* EtherIP (RFC 3378): version 3 and 12 reserved bits. */
+static __always_inline void wl_read_etherip(struct wl_walk *w)
+{
+	const __u8 *p = wl_header(w, 2);
+
+	if (!p || p[0] >> 4 != 3)
+		return;
+	w->off += 2;
+	w->next = WL_NEXT_ETHERNET;
+}
+
+/* L2TP version 3 behind IP (RFC 3931, 4.1.1): the session's id, 0 for what controls it. */
+static __always_inline void wl_read_l2tp_ip(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 4);
-	__u32 size;
+
+	if (!p || !wl_load32(p))
+		return;
+	wl_enter_tunnel(w, WL_TUNNEL_L2TP, wl_be32(p));
+	w->off += 4;
+	w->next = WL_NEXT_L2TP_DATA;
+}
+
+/*
+ * Behind the session of L2TP version 3 are a cookie of 0, 4 or 8 bytes and a sublayer of 0 or 4: what was
+ * agreed on when the session was made, and stands nowhere in the packet. So the payload begins where the
+ * first thing that is known does: an Ethernet frame with a known EtherType, Cisco HDLC with one, or PPP with
+ * its address. `again` is the state that looks 4 bytes further on.
+ */
+static __always_inline void wl_read_l2tp_data(struct wl_walk *w, __u32 again)
+{
+	const __u8 *p = wl_header(w, 4);
+	__u32 start;
 
 	if (!p)
 		return;
-	size = p[0] * 4;
-	if (!size) {
-		wl_malformed(w);
+	start = wl_be16(p);
+	if (start == 0xff03 && !(p[2] & 1)) {
+		w->next = WL_NEXT_PPP;
 		return;
 	}
-	if (!wl_reaches(w, size))
+	if ((start == 0x0f00 || start == 0x8f00) && wl_is_known_type(wl_be16(p + 2))) {
+		w->off += 2;
+		w->next = WL_NEXT_TYPED;
 		return;
-	/* The mask changes nothing; it shows the verifier that the subtraction does not pass below zero. */
-	p = wl_captured(w, (w->off + size - 1) & WL_OFFSET_MASK, 1);
+	}
+	p = wl_header(w, 14);
 	if (!p)
 		return;
-	w->off += size;
-	w->next = p[0] ? WL_NEXT_GTPU_EXTENSION : WL_NEXT_IP;
+	if (wl_is_known_type(wl_be16(p + 12))) {
+		w->next = WL_NEXT_ETHERNET;
+		return;
+	}
+	if (again == WL_NEXT_END)
+		return;
+	w->off += 4;
+	w->next = again;
 }
 
 #endif

@@ -29,7 +29,44 @@ enum wl_link {
 	WL_LINK_SLL2 = 3,     /* LINKTYPE_LINUX_SLL2, Linux cooked v2 */
 	WL_LINK_NULL = 4,     /* LINKTYPE_NULL: address family in the byte order of the capturing host */
 	WL_LINK_LOOP = 5,     /* LINKTYPE_LOOP: the same in network byte order */
-	WL_LINK_OTHER = 255,  /* carried and counted, not parsed */
+	/* What no device has that a kernel program is attached to: of files, parsed natively only
+	 * (file_link.h). The numbers are ours; crates/wirelane/src/linktype.rs has the files'.
+	 */
+	WL_LINK_PPP = 6,		   /* LINKTYPE_PPP, _PPP_HDLC: PPP or Cisco HDLC, by the first byte */
+	WL_LINK_PPP_DIRECTION = 7,	   /* LINKTYPE_PPP_WITH_DIR, _PPP_PPPD: a byte before the PPP frame */
+	WL_LINK_PPPOE = 8,		   /* LINKTYPE_PPP_ETHER: from the PPPoE header on */
+	WL_LINK_CHDLC = 9,		   /* LINKTYPE_C_HDLC */
+	WL_LINK_CHDLC_DIRECTION = 10,	   /* LINKTYPE_C_HDLC_WITH_DIR */
+	WL_LINK_FRELAY = 11,		   /* LINKTYPE_FRELAY */
+	WL_LINK_FRELAY_DIRECTION = 12,	   /* LINKTYPE_FRELAY_WITH_DIR */
+	WL_LINK_WLAN = 13,		   /* LINKTYPE_IEEE802_11 */
+	WL_LINK_RADIOTAP = 14,		   /* LINKTYPE_IEEE802_11_RADIOTAP */
+	WL_LINK_PRISM = 15,		   /* LINKTYPE_IEEE802_11_PRISM */
+	WL_LINK_AVS = 16,		   /* LINKTYPE_IEEE802_11_AVS */
+	WL_LINK_PPI = 17,		   /* LINKTYPE_PPI */
+	WL_LINK_TOKEN_RING = 18,	   /* LINKTYPE_IEEE802_5 */
+	WL_LINK_FDDI = 19,		   /* LINKTYPE_FDDI */
+	WL_LINK_LLC = 20,		   /* LINKTYPE_ATM_RFC1483, _ATM_CLIP: IEEE 802.2 LLC */
+	WL_LINK_SUNATM = 21,		   /* LINKTYPE_SUNATM */
+	WL_LINK_FIBRE_CHANNEL = 22,	   /* LINKTYPE_IP_OVER_FC (RFC 2625) */
+	WL_LINK_IPOIB = 23,		   /* LINKTYPE_IPOIB */
+	WL_LINK_NFLOG = 24,		   /* LINKTYPE_NFLOG */
+	WL_LINK_ENC = 25,		   /* LINKTYPE_ENC */
+	WL_LINK_PFLOG = 26,		   /* LINKTYPE_PFLOG */
+	WL_LINK_FIREWIRE = 27,		   /* LINKTYPE_APPLE_IP_OVER_IEEE1394 */
+	WL_LINK_MPLS = 28,		   /* LINKTYPE_MPLS */
+	WL_LINK_ERF = 29,		   /* LINKTYPE_ERF */
+	WL_LINK_NETANALYZER = 30,	   /* LINKTYPE_NETANALYZER */
+	WL_LINK_NETANALYZER_PREAMBLE = 31, /* LINKTYPE_NETANALYZER_TRANSPARENT */
+	WL_LINK_MPACKET = 32,		   /* LINKTYPE_ETHERNET_MPACKET */
+	WL_LINK_DSA_BRCM = 33,		   /* LINKTYPE_DSA_TAG_BRCM */
+	WL_LINK_DSA_BRCM_PREPEND = 34,	   /* LINKTYPE_DSA_TAG_BRCM_PREPEND */
+	WL_LINK_DSA = 35,		   /* LINKTYPE_DSA_TAG_DSA */
+	WL_LINK_EDSA = 36,		   /* LINKTYPE_DSA_TAG_EDSA */
+	WL_LINK_PKTAP = 37,		   /* LINKTYPE_PKTAP */
+	WL_LINK_IPNET = 38,		   /* LINKTYPE_IPNET */
+	WL_LINK_DOCSIS = 39,		   /* LINKTYPE_DOCSIS */
+	WL_LINK_OTHER = 255,		   /* carried and counted, not parsed */
 };
 
 /* The network layer that was found: wl_ip.l3. */
@@ -43,11 +80,24 @@ enum wl_l3 {
 /* The tunnel that lies between wl_parsed.outer and wl_parsed.inner: wl_parsed.tunnel. */
 enum wl_tunnel {
 	WL_TUNNEL_NONE = 0,
-	WL_TUNNEL_IPIP = 1,   /* IPv4 or IPv6 in IPv4 or IPv6: protocols 4 and 41 */
-	WL_TUNNEL_GRE = 2,    /* RFC 2784, 2890; Transparent Ethernet Bridging too */
-	WL_TUNNEL_VXLAN = 3,  /* RFC 7348, UDP port 4789 */
-	WL_TUNNEL_GENEVE = 4, /* RFC 8926, UDP port 6081 */
-	WL_TUNNEL_GTPU = 5,   /* 3GPP TS 29.281, UDP port 2152, G-PDU messages */
+	WL_TUNNEL_IPIP = 1,	 /* IPv4 or IPv6 in IPv4 or IPv6: protocols 4 and 41 */
+	WL_TUNNEL_GRE = 2,	 /* RFC 2784, 2890; Transparent Ethernet Bridging too */
+	WL_TUNNEL_VXLAN = 3,	 /* RFC 7348, UDP port 4789 */
+	WL_TUNNEL_GENEVE = 4,	 /* RFC 8926, UDP port 6081 */
+	WL_TUNNEL_GTPU = 5,	 /* 3GPP TS 29.281, UDP port 2152, G-PDU messages */
+	WL_TUNNEL_ERSPAN = 6,	 /* I, II and III, behind GRE */
+	WL_TUNNEL_PPTP = 7,	 /* RFC 2637: PPP behind GRE of version 1 */
+	WL_TUNNEL_L2TP = 8,	 /* RFC 2661, RFC 3931: UDP port 1701, protocol 115 */
+	WL_TUNNEL_VXLAN_GPE = 9, /* draft-ietf-nvo3-vxlan-gpe, UDP port 4790 */
+	WL_TUNNEL_TEREDO = 10,	 /* RFC 4380, UDP port 3544 */
+	WL_TUNNEL_MPLS = 11,	 /* RFC 4023, RFC 7510: protocol 137, UDP port 6635 */
+	WL_TUNNEL_ETHERIP = 12,	 /* RFC 3378, RFC 8986: protocols 97 and 143 */
+	WL_TUNNEL_LISP = 13,	 /* RFC 9300, UDP port 4341 */
+	WL_TUNNEL_CAPWAP = 14,	 /* RFC 5415, UDP port 5247 */
+	WL_TUNNEL_TZSP = 15,	 /* UDP port 37008 */
+	WL_TUNNEL_GUE = 16,	 /* draft-ietf-intarea-gue, UDP port 6080 */
+	WL_TUNNEL_AYIYA = 17,	 /* draft-massar-v6ops-ayiya, UDP port 5072 */
+	WL_TUNNEL_NSH = 18,	 /* RFC 8300 behind IP: protocol 145 */
 };
 
 /* wl_ip.flags */
@@ -118,7 +168,7 @@ struct wl_parsed {
 	__u8 vlan_count;
 	__u8 mpls_count;
 	__u32 mpls_label; /* the top of the stack: the 20-bit label */
-	__u32 tunnel_id;  /* VNI, TEID or GRE key, host order; 0 where there is none */
+	__u32 tunnel_id;  /* VNI, TEID, GRE key, session, ...: tunnel.h; host order; 0 where there is none */
 	__u16 flags;	  /* WL_PKT_* */
 	__u8 tunnel;	  /* enum wl_tunnel of the innermost tunnel that was entered */
 	__u8 link;	  /* enum wl_link */

@@ -74,12 +74,25 @@ struct wirelane_headers {
 #define PACKET_GSO	 0x0400 /* a segmentation-offload packet: longer than anything on the wire */
 
 /* wirelane_packet.tunnel */
-#define PACKET_TUNNEL_NONE   0
-#define PACKET_TUNNEL_IPIP   1 /* IPv4 or IPv6 in IPv4 or IPv6 */
-#define PACKET_TUNNEL_GRE    2
-#define PACKET_TUNNEL_VXLAN  3
-#define PACKET_TUNNEL_GENEVE 4
-#define PACKET_TUNNEL_GTPU   5
+#define PACKET_TUNNEL_NONE	0
+#define PACKET_TUNNEL_IPIP	1 /* IPv4 or IPv6 in IPv4 or IPv6 */
+#define PACKET_TUNNEL_GRE	2
+#define PACKET_TUNNEL_VXLAN	3
+#define PACKET_TUNNEL_GENEVE	4
+#define PACKET_TUNNEL_GTPU	5
+#define PACKET_TUNNEL_ERSPAN	6
+#define PACKET_TUNNEL_PPTP	7
+#define PACKET_TUNNEL_L2TP	8
+#define PACKET_TUNNEL_VXLAN_GPE 9
+#define PACKET_TUNNEL_TEREDO	10
+#define PACKET_TUNNEL_MPLS	11 /* MPLS behind IP or UDP */
+#define PACKET_TUNNEL_ETHERIP	12 /* Ethernet behind IP */
+#define PACKET_TUNNEL_LISP	13
+#define PACKET_TUNNEL_CAPWAP	14
+#define PACKET_TUNNEL_TZSP	15
+#define PACKET_TUNNEL_GUE	16
+#define PACKET_TUNNEL_AYIYA	17
+#define PACKET_TUNNEL_NSH	18
 
 /* wirelane_packet.link: how the packet begins */
 #define PACKET_LINK_ETHERNET 0
@@ -95,7 +108,7 @@ struct wirelane_packet {
 	packet_u32 wire_len;   /* bytes of the packet, without FCS */
 	packet_u32 queue;      /* RX queue */
 	packet_u32 bytes_len;  /* of bytes[] that are the packet's; the others are 0 */
-	packet_u32 tunnel_id;  /* VNI, TEID or GRE key, host order */
+	packet_u32 tunnel_id;  /* VNI, TEID, GRE key, session, ...; host order */
 	packet_u32 mpls_label; /* the top of the stack: the 20-bit label */
 	packet_u16 flags;      /* PACKET_CUT and so on */
 	packet_u16 eth_type;   /* host order, behind VLAN tags, MPLS and PPPoE */

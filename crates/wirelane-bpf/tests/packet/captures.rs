@@ -68,15 +68,7 @@ pub fn contents(path: &Path) -> Vec<u8> {
 
 /// The link type that a capture file's LINKTYPE_ number means to the parser.
 pub fn link_of(number: i32) -> LinkType {
-    match number {
-        0 => LinkType::Null,
-        1 => LinkType::Ethernet,
-        12 | 14 | 101 | 228 | 229 => LinkType::Raw,
-        108 => LinkType::Loop,
-        113 => LinkType::Sll,
-        276 => LinkType::Sll2,
-        _ => LinkType::Other,
-    }
+    u32::try_from(number).map_or(LinkType::Other, LinkType::from_number)
 }
 
 /// All packets that can be read; a broken file ends where it breaks.

@@ -20,7 +20,7 @@ pub fn describe(parsed: &Parsed) -> String {
     words.extend(names(parsed.flags, &PACKET_FLAGS).map(str::to_owned));
     words.push(format!("| {}", describe_ip(&parsed.outer)));
     if parsed.tunnel != tunnel::NONE {
-        let name = ["", "ipip", "gre", "vxlan", "geneve", "gtpu"][usize::from(parsed.tunnel)];
+        let name = TUNNELS[usize::from(parsed.tunnel)];
         words.push(format!("| {name} {}", parsed.tunnel_id));
     }
     if parsed.flags & flags::TUNNEL != 0 {
@@ -28,6 +28,28 @@ pub fn describe(parsed: &Parsed) -> String {
     }
     words.join(" ")
 }
+
+const TUNNELS: [&str; 19] = [
+    "",
+    "ipip",
+    "gre",
+    "vxlan",
+    "geneve",
+    "gtpu",
+    "erspan",
+    "pptp",
+    "l2tp",
+    "vxlan-gpe",
+    "teredo",
+    "mpls",
+    "etherip",
+    "lisp",
+    "capwap",
+    "tzsp",
+    "gue",
+    "ayiya",
+    "nsh",
+];
 
 const PACKET_FLAGS: [(u16, &str); 3] =
     [(flags::CUT, "CUT"), (flags::MALFORMED, "MALFORMED"), (flags::DEEP, "DEEP")];

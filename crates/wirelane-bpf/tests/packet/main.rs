@@ -9,6 +9,8 @@ mod build;
 mod captures;
 mod corpus;
 mod describe;
+mod documented;
+mod encapsulations;
 mod flow_layout;
 mod ground_truth;
 mod guarded;

@@ -271,7 +271,7 @@ fn tunnels() {
             "GRE version 1 (PPTP)",
             Ethernet,
             eth(47, &[0x20, 1, 0x88, 0x0b, 0, 4, 0, 1, 0, 0, 0, 0]),
-            "type 0800 | ip4 10.0.0.1 > 10.0.0.2 proto 47 tos 46 ttl 63 len 32 @14/34/-",
+            "type 0800 | ip4 10.0.0.1 > 10.0.0.2 proto 47 tos 46 ttl 63 len 32 @14/34/42",
         ),
         (
             "VXLAN",

@@ -112,6 +112,42 @@ impl Drop for Serving {
     }
 }
 
+/// What is answered to `said` where there are no numbers, for fuzzing.
+///
+/// # Panics
+/// Where there is no socket.
+#[doc(hidden)]
+pub fn converse(said: &[u8]) -> Vec<u8> {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+    ours.set_nonblocking(true).expect("a socket");
+    theirs.set_nonblocking(true).expect("a socket");
+    // What is called on the stream works on any socket.
+    let mut connection = Connection::new(TcpStream::from(OwnedFd::from(ours)), None);
+    let registry = Registry::default();
+    let (mut sent, mut answer_bytes) = (0, Vec::new());
+    loop {
+        if sent < said.len() {
+            sent += theirs.write(&said[sent..]).unwrap_or(0);
+        }
+        if sent == said.len() {
+            // The second time it is an error, which says the same.
+            let _ = theirs.shutdown(std::net::Shutdown::Write);
+        }
+        let goes_on = connection.serve(|head| answer(head, &registry));
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = theirs.read(&mut chunk) {
+            answer_bytes.extend_from_slice(&chunk[..length]);
+        }
+        if !goes_on {
+            return answer_bytes;
+        }
+    }
+}
+
 /// Answers a request. Whoever asks wrongly is told so.
 fn answer(head: &[u8], registry: &Registry) -> Answer {
     let mut words = head.split(|byte| *byte == b' ');

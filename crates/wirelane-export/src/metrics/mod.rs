@@ -24,6 +24,8 @@ use prometheus_client::metrics::family::Family;
 pub use prometheus_client::registry::Registry;
 use wirelane::ledger::Counters;
 
+#[doc(hidden)]
+pub use endpoint::converse;
 pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
 pub use probe::ProbeMetrics;

@@ -1,10 +1,11 @@
-//! Fragments of IP datagrams, put together again: SIP over UDP is often longer than a frame.
+//! Fragments of IP datagrams, put together again: SIP over UDP is often longer than a frame, and tunnels make fragments of
+//! TCP segments.
 
 use std::collections::VecDeque;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use wirelane::Ip;
+use wirelane::{Ip, l3};
 
 /// How long the parts of a datagram are waited for (RFC 8200: 60 s; nobody's SIP takes that long).
 const PATIENCE_NS: u64 = 15_000_000_000;
@@ -53,20 +54,32 @@ pub struct Fragments {
     /// In the order of their beginning; some may be gone.
     order: VecDeque<(u64, Key)>,
     number: u64,
+    /// Bytes that are held of datagrams, and how many may be.
+    held: usize,
+    most: usize,
     /// Datagrams that were given up: not whole in time, or no room.
     pub given_up: u64,
 }
 
 impl Fragments {
-    /// None so far.
-    pub fn new() -> Fragments {
+    /// None so far; of datagrams that are not whole so many bytes are held at most.
+    pub fn new(most: usize) -> Fragments {
         Fragments {
             random: RandomState::new(),
             table: HashTable::new(),
             order: VecDeque::new(),
             number: 0,
+            held: 0,
+            most,
             given_up: 0,
         }
+    }
+
+    /// Adds a packet that is a fragment, with these headers. `data`: the packet, up to the end of its datagram, which is at
+    /// `end` as the header has it. `None`: it was cut, and nothing can be made whole of it.
+    pub fn packet(&mut self, ip: &Ip, data: &[u8], end: usize, now_ns: u64) -> Option<Joined> {
+        let (begin, more) = begin(ip, data).filter(|(begin, _)| data.len() == end && *begin <= end)?;
+        Some(self.add(ip, &data[begin..], more, now_ns))
     }
 
     /// Adds a fragment with these headers: `data` is what follows them, `more` says that others follow.
@@ -115,11 +128,12 @@ impl Fragments {
             || waiting.whole.is_some_and(|whole| end > whole)
             || (!more && waiting.parts.last().is_some_and(|last| last.1 > end));
         if overlaps || data.is_empty() || end > 65_535 || waiting.parts.len() == MOST_PARTS {
-            entry.remove();
+            self.held -= entry.remove().0.bytes.len();
             self.given_up += 1;
             return Joined::Refused;
         }
         if waiting.bytes.len() < end {
+            self.held += end - waiting.bytes.len();
             waiting.bytes.resize(end, 0);
         }
         waiting.bytes[begin..end].copy_from_slice(data);
@@ -127,13 +141,17 @@ impl Fragments {
         if !more {
             waiting.whole = Some(end);
         }
-        let Some(whole) = waiting.whole else { return Joined::Waits };
         let joined = waiting.parts.windows(2).all(|pair| pair[0].1 == pair[1].0);
         if waiting.parts.first().is_some_and(|first| first.0 == 0)
             && joined
-            && waiting.parts.last().is_some_and(|last| last.1 == whole)
+            && waiting.parts.last().is_some_and(|last| Some(last.1) == waiting.whole)
         {
-            return Joined::Whole(entry.remove().0.bytes);
+            let bytes = entry.remove().0.bytes;
+            self.held -= bytes.len();
+            return Joined::Whole(bytes);
+        }
+        while self.held > self.most {
+            self.drop_oldest();
         }
         Joined::Waits
     }
@@ -155,7 +173,7 @@ impl Fragments {
         if let Ok(entry) =
             self.table.find_entry(hash, |waiting| waiting.key == key && waiting.number == number)
         {
-            entry.remove();
+            self.held -= entry.remove().0.bytes.len();
             self.given_up += 1;
         }
     }
@@ -165,8 +183,29 @@ impl Fragments {
         self.given_up += self.table.len() as u64;
         self.table.clear();
         self.order.clear();
+        self.held = 0;
         self.given_up
     }
+}
+
+/// Where the data of a fragment begins, and whether others follow it.
+fn begin(ip: &Ip, data: &[u8]) -> Option<(usize, bool)> {
+    let l3 = usize::from(ip.l3_off);
+    if ip.l3 == l3::IPV4 {
+        let header = data.get(l3..l3 + 20)?;
+        return Some((l3 + 4 * usize::from(header[0] & 0x0f), header[6] & 0x20 != 0));
+    }
+    // Extension headers up to the fragment's: hop-by-hop, routing, destination options.
+    let (mut next, mut at) = (*data.get(l3 + 6)?, l3 + 40);
+    for _ in 0..8 {
+        let header = data.get(at..at + 8)?;
+        match next {
+            44 => return Some((at + 8, header[3] & 0x01 != 0)),
+            0 | 43 | 60 => (next, at) = (header[0], at + 8 * (usize::from(header[1]) + 1)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -179,7 +218,7 @@ mod tests {
 
     #[test]
     fn datagrams_are_whole_in_any_order() {
-        let mut fragments = Fragments::new();
+        let mut fragments = Fragments::new(32 << 20);
         assert_eq!(fragments.add(&ip(1, 16), b"c", false, 0), Joined::Waits);
         assert_eq!(fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0), Joined::Waits);
         assert_eq!(fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0), Joined::Waits);
@@ -192,7 +231,7 @@ mod tests {
 
     #[test]
     fn overlaps_are_refused_and_floods_are_bounded() {
-        let mut fragments = Fragments::new();
+        let mut fragments = Fragments::new(32 << 20);
         assert_eq!(fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0), Joined::Waits);
         assert_eq!(fragments.add(&ip(1, 4), b"aaaaaaaa", true, 0), Joined::Refused);
         for id in 0..10_000 {
@@ -204,8 +243,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_bounded_and_given_back() {
+        let mut fragments = Fragments::new(1000);
+        for id in 0..100 {
+            assert_eq!(fragments.add(&ip(id, 8), &[1; 300], false, 0), Joined::Waits);
+            assert!(fragments.held <= 1000, "{}", fragments.held);
+        }
+        assert!(matches!(fragments.add(&ip(99, 0), &[1; 8], true, 0), Joined::Whole(_)));
+        assert_eq!(fragments.finish(), 99);
+        assert_eq!(fragments.held, 0);
+    }
+
+    #[test]
     fn what_is_never_whole_goes() {
-        let mut fragments = Fragments::new();
+        let mut fragments = Fragments::new(32 << 20);
         fragments.add(&ip(1, 0), b"aaaaaaaa", true, 0);
         assert_eq!(fragments.add(&ip(1, 8), b"b", false, PATIENCE_NS), Joined::Waits);
         assert_eq!(fragments.given_up, 1);

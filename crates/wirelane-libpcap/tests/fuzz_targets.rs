@@ -1,0 +1,25 @@
+//! Libpcap's functions' fuzz targets (`fuzz/`) over their seeds, as `tests/tests/all/fuzz_targets.rs` has the others.
+
+#![expect(
+    unused_attributes,
+    unused_imports,
+    reason = "targets are programs without main(), and take the macro from a crate"
+)]
+
+// The targets ask for libFuzzer's macro; this test stands in for it.
+extern crate self as libfuzzer_sys;
+
+use std::path::Path;
+
+#[path = "../../../fuzz/targets/pcap_abi.rs"]
+mod pcap_abi;
+#[path = "../../../fuzz/seeds.rs"]
+mod seeds;
+
+#[test]
+fn seeds_and_seeds_with_a_byte_changed_do_no_harm() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // These have seeds without captures, too.
+    let captures = repository.join("../shared/corpus/captures");
+    seeds::run(&repository, &captures, &[("pcap_abi", pcap_abi::one_input, 1)]);
+}

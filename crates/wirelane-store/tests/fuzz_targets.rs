@@ -1,0 +1,27 @@
+//! The store's fuzz targets (`fuzz/`) over their seeds, as `tests/tests/all/fuzz_targets.rs` has the others.
+
+#![expect(
+    unused_attributes,
+    unused_imports,
+    reason = "targets are programs without main(), and take the macro from a crate"
+)]
+
+// The targets ask for libFuzzer's macro; this test stands in for it.
+extern crate self as libfuzzer_sys;
+
+use std::path::Path;
+
+#[path = "../../../fuzz/seeds.rs"]
+mod seeds;
+#[path = "../../../fuzz/targets/sql.rs"]
+mod sql;
+#[path = "../../../fuzz/targets/store.rs"]
+mod store;
+
+#[test]
+fn seeds_and_seeds_with_a_byte_changed_do_no_harm() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // These have seeds without captures, too.
+    let captures = repository.join("../shared/corpus/captures");
+    seeds::run(&repository, &captures, &[("sql", sql::one_input, 1), ("store", store::one_input, 1)]);
+}
