@@ -19,9 +19,10 @@
 #define wl_unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Headers that wl_parse() follows in one packet, and the furthest offset at which one may begin. */
-#define WL_MAX_HEADERS 20
-#define WL_MAX_OFFSET  0x0fff
-#define WL_OFFSET_MASK 0x3fff /* WL_MAX_OFFSET and the longest header that any reader steps over fit */
+#define WL_MAX_HEADERS	  20
+#define WL_FREQUENT_TURNS 5 /* of these in the kernel, by the program itself: parse.h */
+#define WL_MAX_OFFSET	  0x0fff
+#define WL_OFFSET_MASK	  0x3fff /* WL_MAX_OFFSET and the longest header that any reader steps over fit */
 
 /* The state of wl_parse() between two headers. */
 struct wl_walk {

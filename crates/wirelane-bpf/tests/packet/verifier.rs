@@ -8,7 +8,7 @@ use crate::probe::Probe;
 
 /// Instructions that the verifier may walk before it accepts a program; the kernel's limit is a million. One turn of the
 /// parser is a function that is walked once (parse.h). More is a decision: explain it.
-const BUDGET: [(&str, u32); 2] = [("wl_parse_cost", 20_000), ("wl_parse_probe", 20_000)];
+const BUDGET: [(&str, u32); 2] = [("wl_parse_cost", 40_000), ("wl_parse_probe", 40_000)];
 
 fn verified_instructions(probe: &Probe, name: &str) -> u32 {
     let program = match name {
