@@ -1,10 +1,6 @@
 //! The store's fuzz targets (`fuzz/`) over their seeds, as `tests/tests/all/fuzz_targets.rs` has the others.
 
-#![expect(
-    unused_attributes,
-    unused_imports,
-    reason = "targets are programs without main(), and take the macro from a crate"
-)]
+#![expect(unused_attributes, reason = "targets are programs without main()")]
 
 // The targets ask for libFuzzer's macro; this test stands in for it.
 extern crate self as libfuzzer_sys;

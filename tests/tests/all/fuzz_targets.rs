@@ -1,11 +1,7 @@
 //! The fuzz targets (`fuzz/`) over their seeds, and over seeds with a byte changed: what a fuzzer does first, on every
 //! run of the tests. It also holds the targets to what they call, as `fuzz/` is no part of the workspace.
 
-#![expect(
-    unused_attributes,
-    unused_imports,
-    reason = "targets are programs without main(), and take the macro from a crate"
-)]
+#![expect(unused_attributes, reason = "targets are programs without main()")]
 
 use seeds::Target;
 use wirelane_tests::{corpus, repository};
