@@ -143,9 +143,8 @@ fn transactions_of_the_corpus_are_those_that_tshark_and_suricata_agree_on() {
 }
 
 /// Captures of which we find something else, and why.
-const EXPLAINED: [(&str, &str); 8] = [
-    ("suricata--bug-5437-02", "within ERSPAN, which is not entered"),
-    ("suricata--decode-chdlc-01.hdlc-http_1tx", "the link type is Cisco's HDLC, which is not read"),
+const EXPLAINED: [(&str, &str); 7] = [
+    ("suricata--bug-5437-02", "within ERSPAN, whose inside is not looked at without --inner"),
     (
         "suricata--http-protocol-nodup",
         "many requests in one packet: tshark's list has one response for all of them, we pair each",
