@@ -219,6 +219,9 @@ fn what_is_no_capture_says_what_it_is() {
 fn files_that_cannot_be_opened_are_named() {
     for path in ["/nonexistent/capture.pcap", "/"] {
         let error = FileSource::open(Path::new(path), AS_WRITTEN).expect_err("not opened");
-        assert!(matches!(&error, Error::Io { path: named, .. } if named == Path::new(path)), "{error}");
+        assert!(
+            matches!(&error, Error::Pcapng(wirelane_pcapng::Error::Io { path: named, .. }) if named == Path::new(path)),
+            "{error}"
+        );
     }
 }
