@@ -17,7 +17,7 @@ const MEASURED: &str = "[[rule]]\nname = \"dns\"\nport = 53\n\
     [[measurement]]\nname = \"dns\"\nanalysis = \"PLACE\"\nrule = \"dns\"\nkey = [\"src\", \"port\"]\nshow = 100000\n\
     values = [\"packets\", \"bytes\"]\n";
 
-/// What is about each packet, of two rules that no packet fits both of.
+/// What depends on single packets, of two rules that no packet fits both of.
 const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\nnot.port = 53\n\
     [[measurement]]\nname = \"lengths\"\nrule = \"dns\"\nkey = [\"src\"]\nshow = 100000\nvalues = [\"packets\", \"lengths\"]\n\
     [[measurement]]\nname = \"syns\"\nrule = \"syn\"\nkey = [\"queue\"]\nshow = 100000\nvalues = [\"packets\", \"bytes\"]\n";
@@ -104,7 +104,7 @@ fn the_kernel_measures_what_workers_measure() {
     }
 }
 
-/// What is about each packet of a rule, beside what the kernel adds up of all others.
+/// What depends on single packets of a rule, beside what the kernel adds up of all others.
 #[test]
 fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
     if !require_root("what_workers_measure_comes_up_beside_what_the_kernel_adds_up") {

@@ -161,7 +161,7 @@ Stores:
   the exit status is 1. See 'wirelane query --help'.
 
 With --json: an object per flow, with its number in 'flow'; times are in seconds
-since 1970 with nine decimals, as text. tcp_retransmitted and tcp_reordered count
+since 1970 with nine decimals, as text. tcp_retransmitted and tcp_reordered are
 segments that begin before the end of the segment before them, more than 3 ms
 after it or less; a burst that is sent again counts once.
 

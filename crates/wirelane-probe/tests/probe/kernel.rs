@@ -188,7 +188,7 @@ fn parts_come_to_what_their_packets_come_to() {
     assert!(agree_with_each(&path, 100) > 100);
 }
 
-/// Every measurement once more with a value that is about each packet, so that none of it can be added up before.
+/// Every measurement once more with a value that depends on single packets, so that none of it can be added up before.
 fn twice(text: &str) -> String {
     let text = text.replace("analysis = \"auto\"\n", "").replace("analysis = \"kernel\"\n", "");
     let (head, of) = text.split_once("[[measurement]]\n").unwrap();
@@ -243,8 +243,8 @@ fn a_configuration_says_where_it_measures_and_why() {
     let in_workers = config(&one("values = [\"packets\"]"));
     assert_eq!((places(&in_workers), in_workers.whole()), (vec![Place::Workers(None)], None));
     for (more, why) in [
-        ("values = [\"lengths\"]", "\"lengths\" is about each packet"),
-        ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" is about each packet"),
+        ("values = [\"lengths\"]", "\"lengths\" depends on single packets"),
+        ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" depends on single packets"),
         (
             "rule = \"syn\"\nvalues = [\"packets\"]\n[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"",
             "rule syn asks for more",
@@ -306,7 +306,7 @@ fn what_workers_measure_beside_the_kernel_comes_up_by_its_rules() {
     assert_eq!(places[..5], vec![Place::Kernel; 5]);
     assert_eq!(places[5..7], [Place::Workers(None), Place::Workers(None)]);
     let Place::Workers(Some(why)) = &places[7] else { panic!("{:?}", places[7]) };
-    assert!(why.contains("\"gaps\" is about each packet"), "{why}");
+    assert!(why.contains("\"gaps\" depends on single packets"), "{why}");
     let whole = config.whole().unwrap();
     let rules: Vec<_> = whole.rules.iter().map(|rule| (rule.id, rule.name.as_deref().unwrap())).collect();
     assert_eq!(rules, [(1, "web"), (2, "syn")]);

@@ -36,7 +36,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         (format!("{one}rule = 'x'"), "4:8: unknown rule; none is defined"),
         (
             format!("{one}analysis = 'kernel'").replace("pps", "gaps"),
-            "4:12: this cannot be \"kernel\": \"gaps\" is about each packet",
+            "4:12: this cannot be \"kernel\": \"gaps\" depends on single packets",
         ),
         (
             format!("{one}analysis = 'kernel'\nkey = ['application']"),
