@@ -99,7 +99,7 @@ Examples:
 serves them to Prometheus.
 
 Programs are run without a shell, as the user that the command becomes (--user),
-at most four at a time, with 64 waiting. A program that fails, or is killed after
+at most four at a time, with 64 waiting. A program that fails, or is killed at
 its timeout, is reported and counted, and delays no packet. So are recordings
 and exports that fail or exceed their limits.
 Exit status: 0 done (also after Ctrl-C), 1 failed, a mistake in the
