@@ -21,6 +21,60 @@ fn main() {
 
     build_native(&manifest.join("native"), &bpf);
     build_programs(&bpf, &out);
+    generate_bindings(&manifest.join("native"), &bpf, &out);
+}
+
+/// Structs, constants and native functions, as Rust sees them. A struct `wl_flow_key` is `FlowKey` in Rust.
+fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
+    #[derive(Debug)]
+    struct Names;
+    impl bindgen::callbacks::ParseCallbacks for Names {
+        fn item_name(&self, item: bindgen::callbacks::ItemInfo<'_>) -> Option<String> {
+            if matches!(item.kind, bindgen::callbacks::ItemKind::Function | bindgen::callbacks::ItemKind::Var)
+            {
+                return None;
+            }
+            let capital = |part: &str| part[..1].to_uppercase() + &part[1..];
+            Some(
+                item.name
+                    .strip_prefix("wl_")?
+                    .split('_')
+                    .filter(|part| !part.is_empty())
+                    .map(capital)
+                    .collect(),
+            )
+        }
+    }
+    let bindings = bindgen::Builder::default()
+        .header(native.join("abi.h").to_str().expect("the package's path is UTF-8"))
+        .clang_args(["-std=gnu11", "-Wno-undefined-internal", "-fparse-all-comments"])
+        .clang_args([format!("-I{}", bpf.display()), format!("-I{}", native.display())])
+        .clang_args(machine_headers(triple().1))
+        .allowlist_type("wl_.*")
+        .allowlist_function("wl_native_.*")
+        .allowlist_var("(WL|PLUGIN)_.*")
+        // The kernel programs' own, which they share with nobody.
+        .blocklist_type("wl_rule_work|wl_lane")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_eq(true)
+        .derive_hash(true)
+        .derive_ord(true)
+        .explicit_padding(true)
+        .parse_callbacks(Box::new(Names))
+        .generate()
+        .unwrap_or_else(|error| panic!("bindgen could not read native/abi.h: {error}"));
+    let mut text = bindings.to_string();
+    // The kernel's names of integers are Rust's here.
+    for (theirs, ours) in ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"]
+        .map(|name| (format!("__{name}"), name.replace('s', "i")))
+    {
+        let lines = text.lines().filter(|line| !line.starts_with(&format!("pub type {theirs} =")));
+        text = lines.map(|line| line.replace(&theirs, &ours) + "\n").collect();
+    }
+    // Of keys, the kernel compares every byte; and nothing that user space reads may be left unwritten.
+    assert!(!text.contains("__bindgen_padding"), "a shared struct has padding that is no field:\n{text}");
+    fs::write(out.join("abi.rs"), text).expect("OUT_DIR is writable");
 }
 
 /// The packet functions for engines that have no kernel program, for fuzzing and for the tests.
@@ -109,15 +163,10 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn bpf_arguments(bpf: &Path) -> Vec<String> {
-    let (target_define, triple) = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("x86_64") => ("x86", "x86_64-linux-gnu"),
-        Ok("aarch64") => ("arm64", "aarch64-linux-gnu"),
-        Ok(other) => panic!("Wirelane's kernel programs are built for x86_64 and aarch64, not for {other}"),
-        Err(_) => unreachable!("cargo sets CARGO_CFG_TARGET_ARCH"),
-    };
+    let (target_define, triple) = triple();
     // libbpf-sys is a dependency with `links = "bpf"`, so cargo tells where its bpf/bpf_helpers.h lies.
     let libbpf = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
-    vec![
+    let mut arguments = vec![
         "-Wall".into(),
         "-Werror".into(),
         "-Wno-unused-function".into(),
@@ -125,10 +174,25 @@ fn bpf_arguments(bpf: &Path) -> Vec<String> {
         format!("-D__TARGET_ARCH_{target_define}"),
         format!("-I{}", bpf.display()),
         format!("-I{libbpf}"),
-        format!("-idirafter/usr/include/{triple}"),
-        // Where Debian has the headers of a machine that is built for, and not on.
-        format!("-idirafter/usr/{triple}/include"),
-    ]
+    ];
+    arguments.extend(machine_headers(triple));
+    arguments
+}
+
+/// Options for the headers of the machine that is built for.
+fn machine_headers(triple: &str) -> [String; 2] {
+    // The second is where Debian has them for cross builds.
+    [format!("-idirafter/usr/include/{triple}"), format!("-idirafter/usr/{triple}/include")]
+}
+
+/// The machine that is built for: as libbpf's headers name it, and as Debian's folders do.
+fn triple() -> (&'static str, &'static str) {
+    match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => ("x86", "x86_64-linux-gnu"),
+        Ok("aarch64") => ("arm64", "aarch64-linux-gnu"),
+        Ok(other) => panic!("Wirelane's kernel programs are built for x86_64 and aarch64, not for {other}"),
+        Err(_) => unreachable!("cargo sets CARGO_CFG_TARGET_ARCH"),
+    }
 }
 
 /// `$CLANG` where it is set, else the first of clang-19 and clang that runs.

@@ -3,22 +3,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "native.h"
 #include "lib/filter.h"
 #include "lib/hash.h"
 #include "lib/parse.h"
 #include "lib/record.h"
 #include "lib/steer.h"
-
-void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
-void wl_native_parse_walk(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out);
-__u32 wl_native_flow_hash(const struct wl_ip *ip, __u32 seed);
-__u32 wl_native_packet_hash(const struct wl_parsed *parsed, int inner, __u32 seed);
-void wl_native_fill_record(struct wl_record *record, const struct wl_parsed *parsed, int inner, __u32 seed);
-__u32 wl_native_steering_hash(__u32 steering, const struct wl_parsed *parsed, int inner, __u32 seed);
-__u32 wl_native_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue, __u32 workers);
-int wl_native_is_in_share(__u32 hash, __u32 share, __u32 shares);
-__u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *data, size_t length,
-		       __u32 wire_len, __u32 direction);
 
 /* *out must be zero: wl_parse() leaves alone what its flags do not declare valid. */
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
@@ -121,5 +111,3 @@ __u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *dat
 	}
 	return 0;
 }
-
-#include "native_layout.h"

@@ -1,41 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Recognising HTTP natively: what crates/wirelane-bpf/src/http.rs calls, and the layouts for the test that
- * compares them. */
+/* Recognising HTTP natively: what crates/wirelane-bpf/src/http.rs calls. */
 #include <stddef.h>
 #include <string.h>
 
+#include "native.h"
 #include "lib/http_read.h"
-
-/* As in native_layout.h. */
-struct wl_native_field {
-	const char *name;
-	__u32 offset;
-	__u32 size;
-};
-
-struct wl_native_constant {
-	const char *name;
-	__u64 value;
-};
-
-/* A segment of one direction. */
-struct wl_native_segment {
-	__u64 now_ns;
-	__u32 seq;
-	__u32 ack;
-	__u32 flags; /* WL_TCP_* */
-	__u32 length;
-};
-
-__u32 wl_native_http_first(const __u8 *bytes, size_t length);
-size_t wl_native_http_line(__u8 *line, const __u8 *bytes, size_t length);
-__u32 wl_native_http_packet(struct wl_http_half *half, __u32 seq, __u32 stated, const __u8 *bytes,
-			    size_t length);
-__u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment *segment, const __u8 *bytes,
-			 struct wl_http_told *told);
-void wl_native_http_way_begin(struct wl_http_way *way, __u32 seq, __u64 now);
-const struct wl_native_field *wl_native_http_layout(void);
-const struct wl_native_constant *wl_native_http_constants(void);
 
 __u32 wl_native_http_first(const __u8 *bytes, size_t length)
 {
@@ -115,51 +84,4 @@ __u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment
 void wl_native_http_way_begin(struct wl_http_way *way, __u32 seq, __u64 now)
 {
 	wl_http_way_begin(way, seq, 0, now);
-}
-
-#define WHOLE(type)	   {#type, 0, sizeof(struct type)}
-#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
-#define CONSTANT(name)	   {#name, name}
-
-const struct wl_native_field *wl_native_http_layout(void)
-{
-	static const struct wl_native_field fields[] = {
-	    WHOLE(wl_http_half),	  FIELD(wl_http_half, first),
-	    FIELD(wl_http_half, heads),	  FIELD(wl_http_half, body),
-	    FIELD(wl_http_half, next),	  FIELD(wl_http_half, head),
-	    FIELD(wl_http_half, phase),	  FIELD(wl_http_half, line),
-	    FIELD(wl_http_half, count),	  FIELD(wl_http_half, begun),
-	    FIELD(wl_http_half, part),	  FIELD(wl_http_half, pad),
-	    WHOLE(wl_http_way),		  FIELD(wl_http_way, word),
-	    FIELD(wl_http_way, left),	  FIELD(wl_http_way, length),
-	    FIELD(wl_http_way, last_ns),  FIELD(wl_http_way, told_ns),
-	    FIELD(wl_http_way, next),	  FIELD(wl_http_way, begin),
-	    FIELD(wl_http_way, from),	  FIELD(wl_http_way, bytes),
-	    FIELD(wl_http_way, head),	  FIELD(wl_http_way, ack),
-	    FIELD(wl_http_way, flags),	  FIELD(wl_http_way, status),
-	    FIELD(wl_http_way, phase),	  FIELD(wl_http_way, line),
-	    FIELD(wl_http_way, count),	  FIELD(wl_http_way, begun),
-	    FIELD(wl_http_way, field),	  FIELD(wl_http_way, at),
-	    FIELD(wl_http_way, names),	  FIELD(wl_http_way, pad),
-	    WHOLE(wl_http_told),	  FIELD(wl_http_told, key),
-	    FIELD(wl_http_told, last_ns), FIELD(wl_http_told, from),
-	    FIELD(wl_http_told, bytes),	  {NULL, 0, 0},
-	};
-
-	return fields;
-}
-
-const struct wl_native_constant *wl_native_http_constants(void)
-{
-	static const struct wl_native_constant constants[] = {
-	    CONSTANT(WL_HTTP_HEAD_MOST),     CONSTANT(WL_HTTP_NOTHING),
-	    CONSTANT(WL_HTTP_REQUEST),	     CONSTANT(WL_HTTP_RESPONSE),
-	    CONSTANT(WL_HTTP_SHORT),	     CONSTANT(WL_HTTP_OPEN),
-	    CONSTANT(WL_HTTP_HEAD),	     CONSTANT(WL_HTTP_BODY),
-	    CONSTANT(WL_HTTP_LINE_TEXT),     CONSTANT(WL_HTTP_LINE_EMPTY),
-	    CONSTANT(WL_HTTP_LINE_EMPTY_CR), CONSTANT(WL_HTTP_LINE_END),
-	    CONSTANT(WL_RECORD_HTTP),	     {NULL, 0},
-	};
-
-	return constants;
 }

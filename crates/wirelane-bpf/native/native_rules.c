@@ -4,35 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "native.h"
 #include "lib/rules.h"
-
-struct wl_rule_env {
-	const struct wl_rule_node *nodes;
-	const struct wl_rule_class *classes;
-	struct wl_rule_counts *counts;
-	__u32 node_count;
-	__u32 class_count;
-	__u32 count_count;
-	__u32 pad;
-	/* The table of precise rules, and its functions. An entry that was found stays until the next call.
-	 */
-	void *precises;
-	struct wl_precise *(*find)(void *precises, const struct wl_precise_key *key);
-	int (*insert)(void *precises, const struct wl_precise_key *key, const struct wl_precise *value,
-		      int there);
-	/* The named sets of the tests. */
-	const void *members;
-	int (*has)(const void *members, __u32 test, const struct wl_member *key);
-	/* The automata that search payloads. */
-	const struct wl_search_page *pages;
-	const struct wl_search_outputs *outputs;
-	__u32 page_count;
-	__u32 outputs_count;
-	/* The packet, as far as it was captured. */
-	const __u8 *data;
-	__u32 length;
-	__u32 pad2;
-};
 
 #include "lib/judge.h"
 
@@ -132,10 +105,6 @@ static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule
 	wl_search_count(set->search_slot < env->count_count ? &env->counts[set->search_slot] : NULL, set,
 			work);
 }
-
-void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,
-		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
-		     struct wl_judged *judged);
 
 /* *env and *set are only read; counts are written as one lane writes them. */
 void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,

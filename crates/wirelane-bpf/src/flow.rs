@@ -1,85 +1,90 @@
 //! Flows as `bpf/lib/flow.h` keeps them, compiled natively; the C header is the source of these structs.
 
+pub use crate::abi::{Flow, FlowKey, FlowPacket, FlowTimeouts as Timeouts};
+use crate::abi::{
+    wl_native_application, wl_native_flow_cut, wl_native_flow_cut_by_part, wl_native_flow_expired,
+    wl_native_flow_key, wl_native_flow_merge, wl_native_flow_update,
+};
 use crate::layout::Ip;
 
 /// The VLAN id of packets without a tag (`WL_FLOW_NO_VLAN`).
-pub const NO_VLAN: u16 = 0xffff;
+pub const NO_VLAN: u16 = crate::abi::WL_FLOW_NO_VLAN as u16;
 /// A segment that steps back within so many nanoseconds was overtaken (`WL_FLOW_REORDER_NS`).
-pub const REORDER_NS: u64 = 3_000_000;
+pub const REORDER_NS: u64 = crate::abi::WL_FLOW_REORDER_NS as u64;
 /// Bit of [`FlowKey::flags`]: the packets were leaving the device (`WL_FLOW_KEY_EGRESS`).
-pub const KEY_EGRESS: u8 = 0x01;
+pub const KEY_EGRESS: u8 = crate::abi::WL_FLOW_KEY_EGRESS as u8;
 /// Bit of [`FlowKey::flags`]: there were ports, which may be 0 (`WL_FLOW_KEY_PORTS`). Of parts that end with intervals
 /// ([`crate::flow_cache::Splits::with_intervals`]) only, whose keys have the addresses of ARP as well.
-pub const KEY_PORTS: u8 = 0x02;
+pub const KEY_PORTS: u8 = crate::abi::WL_FLOW_KEY_PORTS as u8;
 
 /// Bits of [`Flow::flags`].
 pub mod flow_flags {
     /// [`super::Flow::syn_ns`] is valid.
-    pub const SYN: u16 = 0x0001;
+    pub const SYN: u16 = crate::abi::WL_FLOW_SYN as u16;
     /// It is of a SYN with ACK.
-    pub const SYNACK: u16 = 0x0002;
+    pub const SYNACK: u16 = crate::abi::WL_FLOW_SYNACK as u16;
     /// [`super::Flow::ack_ns`] is valid.
-    pub const ACK: u16 = 0x0004;
+    pub const ACK: u16 = crate::abi::WL_FLOW_ACK as u16;
     /// The fields of TCP are valid.
-    pub const TCP: u16 = 0x0008;
+    pub const TCP: u16 = crate::abi::WL_FLOW_TCP as u16;
     /// Those of segments that take room in the sequence are valid.
-    pub const DATA: u16 = 0x0010;
+    pub const DATA: u16 = crate::abi::WL_FLOW_DATA as u16;
     /// [`super::Flow::mpls_label`] is valid.
-    pub const MPLS: u16 = 0x0020;
+    pub const MPLS: u16 = crate::abi::WL_FLOW_MPLS as u16;
     /// The TTLs are valid: the packets are IP.
-    pub const TTL: u16 = 0x0040;
+    pub const TTL: u16 = crate::abi::WL_FLOW_TTL as u16;
 }
 
 /// Numbers of [`Flow::application`] (`enum wl_application`).
 pub mod applications {
     /// See `WL_APP_UNKNOWN`.
-    pub const UNKNOWN: u8 = 0;
+    pub const UNKNOWN: u8 = crate::abi::WL_APP_UNKNOWN as u8;
     /// See `WL_APP_TLS`.
-    pub const TLS: u8 = 1;
+    pub const TLS: u8 = crate::abi::WL_APP_TLS as u8;
     /// See `WL_APP_DTLS`.
-    pub const DTLS: u8 = 2;
+    pub const DTLS: u8 = crate::abi::WL_APP_DTLS as u8;
     /// See `WL_APP_HTTP`.
-    pub const HTTP: u8 = 3;
+    pub const HTTP: u8 = crate::abi::WL_APP_HTTP as u8;
     /// See `WL_APP_HTTP2`.
-    pub const HTTP2: u8 = 4;
+    pub const HTTP2: u8 = crate::abi::WL_APP_HTTP2 as u8;
     /// See `WL_APP_SSH`.
-    pub const SSH: u8 = 5;
+    pub const SSH: u8 = crate::abi::WL_APP_SSH as u8;
     /// See `WL_APP_DNS`.
-    pub const DNS: u8 = 6;
+    pub const DNS: u8 = crate::abi::WL_APP_DNS as u8;
     /// See `WL_APP_MDNS`.
-    pub const MDNS: u8 = 7;
+    pub const MDNS: u8 = crate::abi::WL_APP_MDNS as u8;
     /// See `WL_APP_LLMNR`.
-    pub const LLMNR: u8 = 8;
+    pub const LLMNR: u8 = crate::abi::WL_APP_LLMNR as u8;
     /// See `WL_APP_QUIC`.
-    pub const QUIC: u8 = 9;
+    pub const QUIC: u8 = crate::abi::WL_APP_QUIC as u8;
     /// See `WL_APP_SIP`.
-    pub const SIP: u8 = 10;
+    pub const SIP: u8 = crate::abi::WL_APP_SIP as u8;
     /// See `WL_APP_RTSP`.
-    pub const RTSP: u8 = 11;
+    pub const RTSP: u8 = crate::abi::WL_APP_RTSP as u8;
     /// See `WL_APP_STUN`.
-    pub const STUN: u8 = 12;
+    pub const STUN: u8 = crate::abi::WL_APP_STUN as u8;
     /// See `WL_APP_BITTORRENT`.
-    pub const BITTORRENT: u8 = 13;
+    pub const BITTORRENT: u8 = crate::abi::WL_APP_BITTORRENT as u8;
     /// See `WL_APP_SMB1`.
-    pub const SMB1: u8 = 14;
+    pub const SMB1: u8 = crate::abi::WL_APP_SMB1 as u8;
     /// See `WL_APP_SMB2`.
-    pub const SMB2: u8 = 15;
+    pub const SMB2: u8 = crate::abi::WL_APP_SMB2 as u8;
     /// See `WL_APP_RDP`.
-    pub const RDP: u8 = 16;
+    pub const RDP: u8 = crate::abi::WL_APP_RDP as u8;
     /// See `WL_APP_NTP`.
-    pub const NTP: u8 = 17;
+    pub const NTP: u8 = crate::abi::WL_APP_NTP as u8;
     /// See `WL_APP_DHCP`.
-    pub const DHCP: u8 = 18;
+    pub const DHCP: u8 = crate::abi::WL_APP_DHCP as u8;
     /// See `WL_APP_MQTT`.
-    pub const MQTT: u8 = 19;
+    pub const MQTT: u8 = crate::abi::WL_APP_MQTT as u8;
     /// See `WL_APP_SMTP`.
-    pub const SMTP: u8 = 20;
+    pub const SMTP: u8 = crate::abi::WL_APP_SMTP as u8;
     /// See `WL_APP_POSTGRESQL`.
-    pub const POSTGRESQL: u8 = 21;
+    pub const POSTGRESQL: u8 = crate::abi::WL_APP_POSTGRESQL as u8;
     /// See `WL_APP_SSDP`.
-    pub const SSDP: u8 = 22;
+    pub const SSDP: u8 = crate::abi::WL_APP_SSDP as u8;
     /// See `WL_APP_BGP`.
-    pub const BGP: u8 = 23;
+    pub const BGP: u8 = crate::abi::WL_APP_BGP as u8;
 }
 
 /// Why a flow has ended (`enum wl_flow_end`): the numbers of IPFIX's flowEndReason.
@@ -87,15 +92,15 @@ pub mod applications {
 #[repr(u8)]
 pub enum EndReason {
     /// Nothing came for the inactive timeout.
-    Idle = 1,
+    Idle = crate::abi::WL_FLOW_IDLE as u8,
     /// It was as old as the active timeout; it may go on as another flow.
-    Active = 2,
+    Active = crate::abi::WL_FLOW_ACTIVE as u8,
     /// TCP said so.
-    Ended = 3,
+    Ended = crate::abi::WL_FLOW_ENDED as u8,
     /// The capture has ended.
-    Forced = 4,
+    Forced = crate::abi::WL_FLOW_FORCED as u8,
     /// Its place was needed.
-    Resources = 5,
+    Resources = crate::abi::WL_FLOW_RESOURCES as u8,
 }
 
 impl EndReason {
@@ -109,157 +114,6 @@ impl EndReason {
             _ => None,
         }
     }
-}
-
-/// What makes packets one flow (`struct wl_flow_key`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct FlowKey {
-    /// Source address as in [`Ip::src`]; zero of what is no IP.
-    pub src: [u8; 16],
-    /// Destination address, the same way.
-    pub dst: [u8; 16],
-    /// Source port, network byte order; 0 where there is none, of later fragments, and of ICMP.
-    pub src_port: u16,
-    /// Destination port, the same way; of ICMP type and code, the type first.
-    pub dst_port: u16,
-    /// [`crate::layout::l3`]; NONE of all that is no IP.
-    pub l3: u8,
-    /// IP protocol.
-    pub proto: u8,
-    /// EtherType of what is no IP, else 0.
-    pub eth_type: u16,
-    /// The outermost VLAN id, or [`NO_VLAN`].
-    pub vlan: u16,
-    /// Index of the device in its capture.
-    pub device: u16,
-    /// VNI, TEID or GRE key, where the addresses are those inside a tunnel.
-    pub tunnel_id: u32,
-    /// [`crate::layout::tunnel`], the same.
-    pub tunnel: u8,
-    /// [`KEY_EGRESS`].
-    pub flags: u8,
-    #[doc(hidden)]
-    pub pad: [u8; 6],
-}
-
-/// What the packets of a flow come to (`struct wl_flow`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Flow {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes from the network header on, as it states them; of what is no IP, of whole packets.
-    pub bytes: u64,
-    /// Bytes of whole packets, as on the wire.
-    pub wire_bytes: u64,
-    /// The earliest time, in nanoseconds.
-    pub first_ns: u64,
-    /// The latest.
-    pub last_ns: u64,
-    /// Time of the last SYN before [`Flow::ack_ns`].
-    pub syn_ns: u64,
-    /// Time of the first segment with ACK and neither SYN nor RST.
-    pub ack_ns: u64,
-    /// Time of the first segment that takes room in the sequence.
-    pub first_data_ns: u64,
-    /// Time of the last one.
-    pub last_data_ns: u64,
-    /// TCP sequence number of the first packet.
-    pub first_seq: u32,
-    /// Of the last one.
-    pub last_seq: u32,
-    /// Of the first segment that takes room in the sequence.
-    pub first_data_seq: u32,
-    /// Behind the last one.
-    pub next_seq: u32,
-    /// Segments that begin before the end of the one before them, and are not reordered.
-    pub retransmitted: u32,
-    /// The same, within [`REORDER_NS`] of it.
-    pub reordered: u32,
-    /// Packets that were one fragment of a datagram.
-    pub fragments: u32,
-    /// Least of what [`Flow::bytes`] adds up.
-    pub min_length: u32,
-    /// Most of it.
-    pub max_length: u32,
-    /// MPLS label at the top, of the first packet that had one.
-    pub mpls_label: u32,
-    /// RX queue of the first packet.
-    pub queue: u16,
-    /// [`flow_flags`].
-    pub flags: u16,
-    /// Type of service or traffic class of the first packet.
-    pub tos: u8,
-    /// Least TTL.
-    pub min_ttl: u8,
-    /// Greatest TTL.
-    pub max_ttl: u8,
-    /// TCP flags of all packets.
-    pub tcp_flags: u8,
-    /// TCP flags of the first one.
-    pub first_tcp_flags: u8,
-    /// What speaks, by the first bytes of a payload that were certain ([`applications`]); 0: none were.
-    pub application: u8,
-    #[doc(hidden)]
-    pub pad: [u8; 6],
-}
-
-/// What is known of a packet beside its chosen headers (`struct wl_flow_packet`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct FlowPacket {
-    /// Its time in nanoseconds.
-    pub ts_ns: u64,
-    /// Its length on the wire in bytes.
-    pub wire_len: u32,
-    /// VNI, TEID or GRE key.
-    pub tunnel_id: u32,
-    /// MPLS label at the top, valid with [`crate::layout::flags::MPLS`].
-    pub mpls_label: u32,
-    /// EtherType.
-    pub eth_type: u16,
-    /// Outermost VLAN tag, valid with [`crate::layout::flags::VLAN`].
-    pub vlan_tci: u16,
-    /// [`crate::layout::flags`].
-    pub flags: u16,
-    /// Index of the device in its capture.
-    pub device: u16,
-    /// RX queue.
-    pub queue: u16,
-    /// [`crate::layout::tunnel`], with [`crate::layout::flags::INNER`].
-    pub tunnel: u8,
-    /// What speaks in it ([`application_of`]), where its payload was looked at.
-    pub application: u8,
-    /// Payload of each packet on the wire of an aggregate (GRO, GSO), but the last; 0: it is none.
-    pub segment_size: u16,
-    /// Bytes before the payload, which each packet on the wire of an aggregate has.
-    pub headers: u16,
-    #[doc(hidden)]
-    pub pad: u32,
-}
-
-/// How long a flow is kept, in nanoseconds (`struct wl_flow_timeouts`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Timeouts {
-    /// From its first packet on, in steps of a grid of time: an active timeout has 32 to 64 of them, and a flow is
-    /// that old, give or take less than one.
-    pub active_ns: u64,
-    /// From its last packet on.
-    pub idle_ns: u64,
-    /// The same, where TCP has ended it.
-    pub ended_ns: u64,
-}
-
-unsafe extern "C" {
-    fn wl_native_flow_key(key: *mut FlowKey, ip: *const Ip, packet: *const FlowPacket);
-    fn wl_native_flow_update(flow: *mut Flow, ip: *const Ip, packet: *const FlowPacket);
-    fn wl_native_flow_merge(flow: *mut Flow, part: *const Flow);
-    fn wl_native_flow_expired(flow: *const Flow, now_ns: u64, timeouts: *const Timeouts) -> u32;
-    fn wl_native_application(payload: *const u8, captured: usize, length: u32, ip: *const Ip) -> u32;
-    fn wl_native_flow_cut_by_part(flow: *const Flow, part: *const Flow, timeouts: *const Timeouts) -> u32;
-    fn wl_native_flow_cut(flow: *const Flow, ip: *const Ip, ts_ns: u64, timeouts: *const Timeouts) -> u32;
 }
 
 /// What speaks in a packet with these headers, by the first bytes behind them ([`applications`]); 0 where those are not
@@ -276,7 +130,7 @@ impl FlowKey {
     /// The key of a packet with these chosen headers. (`wl_flow_key_of()`)
     pub fn of(ip: &Ip, packet: &FlowPacket) -> FlowKey {
         let mut key = FlowKey::default();
-        // SAFETY: all three are live and have the layouts of C's structs, which a test compares field by field; only
+        // SAFETY: all three are live and have the layouts of C's structs; only
         // the key is written.
         unsafe { wl_native_flow_key(&mut key, ip, packet) };
         key

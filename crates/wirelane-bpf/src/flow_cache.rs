@@ -1,77 +1,19 @@
 //! The first-level flow cache, `bpf/lib/flow_cache.h`: its layout in a capture program's maps, and the same
 //! functions compiled natively, over memory of our own.
 
-use crate::flow::{Flow, FlowKey, FlowPacket, Timeouts};
+pub use crate::abi::{FlowPart, FlowSet, FlowSplits as Splits, FlowTag};
+use crate::abi::{wl_native_flow_keep, wl_native_flow_splits};
+use crate::flow::{FlowPacket, Timeouts};
 use crate::layout::Ip;
 
 /// Places of a set (`WL_FLOW_WAYS`).
-pub const WAYS: usize = 4;
-
-/// A part of a flow (`struct wl_flow_part`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct FlowPart {
-    /// The key of its packets.
-    pub key: FlowKey,
-    /// What they come to.
-    pub flow: Flow,
-}
-
-/// What is in a place (`struct wl_flow_tag`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct FlowTag {
-    /// When it was filled; 0: never.
-    pub epoch: u32,
-    /// Hash of the key.
-    pub hash: u32,
-}
-
-/// A set (`struct wl_flow_set`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct FlowSet {
-    /// What is in each place.
-    pub tags: [FlowTag; WAYS],
-    /// What has been added up there.
-    pub parts: [FlowPart; WAYS],
-}
-
-/// Where parts end (`struct wl_flow_splits`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Splits {
-    /// After so many nanoseconds of silence.
-    pub gap_ns: u64,
-    /// At times that are multiples of 1 << this nanoseconds.
-    pub grid_shift: u32,
-    #[doc(hidden)]
-    pub pad: u32,
-    /// At the ends of intervals that parts are added up by, of so many nanoseconds; 0: there are none.
-    pub period_ns: u64,
-    /// Where one of them begins; less than `period_ns`.
-    pub origin_ns: u64,
-}
-
-unsafe extern "C" {
-    fn wl_native_flow_splits(splits: *mut Splits, timeouts: *const Timeouts);
-    fn wl_native_flow_keep(
-        sets: *mut FlowSet,
-        count: u32,
-        epoch: u32,
-        seed: u32,
-        splits: *const Splits,
-        ip: *const Ip,
-        packet: *const FlowPacket,
-        out: *mut FlowPart,
-    ) -> u32;
-}
+pub const WAYS: usize = crate::abi::WL_FLOW_WAYS as usize;
 
 impl Splits {
     /// Where parts of flows with these timeouts end.
     pub fn of(timeouts: &Timeouts) -> Splits {
         let mut splits = Splits::default();
-        // SAFETY: both are live and have the layouts of C's structs, which a test compares; only the first is written.
+        // SAFETY: both are live and have the layouts of C's structs; only the first is written.
         unsafe { wl_native_flow_splits(&mut splits, timeouts) };
         splits
     }
@@ -109,7 +51,7 @@ impl FirstLevel {
     /// Adds a packet with these chosen headers. Where a part has to make place for it, that is what is returned.
     pub fn keep(&mut self, ip: &Ip, packet: &FlowPacket) -> Option<FlowPart> {
         let mut out = FlowPart::default();
-        // SAFETY: all are live and have the layouts of C's structs, which a test compares. The number of sets is a power
+        // SAFETY: all are live and have the layouts of C's structs. The number of sets is a power
         // of two, which is what the function takes it for. Only the sets and `out` are written.
         let handed_on = unsafe {
             wl_native_flow_keep(

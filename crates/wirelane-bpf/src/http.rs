@@ -1,22 +1,25 @@
 //! Recognising HTTP/1 as `bpf/lib/http.h` does, compiled natively; the C header is the source of these structs.
 
-use crate::flow::FlowKey;
-
+pub use crate::abi::{HttpHalf, HttpTold, HttpWay};
+use crate::abi::{
+    NativeSegment, wl_native_http_first, wl_native_http_line, wl_native_http_packet, wl_native_http_way,
+    wl_native_http_way_begin,
+};
 /// Bytes of a head that are followed at most (`WL_HTTP_HEAD_MOST`).
-pub const HEAD_MOST: usize = 65_536;
+pub const HEAD_MOST: usize = crate::abi::WL_HTTP_HEAD_MOST as usize;
 
 /// What some bytes begin (`enum wl_http_first`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum First {
     /// Nothing of HTTP/1.
-    Nothing = 0,
+    Nothing = crate::abi::WL_HTTP_NOTHING as u32,
     /// A request: a known method and a blank.
-    Request = 1,
+    Request = crate::abi::WL_HTTP_REQUEST as u32,
     /// A response: `HTTP/1.`.
-    Response = 2,
+    Response = crate::abi::WL_HTTP_RESPONSE as u32,
     /// They are too few to say.
-    Short = 3,
+    Short = crate::abi::WL_HTTP_SHORT as u32,
 }
 
 /// What has been read of a head's line (`enum wl_http_line`).
@@ -39,96 +42,6 @@ impl Line {
     }
 }
 
-/// What is kept of one direction of a connection (`struct wl_http_half`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct HttpHalf {
-    /// Bytes that may begin a head, the first one lowest.
-    pub first: u64,
-    /// Heads that have begun.
-    pub heads: u64,
-    /// Bytes behind heads, by sequence numbers.
-    pub body: u64,
-    /// Sequence number behind all that has been looked at.
-    pub next: u32,
-    /// Bytes of the head at hand.
-    pub head: u32,
-    /// `enum wl_http_phase`: 0 where a head may begin, 1 within one, 2 behind.
-    pub phase: u8,
-    /// `enum wl_http_line`.
-    pub line: u8,
-    /// Bytes in [`HttpHalf::first`].
-    pub count: u8,
-    /// Whether [`HttpHalf::next`] is valid.
-    pub begun: u8,
-    #[doc(hidden)]
-    pub part: u8,
-    #[doc(hidden)]
-    pub pad: [u8; 3],
-}
-
-/// One direction of a connection, as a lane follows it (`struct wl_http_way`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct HttpWay {
-    #[doc(hidden)]
-    pub word: u64,
-    /// Content that is left of the body or chunk at hand; all ones: up to the end of the connection.
-    pub left: u64,
-    #[doc(hidden)]
-    pub length: u64,
-    /// When the last byte of what has stayed below came; `CLOCK_MONOTONIC`.
-    pub last_ns: u64,
-    #[doc(hidden)]
-    pub told_ns: u64,
-    /// Sequence number behind all that has come.
-    pub next: u32,
-    #[doc(hidden)]
-    pub begin: u32,
-    /// Sequence number of the first byte that has stayed below and was not told.
-    pub from: u32,
-    /// How many have.
-    pub bytes: u32,
-    #[doc(hidden)]
-    pub head: u32,
-    #[doc(hidden)]
-    pub ack: u32,
-    #[doc(hidden)]
-    pub flags: u32,
-    #[doc(hidden)]
-    pub status: u16,
-    /// `enum wl_http_way_phase`.
-    pub phase: u8,
-    #[doc(hidden)]
-    pub line: u8,
-    #[doc(hidden)]
-    pub count: u8,
-    #[doc(hidden)]
-    pub begun: u8,
-    #[doc(hidden)]
-    pub field: u8,
-    #[doc(hidden)]
-    pub at: u8,
-    #[doc(hidden)]
-    pub names: u8,
-    #[doc(hidden)]
-    pub pad: [u8; 3],
-}
-
-/// What has stayed below of one direction before something came up (`struct wl_http_told`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct HttpTold {
-    /// The direction, without device and flags.
-    pub key: FlowKey,
-    /// When the last byte came; `CLOCK_MONOTONIC`.
-    pub last_ns: u64,
-    /// Sequence number of the first one.
-    pub from: u32,
-    /// How many there are.
-    pub bytes: u32,
-}
-
 /// A segment of TCP, all of whose payload is there, as [`HttpWay::segment`] gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeSegment<'a> {
@@ -142,35 +55,6 @@ pub struct WholeSegment<'a> {
     pub flags: u8,
     /// Its payload.
     pub payload: &'a [u8],
-}
-
-/// `struct wl_native_segment`.
-#[repr(C)]
-struct NativeSegment {
-    now_ns: u64,
-    seq: u32,
-    ack: u32,
-    flags: u32,
-    length: u32,
-}
-
-unsafe extern "C" {
-    fn wl_native_http_way(
-        way: *mut HttpWay,
-        segment: *const NativeSegment,
-        bytes: *const u8,
-        told: *mut HttpTold,
-    ) -> u32;
-    fn wl_native_http_way_begin(way: *mut HttpWay, seq: u32, now: u64);
-    fn wl_native_http_first(bytes: *const u8, length: usize) -> u32;
-    fn wl_native_http_line(line: *mut u8, bytes: *const u8, length: usize) -> usize;
-    fn wl_native_http_packet(
-        half: *mut HttpHalf,
-        seq: u32,
-        stated: u32,
-        bytes: *const u8,
-        length: usize,
-    ) -> u32;
 }
 
 /// What these bytes begin; eight tell. (`wl_http_first()`)
@@ -196,7 +80,7 @@ impl HttpHalf {
     /// else is bodies. `stated`: bytes of payload from `seq` on, of which `bytes` were captured, as many or fewer.
     /// (`wl_http_begin()`, `wl_http_walk()`, `wl_http_end()`)
     pub fn packet(&mut self, seq: u32, stated: u32, bytes: &[u8]) -> bool {
-        // SAFETY: as in `first`; `self` has the layout of struct wl_http_half, which a test compares field by field, and
+        // SAFETY: as in `first`; `self` has the layout of struct wl_http_half, and
         // is all that is written.
         unsafe { wl_native_http_packet(self, seq, stated, bytes.as_ptr(), bytes.len()) != 0 }
     }
@@ -207,7 +91,7 @@ impl HttpWay {
     /// Where it begins with a SYN, any will do.
     pub fn new(seq: u32, now_ns: u64) -> HttpWay {
         let mut way = HttpWay::default();
-        // SAFETY: C writes to the struct behind the pointer, whose layout a test compares field by field, and to nothing
+        // SAFETY: C writes to the struct behind the pointer, and to nothing
         // else.
         unsafe { wl_native_http_way_begin(&mut way, seq, now_ns) };
         way
@@ -221,7 +105,7 @@ impl HttpWay {
         // What is longer is no segment of TCP.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let native = NativeSegment { now_ns, seq, ack, flags: flags.into(), length };
-        // SAFETY: the pointers are to structs whose layouts a test compares, or that are C's own, and to a slice that is
+        // SAFETY: the pointers are to structs that bindgen has made of C's, and to a slice that is
         // read up to its length; C keeps none of them.
         let up = unsafe { wl_native_http_way(self, &native, payload.as_ptr(), &mut told) };
         (up != 0).then_some(told)

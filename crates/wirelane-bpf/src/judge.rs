@@ -1,12 +1,12 @@
 //! The judge of `bpf/lib/judge.h`, compiled natively: for engines without a kernel program, and for comparing
 //! with what the kernel's compilation decides.
 
+use crate::abi::{RuleEnv, wl_native_judge};
 use std::ffi::{c_int, c_void};
 
 use crate::layout::Parsed;
 use crate::members::{Member, Members};
-use crate::rules::{Class, Facts, FlatSet, Judged, LiveCounts, Node, Precise, PreciseKey, Set};
-use crate::search::{Outputs, Page};
+use crate::rules::{Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey};
 
 /// A table of precise rules, as the judge uses it.
 pub trait PreciseTable {
@@ -45,41 +45,6 @@ impl PreciseTable for NoPrecise {
 
 /// A table of precise rules behind a thin pointer, which is what C carries about.
 struct Table<'a>(&'a mut dyn PreciseTable);
-
-/// `struct wl_rule_env` of `native/native_rules.c`.
-#[repr(C)]
-struct Env {
-    nodes: *const Node,
-    classes: *const Class,
-    counts: *const LiveCounts,
-    node_count: u32,
-    class_count: u32,
-    count_count: u32,
-    pad: u32,
-    precises: *mut c_void,
-    find: unsafe extern "C" fn(*mut c_void, *const PreciseKey) -> *mut Precise,
-    insert: unsafe extern "C" fn(*mut c_void, *const PreciseKey, *const Precise, c_int) -> c_int,
-    members: *const c_void,
-    has: unsafe extern "C" fn(*const c_void, u32, *const Member) -> c_int,
-    pages: *const Page,
-    outputs: *const Outputs,
-    page_count: u32,
-    outputs_count: u32,
-    data: *const u8,
-    length: u32,
-    pad2: u32,
-}
-
-unsafe extern "C" {
-    fn wl_native_judge(
-        env: *const Env,
-        set: *const Set,
-        parsed: *const Parsed,
-        inner: c_int,
-        facts: *const Facts,
-        judged: *mut Judged,
-    );
-}
 
 /// # Safety
 /// `table` is the [`Table`] of a running [`judge`], and `key` a valid key.
@@ -143,19 +108,20 @@ pub fn judge(
     let Packet { parsed, data, inner } = packet;
     let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let mut table = Table(precise);
-    let env = Env {
+    let env = RuleEnv {
         nodes: rules.nodes.as_ptr(),
         classes: rules.classes.as_ptr(),
-        counts: counts.as_ptr(),
+        // LiveCounts are the same words, as atomics.
+        counts: counts.as_ptr().cast_mut().cast(),
         node_count: length(rules.nodes.len()),
         class_count: length(rules.classes.len()),
         count_count: length(counts.len()),
         pad: 0,
         precises: std::ptr::from_mut(&mut table).cast(),
-        find,
-        insert,
+        find: Some(find),
+        insert: Some(insert),
         members: (&raw const rules.members).cast(),
-        has,
+        has: Some(has),
         pages: rules.search.pages.as_ptr(),
         outputs: rules.search.output_pages.as_ptr(),
         page_count: length(rules.search.pages.len()),
@@ -166,7 +132,7 @@ pub fn judge(
     };
     let mut judged = Judged::default();
     // SAFETY: all pointers are those of references and slices that outlive the call, with the slices' lengths beside
-    // them, which C compares each index with; the layouts are compared field by field by a test. C writes `judged`,
+    // them, which C compares each index with. C writes `judged`,
     // and of `counts` only what atomics make of it: words that are aligned, one at a time (LiveCounts says why that is
     // allowed behind a shared reference). It calls `find` and `insert` with `precises`, which is `table`, and uses an
     // entry that was found only until the next of these calls, so that the borrow of `table` that gave it is still

@@ -1,5 +1,6 @@
 //! The Rust side of `bpf/lib/members.h`: named sets of addresses and flows, whose tests rules ask.
 
+pub use crate::abi::Member;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,33 +11,13 @@ use crate::rules::MAX_MEMBERS;
 /// Values of [`crate::rules::Set::member`]: what is looked for in a set.
 pub mod of {
     /// The source address; together with [`DST`] either one.
-    pub const SRC: u8 = 0x01;
+    pub const SRC: u8 = crate::abi::WL_MEMBER_SRC as u8;
     /// The destination address.
-    pub const DST: u8 = 0x02;
+    pub const DST: u8 = crate::abi::WL_MEMBER_DST as u8;
     /// Both addresses and ports, and the protocol, either way round.
-    pub const FLOW: u8 = 0x04;
+    pub const FLOW: u8 = crate::abi::WL_MEMBER_FLOW as u8;
     /// What the kernel's bloom filter says yes to is looked up in a table of all entries.
-    pub const EXACT: u8 = 0x80;
-}
-
-/// An entry of a named set (`struct wl_member`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C)]
-pub struct Member {
-    /// The address, or that of the lower end of a flow; IPv4 in the first 4 bytes, the rest zero.
-    pub first: [u8; 16],
-    /// The address of a flow's other end.
-    pub second: [u8; 16],
-    /// Ports of a flow, network byte order.
-    pub first_port: u16,
-    /// That of the other end.
-    pub second_port: u16,
-    /// IP protocol of a flow.
-    pub proto: u8,
-    /// [`crate::layout::l3::IPV4`] or `IPV6`.
-    pub l3: u8,
-    #[doc(hidden)]
-    pub pad: u16,
+    pub const EXACT: u8 = crate::abi::WL_MEMBER_EXACT as u8;
 }
 
 impl Member {

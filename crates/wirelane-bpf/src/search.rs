@@ -1,76 +1,31 @@
 //! The Rust side of searching payloads: `bpf/lib/search.h`, and its tables in `bpf/lib/rules.h`.
 
+pub use crate::abi::{
+    SearchNode as Node, SearchOutput as Output, SearchOutputs as Outputs, SearchPage as Page,
+};
 use std::alloc::Layout;
 use std::fmt;
 
 /// Bytes of a payload that are searched, at most (`WL_SEARCH_BYTES`).
-pub const MAX_BYTES: usize = 16384;
+pub const MAX_BYTES: usize = crate::abi::WL_SEARCH_BYTES as usize;
 /// Bytes that are searched in one go (`WL_SEARCH_BLOCK`).
-pub const BLOCK: usize = 128;
+pub const BLOCK: usize = crate::abi::WL_SEARCH_BLOCK as usize;
 /// Ends of patterns that are looked at in one packet, at most (`WL_SEARCH_OUTPUTS`).
-pub const MAX_OUTPUTS: usize = 1024;
+pub const MAX_OUTPUTS: usize = crate::abi::WL_SEARCH_OUTPUTS as usize;
 /// Patterns that end at one place, at most (`WL_SEARCH_AT_ONCE`).
-pub const AT_ONCE: usize = 128;
+pub const AT_ONCE: usize = crate::abi::WL_SEARCH_AT_ONCE as usize;
 /// Ids of patterns in a record (`WL_SEARCH_FOUND`).
-pub const FOUND: usize = 4;
+pub const FOUND: usize = crate::abi::WL_SEARCH_FOUND as usize;
 /// States, and outputs, in one element of a map (`WL_SEARCH_PAGE`).
-pub const PAGE: usize = 64;
+pub const PAGE: usize = crate::abi::WL_SEARCH_PAGE as usize;
 /// Of [`Node::next`]: patterns end in that state (`WL_SEARCH_HIT`).
-pub const HIT: u32 = 0x8000_0000;
+pub const HIT: u32 = crate::abi::WL_SEARCH_HIT;
 /// Of [`crate::rules::Set::search_root`]: there are no such patterns (`WL_SEARCH_NONE`).
-pub const NONE: u32 = u32::MAX;
-
-/// A state of an automaton (`struct wl_search_node`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Node {
-    /// The next state, by byte, and [`HIT`].
-    pub next: [u32; 256],
-    /// The first of its outputs.
-    pub first: u32,
-    /// How many it has.
-    pub count: u32,
-}
-
-/// States that are near each other (`struct wl_search_page`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Page {
-    /// The states.
-    pub node: [Node; PAGE],
-}
+pub const NONE: u32 = crate::abi::WL_SEARCH_NONE;
 
 /// Of [`Output::opens`]: the gates that were kept; of [`Output::closes`]: those that were open are kept
 /// (`WL_GATE_KEPT`).
-pub const KEPT: u8 = 0x80;
-
-/// A pattern that ends in a state (`struct wl_search_output`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Output {
-    /// From 1 on; 0: records do not have it.
-    pub id: u32,
-    /// It counts where it ends behind so many bytes of the payload, or more.
-    pub from: u32,
-    /// Or less.
-    pub last: u32,
-    /// Of [`crate::rules::dim::PAYLOAD`].
-    pub bits: u8,
-    /// Gates that have to be open.
-    pub needs: u8,
-    /// Gates that are open from then on, or [`KEPT`].
-    pub opens: u8,
-    /// Gates that are not, and perhaps [`KEPT`].
-    pub closes: u8,
-}
-
-/// Outputs that are near each other (`struct wl_search_outputs`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Outputs {
-    /// The outputs.
-    pub output: [Output; PAGE],
-}
+pub const KEPT: u8 = crate::abi::WL_GATE_KEPT as u8;
 
 /// The automata of a set, as the kernel walks them.
 #[derive(Clone, PartialEq, Eq)]

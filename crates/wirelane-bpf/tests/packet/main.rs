@@ -6,21 +6,19 @@
 //! are left out where it is absent.
 
 mod build;
+mod cache_lines;
 mod captures;
 mod corpus;
 mod describe;
 mod documented;
 mod encapsulations;
-mod flow_layout;
 mod ground_truth;
 mod guarded;
 mod hash;
 mod http;
-mod layout;
 mod opinion;
 mod probe;
 mod properties;
-mod rtp_layout;
 mod rtp_probe;
 mod rules;
 mod second_opinion;
