@@ -72,6 +72,8 @@ fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
         let lines = text.lines().filter(|line| !line.starts_with(&format!("pub type {theirs} =")));
         text = lines.map(|line| line.replace(&theirs, &ours) + "\n").collect();
     }
+    // Text is bytes, whether or not the machine's char has a sign.
+    text = text.replace("::std::os::raw::c_char", "u8");
     // Of keys, the kernel compares every byte; and nothing that user space reads may be left unwritten.
     assert!(!text.contains("__bindgen_padding"), "a shared struct has padding that is no field:\n{text}");
     fs::write(out.join("abi.rs"), text).expect("OUT_DIR is writable");

@@ -36,7 +36,7 @@
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
  *
- * Rust mirrors the structs in crates/wirelane-bpf/src/instance.rs; a test holds the two together.
+ * Rust's view of it is generated (build.rs) and re-exported by src/instance.rs.
  */
 #ifndef WL_INSTANCE_H
 #define WL_INSTANCE_H

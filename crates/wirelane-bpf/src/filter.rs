@@ -1,8 +1,9 @@
 //! The Rust side of `bpf/lib/filter.h`: compiled filter expressions.
 //!
-//! As in [`crate::layout`], the C header is the source and a test compares the two.
+//! Structs and constants are generated from the C header, as in [`crate::layout`].
 
 pub use crate::abi::{Filter, Step};
+
 /// Most steps of a filter (`WL_FILTER_STEPS`).
 pub const MAX_STEPS: usize = crate::abi::WL_FILTER_STEPS as usize;
 /// Bytes of an expression that are kept beside its steps, for people (`WL_FILTER_TEXT`).

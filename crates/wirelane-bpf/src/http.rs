@@ -5,6 +5,7 @@ use crate::abi::{
     NativeSegment, wl_native_http_first, wl_native_http_line, wl_native_http_packet, wl_native_http_way,
     wl_native_http_way_begin,
 };
+
 /// Bytes of a head that are followed at most (`WL_HTTP_HEAD_MOST`).
 pub const HEAD_MOST: usize = crate::abi::WL_HTTP_HEAD_MOST as usize;
 

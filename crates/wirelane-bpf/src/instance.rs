@@ -1,6 +1,6 @@
 //! The Rust side of `bpf/instance.h`: what a capture program and its users share.
 //!
-//! As in [`crate::layout`], the C header is the source and a test compares the two. Fields that a lane writes
+//! Structs and constants are generated from the C header, as in [`crate::layout`]. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
 pub use crate::abi::{Balance, Exits, FlowHalf, Group, Instance, Mark, Plugin, Plugins, Reader, Ring, Tally};

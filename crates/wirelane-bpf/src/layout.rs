@@ -1,9 +1,9 @@
 //! The Rust side of `bpf/lib/types.h`.
 //!
-//! The C header is the source; these structs mirror it field by field, and the tests of this crate compare
-//! size and every offset with what the C compiler says.
+//! The C header is the source: structs and constants are generated from it when this crate is built (build.rs).
 
 pub use crate::abi::{Found, Ip, Note, Parsed, Record as RecordHeader, Tail};
+
 /// How a packet begins: the link types of captures that Wirelane reads (`enum wl_link`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

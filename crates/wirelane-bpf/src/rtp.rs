@@ -2,6 +2,7 @@
 
 pub use crate::abi::{RtpPacket, RtpPayload, RtpStream};
 use crate::abi::{wl_native_rtp_finish, wl_native_rtp_read, wl_native_rtp_update};
+
 /// Sequence numbers that are remembered (`WL_RTP_WINDOW`).
 pub const WINDOW: usize = crate::abi::WL_RTP_WINDOW as usize;
 /// Numbers that may be missing in a stream that goes on (`WL_RTP_DROPOUT`).

@@ -1,6 +1,6 @@
 //! The Rust side of `bpf/lib/rules.h`: compiled rules, whose essay says how they are looked up.
 //!
-//! As in [`crate::layout`], the C header is the source and a test compares the two.
+//! Structs and constants are generated from the C header, as in [`crate::layout`].
 
 pub use crate::abi::{
     Judged, Precise, PreciseKey, Rule, RuleClass as Class, RuleCounts as Counts, RuleFacts as Facts,

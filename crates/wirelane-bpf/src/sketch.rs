@@ -5,6 +5,7 @@
 
 pub use crate::abi::TopEntry;
 use crate::abi::{wl_native_class, wl_native_hll_add, wl_native_key_hash, wl_native_top_add};
+
 /// Words of a key (`WL_KEY_WORDS`).
 pub const KEY_WORDS: usize = crate::abi::WL_KEY_WORDS as usize;
 /// Entries of a set (`WL_TOP_WAYS`).

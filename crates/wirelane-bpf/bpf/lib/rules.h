@@ -42,7 +42,7 @@
  * packet searched, once, and plug-ins are asked; then its class is ANDed to the others. So a packet is not
  * searched that a rule before has decided about, or that no such rule would fit anyway.
  *
- * Rust mirrors the structs in crates/wirelane-bpf/src/rules.rs; a test holds the two together.
+ * Rust's view of it is generated (build.rs) and re-exported by src/rules.rs.
  */
 #ifndef WL_PACKET_RULES_H
 #define WL_PACKET_RULES_H

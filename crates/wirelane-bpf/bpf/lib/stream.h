@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * RTP streams that are measured in the kernel, as it shares them with user space: streams.h says who
- * writes what, and when. Rust mirrors the structs in crates/wirelane-bpf/src/stream.rs; a test holds the two
- * together.
+ * writes what, and when. Rust's view is generated (build.rs) and re-exported by src/stream.rs.
  */
 #ifndef WL_PACKET_STREAM_H
 #define WL_PACKET_STREAM_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What a packet looks like once it has been read: the result of wl_parse(), and the header of the records
- * that carry packets to user space. This file is the source of these layouts. Rust mirrors them in
- * crates/wirelane-bpf/src/layout.rs, and a test holds the two together field by field.
+ * that carry packets to user space. This file is the source of these layouts: Rust's view is generated
+ * (build.rs), and re-exported by src/layout.rs.
  *
  * Rules for shared structs: fixed-width types, explicit padding, no bit-fields, no bool, no enum members,
  * addresses and ports in network byte order (as they stand in the packet), everything else in host order.
