@@ -52,9 +52,12 @@ pub(crate) struct Slot {
 /// What rules have said of a packet, beside the number of one: what stands behind its bytes in a ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said {
-    /// [`flags::TAGGED`], [`flags::FOUND`], [`flags::HALF_SEARCHED`].
+    /// [`flags::TAGGED`], [`flags::GSO`], [`flags::FOUND`], [`flags::HALF_SEARCHED`].
     pub(crate) flags: u16,
     tag: u32,
+    /// Of an aggregate: see [`Tail`]; with [`flags::GSO`].
+    segment_size: u16,
+    headers: u16,
     /// As they are in a [`Found`].
     found: FoundBytes,
 }
@@ -75,16 +78,36 @@ impl Said {
             let place = size_of::<Found>() - size_of::<u32>();
             found[place..].copy_from_slice(&(last | FOUND_MORE).to_ne_bytes());
         }
-        Said { flags, tag: judged.tag, found }
+        Said { flags, tag: judged.tag, found, ..Said::default() }
+    }
+
+    /// The same of an aggregate.
+    pub(crate) fn of_aggregate(mut self, segment_size: u16, headers: u16) -> Said {
+        self.flags |= flags::GSO;
+        (self.segment_size, self.headers) = (segment_size, headers);
+        self
+    }
+
+    fn tail(&self) -> Tail {
+        Tail { tag: self.tag, segment_size: self.segment_size, headers: self.headers }
+    }
+
+    /// Packets on the wire of a packet of `wire_len` bytes, and their bytes.
+    pub(crate) fn on_wire(&self, wire_len: u32) -> (u32, u64) {
+        let tail = self.tail();
+        (tail.segments(wire_len), tail.wire_bytes(wire_len))
     }
 
     /// Writes the end of a packed record, which has a place for it.
     pub(crate) fn write(&self, end: &mut [u8]) {
-        let tail = said_size(self.flags & flags::TAGGED);
+        let tail = said_size(self.flags & (flags::TAGGED | flags::GSO));
         let (tail, behind) = end.split_at_mut(tail.min(end.len()));
-        tail.fill(0);
-        if let Some(tag) = tail.first_chunk_mut() {
+        if let Some((tag, sizes)) = tail.split_first_chunk_mut()
+            && let Some((segment_size, headers)) = sizes.split_first_chunk_mut()
+        {
             *tag = self.tag.to_ne_bytes();
+            *segment_size = self.segment_size.to_ne_bytes();
+            headers.copy_from_slice(&self.headers.to_ne_bytes());
         }
         if self.flags & flags::FOUND != 0
             && let Some(found) = behind.first_chunk_mut()
@@ -355,7 +378,8 @@ impl<'a> Iterator for Batch<'a> {
             Records::Apart(slots) => {
                 let slot = slots.get(start)?;
                 self.progress.yielded.set(start + 1);
-                self.tally.count(slot.header.queue, 1, slot.header.wire_len.into());
+                let (packets, bytes) = slot.said.on_wire(slot.header.wire_len);
+                self.tally.count(slot.header.queue, packets, bytes);
                 // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
                 let data =
                     unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
@@ -366,7 +390,7 @@ impl<'a> Iterator for Batch<'a> {
                     record_kind::DIGEST => Record::of_digest(&slot.header, digest_in(data)?, self.device),
                     _ => Record::new(&slot.header, data, self.device),
                 };
-                return Some(record.said(tag, found));
+                return Some(record.said(tag, found).aggregated(slot.said.tail()));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));

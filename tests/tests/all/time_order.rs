@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use wirelane::{FileOptions, FileSource};
+use tempfile::TempDir;
+use wirelane::{Builder, FileOptions, FileSource};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
-use wirelane_tests::{Lab, LabOptions, require_root};
+use wirelane_tests::{End, Lab, LabOptions, Signal, require_root};
 
 /// Packets that each end of each link sends.
 const SENT: u64 = 60_000;
@@ -45,8 +47,9 @@ fn numbered(file: &Path, senders: u8) -> u64 {
     seen.iter().map(|times| u64::from(*times)).sum()
 }
 
-/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge.
-fn check(options: &LabOptions, words: &[&str], lost: u64) {
+/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge. Gives the folder
+/// that the recordings, which are removed, were in.
+fn check(options: &LabOptions, words: &[&str], lost: u64) -> TempDir {
     let lab = Lab::with(options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for round in 0..rounds() {
@@ -74,7 +77,10 @@ fn check(options: &LabOptions, words: &[&str], lost: u64) {
         );
         assert!(is_strictly_ordered(&file), "round {round} of {words:?}: the recording is out of time order");
         assert_eq!(numbered(&file, 2 * lab.links.len() as u8), column(&last, "analysed"));
+        assert_eq!(column(&last, "written"), column(&last, "analysed"));
+        std::fs::remove_file(&file).unwrap();
     }
+    folder
 }
 
 /// As [`check`], where the kernel lets tests make network namespaces.
@@ -82,6 +88,95 @@ fn test(name: &str, options: &LabOptions, words: &[&str]) {
     if require_root(name) {
         check(options, words, 0);
     }
+}
+
+/// As in [`check`], with three workers and `--single-file`: their files become one, which is in time order.
+fn check_merged(options: &LabOptions, hook: &str) {
+    let words = ["--hook", hook, "--ring-size", "64", "--workers", "3", "--single-file"];
+    let folder = check(options, &words, 0);
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("-w")).collect();
+    assert!(left.is_empty(), "the workers' files are removed: {left:?}");
+}
+
+#[test]
+fn several_workers_record_into_a_single_file_in_time_order() {
+    if require_root("several_workers_record_into_a_single_file_in_time_order") {
+        for hook in ["tc", "native"] {
+            check_merged(&LabOptions { queues: 4, ..LabOptions::default() }, hook);
+        }
+    }
+}
+
+/// A generator is stopped in the middle of its work, and goes on later. The other lanes do not wait for it.
+#[test]
+fn a_stalled_generator_holds_back_nobody_and_order_is_kept() {
+    if !require_root("a_stalled_generator_holds_back_nobody_and_order_is_kept") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { queues: 4, ..LabOptions::default() }).unwrap();
+    let selectors = [lab.receiver().device.parse().unwrap()];
+    let open = || Builder::new(selectors.clone()).ring_size(64 << 20).open().unwrap();
+    let mut capture = lab.enter(&lab.receiver().namespace, open).unwrap();
+    let mut worker = capture.workers().remove(0);
+    let time = worker.timebase();
+    let packets = SENT.to_string();
+    let start = |end: &End, method: &str| {
+        let words = ["send", "-i", &end.device, "--packets", &packets, "--method", method, "--rate", "20k"];
+        wirelane(&lab, &end.namespace, &words).unwrap()
+    };
+    let senders = [start(lab.sender(), "kernel"), start(lab.receiver(), "socket")];
+    let began = Instant::now();
+    let (mut latest, mut longest, mut seen) = (0, 0, 0);
+    let mut stalled = None;
+    while seen < 2 * SENT {
+        assert!(began.elapsed() < LIMIT, "{seen} of {} packets came", 2 * SENT);
+        for record in worker.next_batch(Duration::from_millis(10)).unwrap().unwrap() {
+            let stamp = time.steady_ns(&record);
+            assert!(stamp >= latest, "time went back by {} ns", latest - stamp);
+            (latest, longest) = (stamp, longest.max(time.steady_now_ns() - stamp));
+            seen += u64::from(number_of(&record).is_some());
+        }
+        if stalled.is_none() && seen > SENT / 2 {
+            senders[0].signal(Signal::Stop).unwrap();
+            stalled = Some(Instant::now());
+        }
+        if stalled.is_some_and(|since| since.elapsed() > Duration::from_secs(2)) {
+            senders[0].signal(Signal::Continue).unwrap();
+        }
+    }
+    // A lane that has no packet at hand holds nothing back, however long; the rest is this machine's scheduler.
+    assert!(longest < 1_500_000_000, "a record came {longest} ns after its stamp");
+    println!("a record came {} us after its stamp at most", longest / 1000);
+    for sender in senders {
+        assert!(sender.finish(LIMIT).unwrap().status.success());
+    }
+}
+
+#[test]
+fn a_single_file_replaces_nothing_and_takes_any_number_of_workers() {
+    if !require_root("a_single_file_replaces_nothing_and_takes_any_number_of_workers") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcap");
+    let record = |words: &[&str]| {
+        let base = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--single-file"];
+        wirelane(&lab, &lab.receiver().namespace, &[&base, words].concat()).unwrap()
+    };
+    for workers in ["1", "2"] {
+        std::fs::write(&file, "precious").unwrap();
+        let refused = record(&["--workers", workers]).finish(LIMIT).unwrap();
+        assert!(!refused.status.success() && refused.stderr.contains("exists"), "{}", refused.stderr);
+        std::fs::remove_file(&file).unwrap();
+        // Nothing was captured, and the file is whole.
+        let empty = record(&["--workers", workers, "--duration", "0.1", "--json"]).finish(LIMIT).unwrap();
+        assert_eq!(column(&last_of(&empty).unwrap(), "files"), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    let refused = record(&["--workers", "2", "--rotate-size", "1MiB"]).finish(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
 }
 
 #[test]
@@ -96,6 +191,13 @@ fn native_xdp_and_tc_record_both_directions_in_time_order() {
     let options = LabOptions { queues: 4, ..LabOptions::default() };
     let words = ["--hook", "native", "--direction", "both", "--ring-size", "64"];
     test("native_xdp_and_tc_record_both_directions_in_time_order", &options, &words);
+}
+
+#[test]
+fn packet_sockets_record_both_directions_in_time_order() {
+    let options = LabOptions { queues: 4, ..LabOptions::default() };
+    let words = ["--engine", "packet", "--direction", "both", "--ring-size", "64"];
+    test("packet_sockets_record_both_directions_in_time_order", &options, &words);
 }
 
 #[test]
