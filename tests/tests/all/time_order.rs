@@ -2,12 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use wirelane::{Builder, FileOptions, FileSource};
+use wirelane::{FileOptions, FileSource};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
-use wirelane_tests::{End, Lab, LabOptions, Signal, require_root};
+use wirelane_tests::{Lab, LabOptions, require_root};
 
 /// Packets that each end of each link sends.
 const SENT: u64 = 60_000;
@@ -108,51 +107,6 @@ fn several_workers_record_into_a_single_file_in_time_order() {
     }
 }
 
-/// A generator is stopped in the middle of its work, and goes on later. The other lanes do not wait for it.
-#[test]
-fn a_stalled_generator_holds_back_nobody_and_order_is_kept() {
-    if !require_root("a_stalled_generator_holds_back_nobody_and_order_is_kept") {
-        return;
-    }
-    let lab = Lab::with(&LabOptions { queues: 4, ..LabOptions::default() }).unwrap();
-    let selectors = [lab.receiver().device.parse().unwrap()];
-    let open = || Builder::new(selectors.clone()).ring_size(64 << 20).open().unwrap();
-    let mut capture = lab.enter(&lab.receiver().namespace, open).unwrap();
-    let mut worker = capture.workers().remove(0);
-    let time = worker.timebase();
-    let packets = SENT.to_string();
-    let start = |end: &End, method: &str| {
-        let words = ["send", "-i", &end.device, "--packets", &packets, "--method", method, "--rate", "20k"];
-        wirelane(&lab, &end.namespace, &words).unwrap()
-    };
-    let senders = [start(lab.sender(), "kernel"), start(lab.receiver(), "socket")];
-    let began = Instant::now();
-    let (mut latest, mut longest, mut seen) = (0, 0, 0);
-    let mut stalled = None;
-    while seen < 2 * SENT {
-        assert!(began.elapsed() < LIMIT, "{seen} of {} packets came", 2 * SENT);
-        for record in worker.next_batch(Duration::from_millis(10)).unwrap().unwrap() {
-            let stamp = time.steady_ns(&record);
-            assert!(stamp >= latest, "time went back by {} ns", latest - stamp);
-            (latest, longest) = (stamp, longest.max(time.steady_now_ns() - stamp));
-            seen += u64::from(number_of(&record).is_some());
-        }
-        if stalled.is_none() && seen > SENT / 2 {
-            senders[0].signal(Signal::Stop).unwrap();
-            stalled = Some(Instant::now());
-        }
-        if stalled.is_some_and(|since| since.elapsed() > Duration::from_secs(2)) {
-            senders[0].signal(Signal::Continue).unwrap();
-        }
-    }
-    // A lane that has no packet at hand holds nothing back, however long; the rest is this machine's scheduler.
-    assert!(longest < 1_500_000_000, "a record came {longest} ns after its stamp");
-    println!("a record came {} us after its stamp at most", longest / 1000);
-    for sender in senders {
-        assert!(sender.finish(LIMIT).unwrap().status.success());
-    }
-}
-
 #[test]
 fn a_single_file_replaces_nothing_and_takes_any_number_of_workers() {
     if !require_root("a_single_file_replaces_nothing_and_takes_any_number_of_workers") {
@@ -191,13 +145,6 @@ fn native_xdp_and_tc_record_both_directions_in_time_order() {
     let options = LabOptions { queues: 4, ..LabOptions::default() };
     let words = ["--hook", "native", "--direction", "both", "--ring-size", "64"];
     test("native_xdp_and_tc_record_both_directions_in_time_order", &options, &words);
-}
-
-#[test]
-fn packet_sockets_record_both_directions_in_time_order() {
-    let options = LabOptions { queues: 4, ..LabOptions::default() };
-    let words = ["--engine", "packet", "--direction", "both", "--ring-size", "64"];
-    test("packet_sockets_record_both_directions_in_time_order", &options, &words);
 }
 
 #[test]
