@@ -72,6 +72,7 @@ mod meter;
 mod polling;
 mod record;
 mod rules_startup;
+mod said;
 mod settings;
 mod sockets;
 mod tally;
