@@ -12,6 +12,8 @@ mod man;
 mod metrics;
 mod out;
 mod packets;
+#[cfg(test)]
+mod pages;
 mod probe;
 mod query;
 mod record;

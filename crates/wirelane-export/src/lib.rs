@@ -39,4 +39,6 @@ pub use error::{Error, Result};
 pub use events::{EventFile, EventFiles, EventPacket};
 pub use output::{Output, OutputOptions};
 pub use recorder::{Recording, RecordingOptions};
-pub use wirelane_pcapng::{Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo};
+pub use wirelane_pcapng::{
+    Aggregate, Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo,
+};

@@ -96,7 +96,15 @@ fn a_recorder_does_not_allocate_in_its_workers_thread() {
         let mut write = |number: u64| {
             let data = &data[..(number % 500) as usize];
             recorder
-                .packet(&Packet { interface, ts_ns: number, data, wire_len: 500, direction: None })
+                .packet(&Packet {
+                    interface,
+                    ts_ns: number,
+                    data,
+                    wire_len: 500,
+                    direction: None,
+                    aggregate: None,
+                    checksum: None,
+                })
                 .unwrap();
             if number.is_multiple_of(100) {
                 recorder.pause(number.is_multiple_of(1000)).unwrap();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, TryLockError}
 use std::time::{Duration, Instant};
 
 use wirelane::filter::{Classic, Filter};
-use wirelane::{Batch, Capture, Error, Record, Timebase, Worker};
+use wirelane::{Batch, Capture, Checksum, Error, Record, Timebase, Worker};
 
 use crate::abi::{self, Header, Stats};
 use crate::handle::Handle;
@@ -88,6 +88,8 @@ struct Reader {
     /// The handle's sieve, as it was when `sieves` was this.
     sieve: Arc<Sieve>,
     sieves: u32,
+    /// The last packet whose checksum the sender had left to the card, with its checksum.
+    whole: Vec<u8>,
 }
 
 /// Locks what no panic leaves half done.
@@ -140,7 +142,13 @@ impl Live {
         let forks = forks();
         Ok(Live {
             capture: ManuallyDrop::new(RwLock::new(capture)),
-            reader: Mutex::new(ManuallyDrop::new(Reader { worker, time, sieve: Arc::default(), sieves: 0 })),
+            reader: Mutex::new(ManuallyDrop::new(Reader {
+                worker,
+                time,
+                sieve: Arc::default(),
+                sieves: 0,
+                whole: Vec::new(),
+            })),
             sender,
             _share: share,
             opened,
@@ -211,7 +219,7 @@ impl Live {
         if let Err(error) = self.follow_fork() {
             return handle.fail(abi::ERROR, &error.to_string());
         }
-        let Reader { worker, time, sieve, sieves } = &mut **reader;
+        let Reader { worker, time, sieve, sieves, whole } = &mut **reader;
         let wait = match wait {
             Wait::Forever if self.descriptor.load(Ordering::Relaxed) >= 0 => Wait::For(POLLED),
             wait => wait,
@@ -235,7 +243,7 @@ impl Live {
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             };
             let nothing = batch.is_empty();
-            match self.pass(handle, batch, (time, sieve, sieves), most, sink) {
+            match self.pass(handle, batch, (time, sieve, sieves, whole), most, sink) {
                 Ok(0) => {}
                 Ok(count) => return count,
                 Err(status) => return status,
@@ -259,7 +267,7 @@ impl Live {
         &self,
         handle: &Handle,
         batch: Batch<'_>,
-        (time, sieve, sieves): (&Timebase, &mut Arc<Sieve>, &mut u32),
+        (time, sieve, sieves, whole): (&Timebase, &mut Arc<Sieve>, &mut u32, &mut Vec<u8>),
         most: u64,
         sink: Sink<'_>,
     ) -> Result<c_int, c_int> {
@@ -283,7 +291,17 @@ impl Live {
                 captured: record.data().len() as u32,
                 length: record.wire_len(),
             };
-            let more = sink(&header, record.data());
+            // libpcap gets packets behind the place where the kernel computes what the card does not.
+            let data = match record.missing_checksum() {
+                Some(Checksum { at, bytes }) => {
+                    whole.clear();
+                    whole.extend_from_slice(record.data());
+                    whole[at..at + bytes.len()].copy_from_slice(&bytes);
+                    &whole[..]
+                }
+                None => record.data(),
+            };
+            let more = sink(&header, data);
             count += 1;
             if handle.take_break() {
                 return Err(abi::ERROR_BREAK);

@@ -38,14 +38,17 @@
 //! # Ok::<(), wirelane_pcapng::Error>(())
 //! ```
 
+mod aggregate;
 mod error;
 mod read;
 mod write;
 
+pub use aggregate::Aggregate;
 pub use error::{Error, Result};
 pub use read::{
     FileInput, FileInterface, FileProgress, MAX_ITEM, Packet, Reached, Reader, TimestampResolution,
 };
 pub use write::{
-    Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo, statistics_block,
+    Direction, Interface, InterfaceStatistics, PCAP_BEFORE_DATA, PCAPNG_BEFORE_DATA, PcapWriter,
+    PcapngWriter, SectionInfo, statistics_block,
 };

@@ -6,13 +6,13 @@ use std::ptr::NonNull;
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::HttpTold;
 use wirelane_bpf::layout::{
-    FOUND_MORE, FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
-    record_kind,
+    FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
 };
-use wirelane_bpf::rules::{Judged, judged_flags};
+use wirelane_bpf::rules::Judged;
 
 use crate::engine::ring::flows::Half;
 use crate::record::{FoundBytes, Record};
+pub(crate) use crate::said::Said;
 use crate::tally::DeviceTally;
 
 /// Records in arrival order, all of one device (and, in the ring engine, of one lane).
@@ -47,51 +47,6 @@ pub(crate) struct Slot {
     header: RecordHeader,
     data: NonNull<u8>,
     said: Said,
-}
-
-/// What rules have said of a packet, beside the number of one: what stands behind its bytes in a ring.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Said {
-    /// [`flags::TAGGED`], [`flags::FOUND`], [`flags::HALF_SEARCHED`].
-    pub(crate) flags: u16,
-    tag: u32,
-    /// As they are in a [`Found`].
-    found: FoundBytes,
-}
-
-impl Said {
-    /// What was decided.
-    pub(crate) fn of(judged: &Judged) -> Said {
-        let flag = |there: bool, flag: u16| if there { flag } else { 0 };
-        let is = |flag: u32| judged.flags & flag != 0;
-        let flags = flag(is(judged_flags::TAGGED), flags::TAGGED)
-            | flag(judged.pattern[0] != 0, flags::FOUND)
-            | flag(is(judged_flags::HALF), flags::HALF_SEARCHED);
-        let mut found = FoundBytes::default();
-        for (place, id) in found.chunks_exact_mut(4).zip(judged.pattern) {
-            place.copy_from_slice(&id.to_ne_bytes());
-        }
-        if let (true, Some(last)) = (is(judged_flags::FOUND), judged.pattern.last()) {
-            let place = size_of::<Found>() - size_of::<u32>();
-            found[place..].copy_from_slice(&(last | FOUND_MORE).to_ne_bytes());
-        }
-        Said { flags, tag: judged.tag, found }
-    }
-
-    /// Writes the end of a packed record, which has a place for it.
-    pub(crate) fn write(&self, end: &mut [u8]) {
-        let tail = said_size(self.flags & flags::TAGGED);
-        let (tail, behind) = end.split_at_mut(tail.min(end.len()));
-        tail.fill(0);
-        if let Some(tag) = tail.first_chunk_mut() {
-            *tag = self.tag.to_ne_bytes();
-        }
-        if self.flags & flags::FOUND != 0
-            && let Some(found) = behind.first_chunk_mut()
-        {
-            *found = self.found;
-        }
-    }
 }
 
 // SAFETY: plain integers, and a pointer to memory that belongs to no thread; who made the slot has argued that it
@@ -355,7 +310,8 @@ impl<'a> Iterator for Batch<'a> {
             Records::Apart(slots) => {
                 let slot = slots.get(start)?;
                 self.progress.yielded.set(start + 1);
-                self.tally.count(slot.header.queue, 1, slot.header.wire_len.into());
+                let (packets, bytes) = slot.said.on_wire(slot.header.wire_len);
+                self.tally.count(slot.header.queue, packets, bytes);
                 // SAFETY: valid and unchanged while the slot exists (Slot::new), and the batch borrows it.
                 let data =
                     unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.header.cap_len as usize) };
@@ -366,7 +322,7 @@ impl<'a> Iterator for Batch<'a> {
                     record_kind::DIGEST => Record::of_digest(&slot.header, digest_in(data)?, self.device),
                     _ => Record::new(&slot.header, data, self.device),
                 };
-                return Some(record.said(tag, found));
+                return Some(record.said(tag, found).aggregated(slot.said.tail()));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -412,6 +368,8 @@ impl<'a> Iterator for Batch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use wirelane_bpf::layout::FOUND_MORE;
 
     const BOTH: u16 = flags::TAGGED | flags::FOUND;
 

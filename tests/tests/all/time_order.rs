@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use tempfile::TempDir;
 use wirelane::{FileOptions, FileSource};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -45,8 +46,9 @@ fn numbered(file: &Path, senders: u8) -> u64 {
     seen.iter().map(|times| u64::from(*times)).sum()
 }
 
-/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge.
-fn check(options: &LabOptions, words: &[&str], lost: u64) {
+/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge. Gives the folder
+/// that the recordings, which are removed, were in.
+fn check(options: &LabOptions, words: &[&str], lost: u64) -> TempDir {
     let lab = Lab::with(options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for round in 0..rounds() {
@@ -74,7 +76,10 @@ fn check(options: &LabOptions, words: &[&str], lost: u64) {
         );
         assert!(is_strictly_ordered(&file), "round {round} of {words:?}: the recording is out of time order");
         assert_eq!(numbered(&file, 2 * lab.links.len() as u8), column(&last, "analysed"));
+        assert_eq!(column(&last, "written"), column(&last, "analysed"));
+        std::fs::remove_file(&file).unwrap();
     }
+    folder
 }
 
 /// As [`check`], where the kernel lets tests make network namespaces.
@@ -82,6 +87,50 @@ fn test(name: &str, options: &LabOptions, words: &[&str]) {
     if require_root(name) {
         check(options, words, 0);
     }
+}
+
+/// As in [`check`], with three workers and `--single-file`: their files become one, which is in time order.
+fn check_merged(options: &LabOptions, hook: &str) {
+    let words = ["--hook", hook, "--ring-size", "64", "--workers", "3", "--single-file"];
+    let folder = check(options, &words, 0);
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("-w")).collect();
+    assert!(left.is_empty(), "the workers' files are removed: {left:?}");
+}
+
+#[test]
+fn several_workers_record_into_a_single_file_in_time_order() {
+    if require_root("several_workers_record_into_a_single_file_in_time_order") {
+        for hook in ["tc", "native"] {
+            check_merged(&LabOptions { queues: 4, ..LabOptions::default() }, hook);
+        }
+    }
+}
+
+#[test]
+fn a_single_file_replaces_nothing_and_takes_any_number_of_workers() {
+    if !require_root("a_single_file_replaces_nothing_and_takes_any_number_of_workers") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcap");
+    let record = |words: &[&str]| {
+        let base = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--single-file"];
+        wirelane(&lab, &lab.receiver().namespace, &[&base, words].concat()).unwrap()
+    };
+    for workers in ["1", "2"] {
+        std::fs::write(&file, "precious").unwrap();
+        let refused = record(&["--workers", workers]).finish(LIMIT).unwrap();
+        assert!(!refused.status.success() && refused.stderr.contains("exists"), "{}", refused.stderr);
+        std::fs::remove_file(&file).unwrap();
+        // Nothing was captured, and the file is whole.
+        let empty = record(&["--workers", workers, "--duration", "0.1", "--json"]).finish(LIMIT).unwrap();
+        assert_eq!(column(&last_of(&empty).unwrap(), "files"), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    let refused = record(&["--workers", "2", "--rotate-size", "1MiB"]).finish(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
 }
 
 #[test]

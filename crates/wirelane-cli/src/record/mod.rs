@@ -1,6 +1,6 @@
 //! `wirelane record`: packets into pcapng or pcap files.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use wirelane::ledger::VirtualDeviceLine;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase};
 use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
-use wirelane_export::{Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
+use wirelane_export::{Aggregate, Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
 
 use crate::report::{Recorded, Report, Stream};
 use crate::rights::Output;
@@ -17,10 +17,12 @@ use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::table::{amount, counted, printable};
 
+mod merge;
 pub mod options;
 pub mod post_rotate;
 mod progress;
 
+use merge::Merging;
 use options::RecordingArgs;
 use post_rotate::{Outcomes, PostRotate};
 use progress::Progress;
@@ -44,7 +46,7 @@ pub struct Args {
     quiet: bool,
 
     /// Worker threads, which read the rings, 1 to 64. With more than one each writes files of its own (NAME-w0,
-    /// NAME-w1, ...), which mergecap puts together
+    /// NAME-w1, ...), unless --single-file merges them
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
     workers: usize,
 
@@ -91,8 +93,7 @@ Examples:
   wirelane record -i eth1 -w eth1.pcapng --rotate-size 1GiB --keep-size 100GiB
   wirelane record -i eth1 -w eth1.pcapng --rotate-interval 1h --keep-files 48 \\
       --compress zstd --post-rotate '/usr/local/bin/archive --quiet'
-  wirelane record -i eth1 -w eth1.pcapng --workers 4
-      then: mergecap -w all.pcapng eth1-w*.pcapng
+  wirelane record -i eth1 -w eth1.pcapng --workers 4 --single-file
   wirelane record -i eth1 -w - | tcpdump -nn -r -
   wirelane record -r capture.pcap -w capture.pcapng.zst
 
@@ -120,7 +121,8 @@ pub fn run(args: &Args) -> Result<()> {
         None => None,
     };
     let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let output = Output { path: &recording.write, read_back: options.direct_io };
+    let merges = recording.single_file && options.workers > 1;
+    let output = Output { path: &recording.write, read_back: options.direct_io || merges };
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, args.balance, Some(output))?;
     let begin_ns = utc_ns();
@@ -133,6 +135,12 @@ pub fn run(args: &Args) -> Result<()> {
         hardware: std::env::consts::ARCH,
         os: &format!("Linux {}", os.trim()),
         application: concat!("Wirelane ", env!("CARGO_PKG_VERSION")),
+    };
+    let (merging, options, on_finished) = if merges {
+        let (merging, options, on_part) = Merging::begin(options, &info, on_finished)?;
+        (Some(merging), options, Some(on_part))
+    } else {
+        (None, options, on_finished)
     };
     let (recording, recorders) = Recording::begin(options, &info, on_finished)?;
     let interfaces = capture.interfaces();
@@ -163,7 +171,7 @@ pub fn run(args: &Args) -> Result<()> {
             // In order; one that has ended already put its own back at the end.
             let queue = lock(&home).pop_front();
             let queue = queue.ok_or_else(|| anyhow!("a worker without a recorder; this is a bug"))?;
-            Ok(Recorder { queue: Some(queue), home, time: worker.timebase() })
+            Ok(Recorder { queue: Some(queue), home, time: worker.timebase(), live })
         },
         &mut reporter,
     );
@@ -176,6 +184,9 @@ pub fn run(args: &Args) -> Result<()> {
             let recorders = lock(&homes).drain(..).map(|queue| queue.recorder).collect();
             if let (_, Err(other)) = recording.end(recorders) {
                 tracing::warn!("{other}");
+            }
+            if let Some((_, Err(other))) = merging.map(|merging| merging.finish(HashMap::new())) {
+                tracing::warn!("{other:#}");
             }
             return Err(error);
         }
@@ -190,9 +201,23 @@ pub fn run(args: &Args) -> Result<()> {
         }
         recorders.push(queue.recorder);
     }
-    recording.tell(statistics(&outcome.ledger, begin_ns));
-    let first_path = recording.first_path().map(Path::to_owned);
-    let (counts, ended) = recording.end(recorders);
+    let statistics = statistics(&outcome.ledger, begin_ns);
+    recording.tell(statistics.clone());
+    let first_path = merging.as_ref().map_or(recording.first_path(), Merging::path).map(Path::to_owned);
+    let (mut counts, ended) = recording.end(recorders);
+    if let Some(merging) = merging {
+        let named = statistics.into_iter().filter_map(|(key, statistics)| {
+            let interface = interfaces.get((key >> 16) as usize, key as u16)?;
+            Some((interface.name, statistics))
+        });
+        let unwritten = counts.unwritten;
+        let merged;
+        (counts, merged) = merging.finish(named.collect());
+        counts.unwritten += unwritten;
+        if let Err(error) = merged {
+            failure.get_or_insert(error);
+        }
+    }
     // Wireshark ends a capture by going away.
     let gone = |error: &Error| args.quiet && to_stdout && error.to_string().contains("Broken pipe");
     if let Err(error) = ended
@@ -344,6 +369,7 @@ struct Recorder {
     queue: Option<Queue>,
     home: Arc<Mutex<VecDeque<Queue>>>,
     time: Timebase,
+    live: bool,
 }
 
 impl Recorder {
@@ -352,12 +378,21 @@ impl Recorder {
     }
 }
 
+/// What the record stands for, if it is an aggregate.
+#[inline]
+fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
+    let (segment_size, headers) = record.segment_size();
+    (segment_size != 0).then(|| Aggregate { packets: record.segments(), headers, segment_size })
+}
+
 impl Handler for Recorder {
     type Error = anyhow::Error;
 
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let ts_ns = self.time.utc_ns(record);
+        // A file has what its packets had.
+        let checksum = if self.live { record.missing_checksum() } else { None };
         let queue = self.queue()?;
         let interface = queue.interface_id(record.device(), record.queue())?;
         queue.recorder.packet(&Packet {
@@ -366,6 +401,8 @@ impl Handler for Recorder {
             data: record.data(),
             wire_len: record.wire_len(),
             direction: record.is_egress().then_some(Direction::Outbound),
+            aggregate: aggregate(record),
+            checksum,
         })?;
         Ok(())
     }

@@ -37,6 +37,12 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = zstd, help_heading = RECORDING)]
     compress: Option<i32>,
 
+    /// With several workers: merge their files (NAME-w0, ...) into FILE, in time order, once the capture has ended. The
+    /// disk needs room for both until then
+    #[arg(long, help_heading = RECORDING,
+        conflicts_with_all = ["rotate_size", "rotate_interval", "rotate_packets", "keep_files", "keep_size"])]
+    pub single_file: bool,
+
     /// Bypass the page cache (O_DIRECT), for long recordings to a fast disk that should not displace everything else
     /// from memory. Refused if the file system does not support it
     #[arg(long, help_heading = RECORDING)]

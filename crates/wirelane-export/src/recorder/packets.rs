@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use wirelane::Checksum;
+use wirelane_pcapng::{PCAP_BEFORE_DATA, PCAPNG_BEFORE_DATA};
+
 use super::chunk::{Chunk, Format, Pool};
 use super::counts::Shared;
 use super::writer::Message;
-use crate::{Direction, Error, Interface, PcapWriter, PcapngWriter, Result, SectionInfo};
+use crate::{Aggregate, Direction, Error, Interface, PcapWriter, PcapngWriter, Result, SectionInfo};
 
 /// Bytes that a block has at most beside its packet.
-const AROUND: usize = 64;
+const AROUND: usize = 192;
 
 /// One packet.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +30,10 @@ pub struct Packet<'a> {
     pub wire_len: u32,
     /// Which way it went, where that is known.
     pub direction: Option<Direction>,
+    /// What it stands for, where it is an aggregate. pcap has no place for that.
+    pub aggregate: Option<Aggregate>,
+    /// A checksum that the sender has left to the card, to be written in its place.
+    pub checksum: Option<Checksum>,
 }
 
 /// Takes the packets of one worker. Allocates nothing and makes no system call per packet.
@@ -106,7 +113,14 @@ impl PacketRecorder {
         let flushed = if full { self.flush() } else { Ok(()) };
         let encoded = match &mut self.encoder {
             Encoder::Pcapng(writer) => writer
-                .write_packet(packet.interface, packet.ts_ns, packet.data, packet.wire_len, packet.direction)
+                .write_aggregate(
+                    packet.interface,
+                    packet.ts_ns,
+                    packet.data,
+                    packet.wire_len,
+                    packet.direction,
+                    packet.aggregate,
+                )
                 .map_err(Error::from),
             _ => self.pcap_packet(packet),
         };
@@ -114,7 +128,19 @@ impl PacketRecorder {
             self.shared.counts.unwritten.add(1);
             return Err(error);
         }
+        let before = match self.encoder {
+            Encoder::Pcapng(_) => PCAPNG_BEFORE_DATA,
+            _ => PCAP_BEFORE_DATA,
+        };
+        // A chunk that was full is behind us.
+        let start = if full { 0 } else { there };
         if let Some(chunk) = self.chunk() {
+            if let Some(Checksum { at, bytes }) = packet.checksum
+                && let Some(field) =
+                    chunk.bytes.get_mut(start + before + at..start + before + at + bytes.len())
+            {
+                field.copy_from_slice(&bytes);
+            }
             chunk.packets += 1;
             chunk.latest_ns = chunk.latest_ns.max(packet.ts_ns);
         }

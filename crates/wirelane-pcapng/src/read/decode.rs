@@ -1,6 +1,8 @@
 //! What the decoders of the two formats have in common: they look at the bytes that are there and say what the
 //! next step is. They never read, wait or allocate per packet.
 
+use crate::Aggregate;
+
 /// Longest packet or block that is read into memory, in bytes. libpcap has the same limit for blocks. Blocks
 /// that are only stepped over may be longer.
 pub const MAX_ITEM: usize = 16 << 20;
@@ -51,6 +53,8 @@ pub struct Packet {
     pub interface: u16,
     /// Whether the file says that the packet was outbound.
     pub egress: bool,
+    /// What the file says of an aggregate.
+    pub aggregate: Option<Aggregate>,
 }
 
 /// Byte order of a file or section.

@@ -5,6 +5,7 @@ use super::decode::Order;
 /// Codes of the options that are read; most codes mean something else in each type of block.
 pub(super) mod code {
     pub(in crate::read) const END: u16 = 0;
+    pub(in crate::read) const COMMENT: u16 = 1;
     pub(in crate::read) const IF_NAME: u16 = 2;
     pub(in crate::read) const IF_DESCRIPTION: u16 = 3;
     pub(in crate::read) const IF_TSRESOL: u16 = 9;

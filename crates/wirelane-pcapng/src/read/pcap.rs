@@ -103,6 +103,7 @@ impl Decoder {
             ts_ns: self.seconds.nanoseconds(sec.into()) + self.fraction.nanoseconds(frac.into()),
             interface: 0,
             egress: false,
+            aggregate: None,
         })
     }
 }

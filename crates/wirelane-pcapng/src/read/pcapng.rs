@@ -5,6 +5,7 @@ use super::decode::{MAX_ITEM, Order, Packet, Step};
 use super::interface::FileInterface;
 use super::options::{Options, code};
 use super::time::TimestampResolution;
+use crate::Aggregate;
 
 /// Section Header Block. The number reads the same in both byte orders.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
@@ -211,9 +212,14 @@ impl Decoder {
             ));
         }
         let data = data_at..data_at + cap_len as usize;
+        let (egress, aggregate) = match kind {
+            ENHANCED_PACKET => self.said_of(block, data.end, wire_len),
+            _ => (false, None),
+        };
         Step::Packet(Packet {
             size: block.len() + 4,
-            egress: kind == ENHANCED_PACKET && self.is_outbound(block, data.end),
+            egress,
+            aggregate,
             data,
             wire_len,
             ts_ns,
@@ -221,15 +227,25 @@ impl Decoder {
         })
     }
 
-    /// Whether `epb_flags` (4.3.1) says that the packet was outbound. Damaged options say nothing: the packet
-    /// is whole without them.
-    fn is_outbound(&self, block: &[u8], data_end: usize) -> bool {
+    /// Whether `epb_flags` (4.3.1) says that the packet was outbound, and what a comment of ours says of an aggregate.
+    /// Damaged options say nothing: the packet is whole without them.
+    fn said_of(&self, block: &[u8], data_end: usize, wire_len: u32) -> (bool, Option<Aggregate>) {
         const DIRECTION: u32 = 0b11;
         const OUTBOUND: u32 = 0b10;
-        Options::new(block, data_end.next_multiple_of(4), self.order)
-            .map_while(std::result::Result::ok)
-            .find(|option| option.code == code::EPB_FLAGS && option.value.len() == 4)
-            .is_some_and(|option| self.order.u32(option.value, 0) & DIRECTION == OUTBOUND)
+        let (mut outbound, mut aggregate) = (None, None);
+        let options = Options::new(block, data_end.next_multiple_of(4), self.order);
+        for option in options.map_while(std::result::Result::ok) {
+            match option.code {
+                code::EPB_FLAGS if option.value.len() == 4 => {
+                    outbound.get_or_insert(self.order.u32(option.value, 0) & DIRECTION == OUTBOUND);
+                }
+                code::COMMENT => {
+                    aggregate = aggregate.or_else(|| Aggregate::from_comment(option.value, wire_len))
+                }
+                _ => {}
+            }
+        }
+        (outbound.unwrap_or_default(), aggregate)
     }
 }
 

@@ -3,5 +3,8 @@
 mod pcap;
 mod pcapng;
 
-pub use pcap::PcapWriter;
-pub use pcapng::{Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo, statistics_block};
+pub use pcap::{BEFORE_DATA as PCAP_BEFORE_DATA, PcapWriter};
+pub use pcapng::{
+    BEFORE_DATA as PCAPNG_BEFORE_DATA, Direction, Interface, InterfaceStatistics, PcapngWriter, SectionInfo,
+    statistics_block,
+};

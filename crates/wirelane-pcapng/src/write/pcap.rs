@@ -5,6 +5,8 @@ use std::io::Write;
 use crate::{Error, Result};
 
 /// Says that timestamps are seconds and nanoseconds.
+/// Bytes before those of each packet.
+pub const BEFORE_DATA: usize = 16;
 const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
 const NANOS: u64 = 1_000_000_000;
 
@@ -50,7 +52,7 @@ impl<W: Write> PcapWriter<W> {
         }
         let cap_len = u32::try_from(data.len()).map_err(|_| Error::PacketTooLong { len: data.len() })?;
         let seconds = u32::try_from(ts_utc_ns / NANOS).map_err(|_| Error::Time { ts_ns: ts_utc_ns })?;
-        let mut header = [0; 16];
+        let mut header = [0; BEFORE_DATA];
         for (field, value) in
             header.chunks_exact_mut(4).zip([seconds, (ts_utc_ns % NANOS) as u32, cap_len, wire_len])
         {

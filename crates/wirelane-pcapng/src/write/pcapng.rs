@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use crate::{Error, Result};
+use crate::{Aggregate, Error, Result};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -14,7 +14,9 @@ const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Longest packet, so that its block's length fits 32 bits with everything around it.
-const MAX_PACKET: usize = u32::MAX as usize - 64;
+const MAX_PACKET: usize = u32::MAX as usize - 256;
+/// Bytes of a packet's block before the packet's own.
+pub const BEFORE_DATA: usize = 28;
 /// `if_tsresol`: units of 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
@@ -173,12 +175,28 @@ impl<W: Write> PcapngWriter<W> {
         wire_len: u32,
         direction: Option<Direction>,
     ) -> Result<()> {
+        self.write_aggregate(interface, ts_utc_ns, data, wire_len, direction, None)
+    }
+
+    /// As [`PcapngWriter::write_packet`]; a packet that is an aggregate is marked as such by a comment.
+    ///
+    /// # Errors
+    /// Those of [`PcapngWriter::write_packet`].
+    pub fn write_aggregate(
+        &mut self,
+        interface: u32,
+        ts_utc_ns: u64,
+        data: &[u8],
+        wire_len: u32,
+        direction: Option<Direction>,
+        aggregate: Option<Aggregate>,
+    ) -> Result<()> {
         self.check(interface)?;
         if data.len() > MAX_PACKET {
             return Err(Error::PacketTooLong { len: data.len() });
         }
-        // Padding, then options: epb_flags (4 bytes of header, 4 of value) and the end of options.
-        let mut tail = [0; 3 + 12 + 4];
+        // Padding, then options: epb_flags (4 bytes of header, 4 of value), a comment, and the end of options.
+        let mut tail = [0; 3 + 8 + 4 + Aggregate::COMMENT + 4 + 4];
         let padding = data.len().next_multiple_of(4) - data.len();
         let mut tail_len = padding;
         if let Some(direction) = direction {
@@ -186,11 +204,22 @@ impl<W: Write> PcapngWriter<W> {
             tail[tail_len..tail_len + 2].copy_from_slice(&code::EPB_FLAGS.to_le_bytes());
             tail[tail_len + 2..tail_len + 4].copy_from_slice(&4u16.to_le_bytes());
             tail[tail_len + 4..tail_len + 8].copy_from_slice(&flags.to_le_bytes());
-            tail_len += 12;
+            tail_len += 8;
+        }
+        if let Some(aggregate) = aggregate {
+            let (comment, len) = aggregate.comment();
+            tail[tail_len..tail_len + 2].copy_from_slice(&code::COMMENT.to_le_bytes());
+            tail[tail_len + 2..tail_len + 4].copy_from_slice(&(len as u16).to_le_bytes());
+            tail[tail_len + 4..tail_len + 4 + len].copy_from_slice(&comment[..len]);
+            tail_len += 4 + len.next_multiple_of(4);
+        }
+        if tail_len > padding {
+            // The end of options is four bytes of 0.
+            tail_len += 4;
         }
         let block_len = (28 + data.len() + tail_len + 4) as u32;
         tail[tail_len..tail_len + 4].copy_from_slice(&block_len.to_le_bytes());
-        let mut header = [0; 28];
+        let mut header = [0; BEFORE_DATA];
         for (field, value) in header.chunks_exact_mut(4).zip([
             ENHANCED_PACKET,
             block_len,

@@ -112,14 +112,15 @@ impl Counters {
         }
     }
 
-    /// A packet of this interface, which has a line, has been read.
-    pub(super) fn read(&mut self, interface: usize, wire_bytes: u32, what: Became) {
+    /// A packet of this interface, which has a line, has been read. It stands for so many packets on the wire, and bytes.
+    pub(super) fn read(&mut self, interface: usize, (packets, bytes): (u32, u64), what: Became) {
+        let line = &self.each[interface];
         // In this order: what is refused has been read.
-        self.each[interface].read.count(0, 1, wire_bytes.into());
+        line.read.count(0, packets, bytes);
         match what {
             Became::Wanted => {}
-            Became::Filtered => self.each[interface].filtered.count(0, 1, wire_bytes.into()),
-            Became::Absorbed => self.each[interface].absorbed.count(0, 1, wire_bytes.into()),
+            Became::Filtered => line.filtered.count(0, packets, bytes),
+            Became::Absorbed => line.absorbed.count(0, packets, bytes),
         }
     }
 }

@@ -300,8 +300,11 @@ impl FileSource {
             }
             header.rule_id = judged.rule_id;
             said = Said::of(&judged);
-            header.flags |= said.flags;
         }
+        if let Some(aggregate) = packet.aggregate {
+            said = said.of_aggregate(aggregate.segment_size, aggregate.headers);
+        }
+        header.flags |= said.flags;
         if header.cap_len < packet.wire_len {
             header.flags |= flags::SNAPPED;
         }
@@ -313,7 +316,7 @@ impl FileSource {
         }
         self.device = packet.interface;
         self.counters.follow(self.reader.interfaces());
-        self.counters.read(at, packet.wire_len, Became::Wanted);
+        self.counters.read(at, said.on_wire(packet.wire_len), Became::Wanted);
         self.reader.consume(packet);
         Ok(Taken::Wanted)
     }
@@ -321,7 +324,10 @@ impl FileSource {
     /// Steps over a packet that is not delivered.
     fn refuse(&mut self, packet: &Packet, became: Became) -> Taken {
         self.counters.follow(self.reader.interfaces());
-        self.counters.read(usize::from(packet.interface), packet.wire_len, became);
+        let said = packet.aggregate.map_or_else(Said::default, |aggregate| {
+            Said::default().of_aggregate(aggregate.segment_size, aggregate.headers)
+        });
+        self.counters.read(usize::from(packet.interface), said.on_wire(packet.wire_len), became);
         self.reader.consume(packet);
         Taken::Refused
     }

@@ -68,6 +68,8 @@ pub(crate) struct Merge {
     slack_ns: u64,
     /// Records that were published after the horizon had passed their stamps.
     late: u64,
+    /// Longest time for which a lane's packet at hand has held back the records of others.
+    longest_gap_ns: u64,
     /// Converts the stamps of cards.
     clock: Option<Arc<Clock>>,
 }
@@ -94,6 +96,7 @@ impl Merge {
             looked_ns: 0,
             slack_ns: slack.as_nanos() as u64,
             late: 0,
+            longest_gap_ns: 0,
             clock,
         }
     }
@@ -113,6 +116,7 @@ impl Merge {
             let mark = lane.mark.load(Ordering::Acquire);
             horizon = horizon.min(seen.meet(mark, now_ns, self.slack_ns, closed));
         }
+        self.longest_gap_ns = self.longest_gap_ns.max(settled.saturating_sub(horizon));
         for (at, lane) in lanes.iter_mut().enumerate() {
             let end = lane.reader.position() + lane.reader.peek();
             let fresh = self.seen[at].end.max(lane.reader.position());
@@ -191,6 +195,11 @@ impl Merge {
     /// Records that were published after the horizon had passed their stamps: the order of the records is not strict.
     pub(super) fn late(&self) -> u64 {
         self.late
+    }
+
+    /// Longest time for which a lane's packet at hand has held back the records of others.
+    pub(super) fn longest_gap(&self) -> Duration {
+        Duration::from_nanos(self.longest_gap_ns)
     }
 
     /// How many of a lane's new records, which lie between two positions, have stamps before the horizon.
@@ -307,6 +316,25 @@ mod tests {
             bytes.extend(record);
         }
         bytes
+    }
+
+    #[test]
+    fn a_lane_holds_others_back_until_its_packet_is_done_or_the_longest_hold_is_over() {
+        let (slack, hold) = (SLACK.as_nanos() as u64, LONGEST_HOLD.as_nanos() as u64);
+        let mut seen = Seen { floor: 0, mark: 0, since_ns: 0, end: 0, next: NEVER };
+        let start = 10 * hold;
+        // Without a packet, all that is older than the slack is settled.
+        assert_eq!(seen.meet(0, start, slack, false), start - slack);
+        // A packet without a stamp may get any from the last look on; then it has one.
+        assert_eq!(seen.meet(MARK_UNSTAMPED, start + 500, slack, false), start - slack);
+        assert_eq!(seen.meet(start + 400, start + 50_000, slack, false), start + 400);
+        // The CPU is not scheduled: the others wait for its packet, and then go on without it.
+        assert_eq!(seen.meet(start + 400, start + 50_000 + hold, slack, false), start + 400);
+        let later = start + 50_001 + hold;
+        assert_eq!(seen.meet(start + 400, later, slack, false), later - slack);
+        // It goes on, with another packet.
+        assert_eq!(seen.meet(later + 1000, later + 2 * slack, slack, false), later + 1000);
+        assert_eq!(seen.meet(later + 1000, later, slack, true), NEVER);
     }
 
     #[test]

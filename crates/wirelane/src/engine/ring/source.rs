@@ -441,6 +441,12 @@ impl Drop for RingSource {
                 order::LONGEST_HOLD.as_secs()
             );
         }
+        if let Some(merge) = &self.merge {
+            tracing::info!(
+                "time order: a packet at hand held others back for {:?} at most",
+                merge.longest_gap()
+            );
+        }
         // Release: pairs with the Acquire in LaneEnd::is_blocked.
         self.shared.ended.store(true, Ordering::Release);
     }

@@ -1,0 +1,87 @@
+//! Checksums of TCP and UDP that the sender has left to the card.
+//!
+//! A host whose card computes checksums fills the field with the sum over the pseudo-header (RFC 9293, section 3.1; RFC 8200,
+//! section 8.1) and hands the packet on (`CHECKSUM_PARTIAL`, include/linux/skbuff.h). tc sees such packets on every device,
+//! since the kernel computes what the card does not after tc. A file with them is misread by programs that leave out
+//! packets with a wrong checksum, as Suricata does by default.
+
+use wirelane_bpf::layout::{NO_OFFSET, flags, l3};
+
+use crate::Record;
+
+/// A checksum to be put in the place of one that was left to the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// Where in [`Record::data`] it belongs.
+    pub at: usize,
+    /// Its bytes.
+    pub bytes: [u8; 2],
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Sum of 16-bit words in network order, one's complement, not folded. An odd byte at the end is the upper half of a word.
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let whole: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    whole + u64::from(u32::from_be_bytes(last))
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The sum over the pseudo-header of an IP packet, whose transport header is of this protocol, and the bytes that follow
+/// its IP headers.
+fn pseudo_header(version: u8, network: &[u8], to_transport: usize, protocol: u8) -> Option<(u64, usize)> {
+    let half =
+        |at: usize| network.get(at..at + 2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]));
+    let (addresses, end) = match version {
+        l3::IPV4 => (network.get(12..20)?, half(2)?),
+        l3::IPV6 => (network.get(8..40)?, half(4)? + 40),
+        _ => return None,
+    };
+    let length = end.checked_sub(to_transport)?;
+    Some((sum(addresses) + u64::from(protocol) + length as u64, length))
+}
+
+impl Record<'_> {
+    /// The checksum of a whole TCP or UDP packet whose sender has left it to the card. `None`: it has its checksum, none is
+    /// needed, or not all of the packet was captured.
+    #[inline]
+    pub fn missing_checksum(&self) -> Option<Checksum> {
+        let header = self.header();
+        let field = match header.proto {
+            TCP => 16,
+            UDP => 6,
+            _ => return None,
+        };
+        if header.l4_off == NO_OFFSET || header.l3_off >= header.l4_off || header.flags & flags::FRAGMENT != 0
+        {
+            return None;
+        }
+        let (network, transport) = (usize::from(header.l3_off), usize::from(header.l4_off));
+        let at = transport + field;
+        let there = u16::from_be_bytes(self.data().get(at..at + 2)?.try_into().ok()?);
+        let (pseudo, length) =
+            pseudo_header(header.l3, self.data().get(network..)?, transport - network, header.proto)?;
+        if there != fold(pseudo) {
+            return None;
+        }
+        let covered = self.data().get(transport..transport + length)?;
+        // What stands in the field counts as 0.
+        let all = fold(pseudo + sum(covered) + u64::from(!there));
+        let value = match !all {
+            // 0 says that UDP has no checksum.
+            0 if header.proto == UDP => 0xffff,
+            value => value,
+        };
+        Some(Checksum { at, bytes: value.to_be_bytes() })
+    }
+}

@@ -1,0 +1,101 @@
+//! Counts of packets on the wire where the host's devices segment and merge: they are those of the kernel's TCP, which has
+//! made the segments.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+const PORT: u16 = 7000;
+const BYTES: usize = 20_000_000;
+
+/// Both ends send at once.
+fn talk(lab: &Lab) {
+    let address = SocketAddr::from((lab.receiver().address, PORT));
+    let listener = lab.enter(&lab.receiver().namespace, || TcpListener::bind(address).unwrap()).unwrap();
+    let pass = |stream: TcpStream| {
+        let mut writer = stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                writer.write_all(&vec![7; BYTES]).unwrap();
+                writer.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let mut got = Vec::new();
+            (&stream).read_to_end(&mut got).unwrap();
+            assert_eq!(got.len(), BYTES);
+        });
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass(listener.accept().unwrap().0));
+        lab.enter(&lab.sender().namespace, || pass(TcpStream::connect(address).unwrap())).unwrap();
+    });
+}
+
+/// Segments that the TCP of a namespace has sent, those that it sent again included.
+fn sent_segments(lab: &Lab, namespace: &str) -> u64 {
+    let text = lab.exec(namespace, &["cat", "/proc/net/snmp"]).unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let of = |name: &str| {
+        let at = names.split(' ').position(|one| one == name).unwrap();
+        values.split(' ').nth(at).unwrap().parse::<u64>().unwrap()
+    };
+    of("OutSegs") + of("RetransSegs")
+}
+
+fn check(lab: &Lab, hook: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("p.toml");
+    std::fs::write(&config, "[[measurement]]\nname = \"all\"\nvalues = [\"packets\", \"bytes\"]\n").unwrap();
+    let device = lab.receiver().device.as_str();
+    let start = |command: &[&str]| {
+        let on = ["-i", device, "--hook", hook, "--json"];
+        capture(lab, &[command, &on, &["--ring-size", "64", "tcp"]].concat()).unwrap()
+    };
+    let commands = [
+        start(&["count"]),
+        start(&["flows"]),
+        start(&["flows", "--cache", "kernel"]),
+        start(&["probe", config.to_str().unwrap()]),
+    ];
+    let namespaces = [&lab.receiver().namespace, &lab.sender().namespace];
+    let before: u64 = namespaces.iter().map(|namespace| sent_segments(lab, namespace)).sum();
+    talk(lab);
+    let sent = namespaces.iter().map(|namespace| sent_segments(lab, namespace)).sum::<u64>() - before;
+    let [count, flows, kernel, probe] = commands.map(|child| child.terminate(LIMIT).unwrap().json().unwrap());
+    for lines in [&count, &flows, &kernel, &probe] {
+        let last = lines.last().unwrap();
+        assert_eq!(
+            (column(last, "seen") - column(last, "filtered"), column(last, "lost")),
+            (sent, 0),
+            "{last}"
+        );
+    }
+    let sum = |lines: &[Value], field: &str| -> u64 {
+        lines.iter().filter(|line| line.get("flow").is_some()).map(|flow| column(flow, field)).sum()
+    };
+    assert_eq!([sum(&flows, "packets"), sum(&kernel, "packets")], [sent; 2]);
+    assert_eq!(sum(&flows, "wire_bytes"), sum(&kernel, "wire_bytes"));
+    assert_eq!(column(count.last().unwrap(), "bytes"), sum(&flows, "wire_bytes"));
+    // Each segment has its headers, and all payload is there.
+    assert!(sum(&flows, "wire_bytes") >= 2 * BYTES as u64 + sent * (14 + 20 + 20));
+    let total = probe.iter().find(|line| line["measurement"] == "all" && line["total"] == true).unwrap();
+    assert_eq!(column(total, "packets"), sent, "{total}");
+    assert_eq!(column(total, "bytes"), sum(&flows, "wire_bytes"), "{total}");
+    if hook == "tc" {
+        // Otherwise this has shown little.
+        assert!(column(count.last().unwrap(), "aggregates") > 100, "{:?}", count.last());
+    }
+}
+
+#[test]
+fn segments_are_counted_as_the_sender_counts_them() {
+    if !require_root("segments_are_counted_as_the_sender_counts_them") {
+        return;
+    }
+    for hook in ["tc", "native"] {
+        check(&Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap(), hook);
+    }
+}
