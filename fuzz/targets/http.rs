@@ -67,17 +67,22 @@ fuzz_target!(|data: &[u8]| {
         panic!("the file is sound");
     };
     let mut table = HttpTable::new(HttpSettings { memory: 0, ..HttpSettings::default() });
+    let mut transactions = Vec::new();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
             table.record(&record, record.header().ts_ns);
+            transactions.extend(table.finished().drain());
         }
     }
-    table.flush();
+    while table.flush() {
+        transactions.extend(table.finished().drain());
+    }
+    transactions.extend(table.finished().drain());
     let totals = *table.totals();
     assert!(totals.balance(), "{totals:?}");
     assert_eq!((totals.packets, table.len(), table.held()), (packets.into(), 0, 0));
-    assert_eq!(table.finished().len() as u64, totals.transactions);
-    for (number, transaction) in table.finished().iter().enumerate() {
+    assert_eq!(transactions.len() as u64, totals.transactions);
+    for (number, transaction) in transactions.iter().enumerate() {
         for (name, format) in LOG_FORMATS {
             let mut line = Vec::new();
             format.line(&mut line, number as u64, transaction, &[]);

@@ -36,6 +36,7 @@ fuzz_target!(|data: &[u8]| {
         ..Settings::default()
     };
     let mut monitor = Monitor::new(settings);
+    let mut finished = Vec::new();
     let (mut rest, mut packets, mut ts_ns) = (rest, 0, 1_000_000_000);
     while let [low, high, ms, more @ ..] = rest {
         let (packet, more) = more.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(more.len()));
@@ -44,13 +45,17 @@ fuzz_target!(|data: &[u8]| {
         ts_ns += u64::from(*ms) * 1_000_000;
         monitor.packet(link, &packet, ts_ns);
         assert!(monitor.memory() <= LEAST_MEMORY / 4 * 3);
+        finished.extend(monitor.finished().drain());
         (rest, packets) = (more, packets + 1);
     }
-    monitor.flush();
+    while monitor.flush() {
+        finished.extend(monitor.finished().drain());
+    }
+    finished.extend(monitor.finished().drain());
     let counts = monitor.counts();
-    assert_eq!((counts.packets(), monitor.memory(), monitor.active()), (packets, 0, 0));
+    assert_eq!((counts.packets(), monitor.memory() + monitor.held(), monitor.active()), (packets, 0, 0));
     let (mut rtp, mut calls, mut streams) = (0, 0, 0);
-    for one in monitor.finished().drain(..) {
+    for one in finished {
         let its = match one {
             Finished::Call(record) => {
                 calls += 1;

@@ -6,6 +6,7 @@
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
 //! frames     frames that tests make up, sent
 //! calls      SIP and RTP that tests make up, and what is told of it
+//! control_group  memory limits by the kernel
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
@@ -23,6 +24,7 @@
 mod bpf;
 pub mod calls;
 mod child;
+mod control_group;
 pub mod duckdb;
 pub mod flow_traffic;
 pub mod flows;
@@ -42,6 +44,7 @@ pub mod terminal;
 
 pub use bpf::{BpfObjects, bpf_objects, maps_named, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
+pub use control_group::ControlGroup;
 pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};

@@ -35,6 +35,13 @@ struct Waiting {
     whole: Option<usize>,
 }
 
+impl Waiting {
+    /// Bytes that it takes.
+    fn held(&self) -> usize {
+        size_of::<Waiting>() + self.bytes.capacity() + self.parts.capacity() * size_of::<(usize, usize)>()
+    }
+}
+
 /// What became of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
@@ -82,6 +89,11 @@ impl Fragments {
         Some(self.add(ip, &data[begin..], more, now_ns))
     }
 
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Adds a fragment with these headers: `data` is what follows them, `more` says that others follow.
     pub fn add(&mut self, ip: &Ip, data: &[u8], more: bool, now_ns: u64) -> Joined {
         self.expire(now_ns);
@@ -111,6 +123,7 @@ impl Fragments {
                 self.order.retain(|(number, key)| waits(*number, *key));
             }
             self.order.push_back((self.number, key));
+            self.held += fresh.held();
             let random = &self.random;
             self.table.insert_unique(hash, fresh, |waiting| random.hash_one(waiting.key));
         }
@@ -128,12 +141,12 @@ impl Fragments {
             || waiting.whole.is_some_and(|whole| end > whole)
             || (!more && waiting.parts.last().is_some_and(|last| last.1 > end));
         if overlaps || data.is_empty() || end > 65_535 || waiting.parts.len() == MOST_PARTS {
-            self.held -= entry.remove().0.bytes.len();
+            self.held -= entry.remove().0.held();
             self.given_up += 1;
             return Joined::Refused;
         }
+        let before = waiting.held();
         if waiting.bytes.len() < end {
-            self.held += end - waiting.bytes.len();
             waiting.bytes.resize(end, 0);
         }
         waiting.bytes[begin..end].copy_from_slice(data);
@@ -141,19 +154,25 @@ impl Fragments {
         if !more {
             waiting.whole = Some(end);
         }
+        self.held = self.held - before + waiting.held();
         let joined = waiting.parts.windows(2).all(|pair| pair[0].1 == pair[1].0);
         if waiting.parts.first().is_some_and(|first| first.0 == 0)
             && joined
             && waiting.parts.last().is_some_and(|last| Some(last.1) == waiting.whole)
         {
-            let bytes = entry.remove().0.bytes;
-            self.held -= bytes.len();
-            return Joined::Whole(bytes);
+            let waiting = entry.remove().0;
+            self.held -= waiting.held();
+            return Joined::Whole(waiting.bytes);
         }
-        while self.held > self.most {
+        self.make_room();
+        Joined::Waits
+    }
+
+    /// Gives up the oldest datagrams while more is held than may be.
+    fn make_room(&mut self) {
+        while self.held > self.most && !self.table.is_empty() {
             self.drop_oldest();
         }
-        Joined::Waits
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -173,7 +192,7 @@ impl Fragments {
         if let Ok(entry) =
             self.table.find_entry(hash, |waiting| waiting.key == key && waiting.number == number)
         {
-            self.held -= entry.remove().0.bytes.len();
+            self.held -= entry.remove().0.held();
             self.given_up += 1;
         }
     }

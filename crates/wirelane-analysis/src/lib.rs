@@ -6,4 +6,7 @@
 pub mod flows;
 mod fragments;
 pub mod http;
+mod outbox;
 pub mod voip;
+
+pub use outbox::Outbox;

@@ -54,7 +54,7 @@ fn json(path: &Path) -> Value {
 fn flows(path: &Path, settings: CacheSettings, inner: bool) -> (Vec<FlowRecord>, u64, u64) {
     let mut cache = FlowCache::new(settings);
     let mut reader = FlowReader::new(inner);
-    let (mut packets, mut bytes) = (0, 0);
+    let (mut packets, mut bytes, mut flows) = (0, 0, Vec::new());
     // One that is damaged has what comes before the damage.
     if let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) {
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
@@ -63,11 +63,15 @@ fn flows(path: &Path, settings: CacheSettings, inner: bool) -> (Vec<FlowRecord>,
                 cache.packet(ip, &packet);
                 packets += 1;
                 bytes += u64::from(record.wire_len());
+                flows.append(cache.finished());
             }
         }
     }
-    cache.flush();
-    (std::mem::take(cache.finished()), packets, bytes)
+    while cache.flush() {
+        flows.append(cache.finished());
+    }
+    flows.append(cache.finished());
+    (flows, packets, bytes)
 }
 
 type Sums = BTreeMap<String, (u64, u64)>;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use wirelane::Ip;
 use wirelane_analysis::flows::{
-    CacheSettings, EndReason, FlowCache, FlowPacket, LEAST_MEMORY, Timeouts, Totals,
+    CacheSettings, EndReason, FlowCache, FlowPacket, FlowRecord, LEAST_MEMORY, Timeouts, Totals,
 };
 
 fn ip(from: u32, to: u32, port: u16, flags: u8) -> Ip {
@@ -29,14 +29,24 @@ fn packet(ts_ns: u64) -> FlowPacket {
     FlowPacket { ts_ns, wire_len: 74, ..FlowPacket::default() }
 }
 
-/// The sums over what a cache has handed out; they are also what it says itself.
-fn added_up(cache: &mut FlowCache) -> Totals {
-    let mut totals = Totals::default();
-    for record in cache.finished().iter() {
-        totals += record;
+/// Ends all flows of a cache: all that it has handed out, whose sums are what it says itself.
+fn ended(cache: &mut FlowCache) -> Vec<FlowRecord> {
+    let mut all = std::mem::take(cache.finished());
+    while cache.flush() {
+        assert_eq!(cache.finished().len(), 256, "flows are handed out in steps");
+        all.append(cache.finished());
     }
-    assert_eq!(totals, *cache.totals());
-    totals
+    all.append(cache.finished());
+    assert!(cache.is_empty());
+    assert_eq!(added_up(&all), *cache.totals());
+    all
+}
+
+fn added_up(records: &[FlowRecord]) -> Totals {
+    records.iter().fold(Totals::default(), |mut totals, record| {
+        totals += record;
+        totals
+    })
 }
 
 proptest! {
@@ -51,12 +61,11 @@ proptest! {
         for (from, to, port, flags, ts_ns, tick) in &packets {
             cache.packet(&ip(*from, *to, *port, *flags), &packet(*ts_ns));
             if *tick == 0 {
-                cache.tick(ts_ns.rotate_left(3));
+                let _ = cache.tick(ts_ns.rotate_left(3));
             }
             prop_assert!(cache.len() <= cache.capacity());
         }
-        cache.flush();
-        let totals = added_up(&mut cache);
+        let totals = added_up(&ended(&mut cache));
         prop_assert_eq!(totals.packets, packets.len() as u64);
         prop_assert_eq!(totals.bytes, 60 * packets.len() as u64);
         prop_assert_eq!(totals.wire_bytes, 74 * packets.len() as u64);
@@ -82,13 +91,12 @@ fn a_flood_of_new_flows_costs_only_itself() {
         sent += 1;
     }
     assert!(cache.memory() <= settings.memory, "{} of {}", cache.memory(), settings.memory);
-    cache.flush();
-    let totals = added_up(&mut cache);
+    let all = ended(&mut cache);
+    let totals = added_up(&all);
     assert_eq!(totals.packets, sent);
     let evicted = totals.by_reason[EndReason::Resources as usize];
     assert_eq!(evicted, u64::from(flood) + 10 - cache.capacity() as u64);
-    let heavy: Vec<_> =
-        cache.finished().iter().filter(|record| record.key.src[..4] == [0, 0, 0, 1]).collect();
+    let heavy: Vec<_> = all.iter().filter(|record| record.key.src[..4] == [0, 0, 0, 1]).collect();
     assert_eq!(heavy.len(), 10, "each is one flow from the beginning to the end");
     assert!(heavy.iter().all(|record| record.reason == EndReason::Forced));
     assert_eq!(heavy.iter().map(|record| record.flow.packets).sum::<u64>(), sent - u64::from(flood));
@@ -119,7 +127,7 @@ fn both_directions_are_one_flow_from_the_initiator_on() {
         step(&mut cache, there(0x11));
         assert_eq!(cache.len(), 2, "a direction that has closed waits for the other");
         step(&mut cache, back(0x11));
-        cache.tick(at + ms);
+        assert!(!cache.tick(at + ms));
         assert!(cache.is_empty());
         let [record] = cache.finished()[..] else { panic!("{:?}", cache.finished()) };
         assert_eq!(record.key.src[3], 1);
@@ -136,9 +144,9 @@ fn silence_and_clocks_that_are_set_back_end_flows() {
     let second = 1_000_000_000;
     let mut cache = FlowCache::new(CacheSettings::default());
     cache.packet(&ip(1, 2, 3, 0x10), &packet(1000 * second));
-    cache.tick(1015 * second);
+    assert!(!cache.tick(1015 * second));
     assert_eq!(cache.len(), 1);
-    cache.tick(1015 * second + 1);
+    assert!(!cache.tick(1015 * second + 1));
     assert_eq!(cache.finished().pop().unwrap().reason, EndReason::Idle);
     for n in 0..120 {
         cache.packet(&ip(1, 2, 3, 0x10), &packet((2000 + n) * second));
@@ -148,9 +156,28 @@ fn silence_and_clocks_that_are_set_back_end_flows() {
         cache.finished().pop().map(|record| (record.reason, record.flow.packets)),
         Some((EndReason::Active, 60))
     );
-    cache.tick(1000 * second);
+    assert!(!cache.tick(1000 * second));
     assert_eq!(cache.finished().pop().map(|record| record.flow.packets), Some(60));
     cache.packet(&ip(1, 2, 3, 0x04), &packet(1000 * second));
-    cache.tick(1002 * second + 1);
+    assert!(!cache.tick(1002 * second + 1));
     assert_eq!(cache.finished().pop().map(|record| record.reason), Some(EndReason::Ended));
+}
+
+/// A look at the time ends no more flows than may wait, whether they are silent or from the future.
+#[test]
+fn flows_that_are_due_at_once_are_handed_out_in_steps() {
+    let second = 1_000_000_000;
+    for now_ns in [1100 * second, 900 * second] {
+        let mut cache = FlowCache::new(CacheSettings::default());
+        for n in 0..1000 {
+            cache.packet(&ip(n, 2, 3, 0x10), &packet(1000 * second));
+        }
+        let mut steps = Vec::new();
+        while cache.tick(now_ns) {
+            steps.push(cache.finished().drain(..).count());
+        }
+        steps.push(cache.finished().len());
+        assert_eq!(steps, [256, 256, 256, 232]);
+        assert!(cache.is_empty());
+    }
 }

@@ -25,6 +25,7 @@ mod rules;
 mod run;
 mod send;
 mod session;
+mod shares;
 mod source;
 mod store;
 mod table;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .init();
+    out::open();
     // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
@@ -113,7 +115,8 @@ fn main() -> ExitCode {
         Command::Voip(args) => voip::run(*args),
     };
     terminal::restore();
-    match result {
+    let printed = out::finish();
+    match result.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::record::options::{size, time};
+use crate::shares::Shares;
 
 /// Heading of the help.
 const STORE: &str = "A store, for 'wirelane query'";
@@ -40,14 +41,29 @@ pub use missing::Store;
 mod built {
     use super::*;
     use wirelane::Error;
+    use wirelane_export::Limiter;
     use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
+    /// Bytes of a row in a file, at most, where rows have hardly anything in common.
+    const ROW: usize = 256;
+
     /// The store that these go to.
-    pub struct Store<T>(Writer<T>);
+    pub struct Store<T> {
+        writer: Writer<T>,
+        limiter: Limiter,
+        /// Bytes on the wire that have led to one.
+        wire_bytes: fn(&T) -> u64,
+    }
 
     impl<T: Storable> Store<T> {
         /// Makes the folder, before rights are given up; `None` where no store is asked for.
-        pub fn open(args: &StoreArgs, live: bool, owner: Option<(u32, u32)>) -> Result<Option<Store<T>>> {
+        pub fn open(
+            args: &StoreArgs,
+            live: bool,
+            owner: Option<(u32, u32)>,
+            shares: Shares,
+            wire_bytes: fn(&T) -> u64,
+        ) -> Result<Option<Store<T>>> {
             let Some(folder) = args.folder.clone() else { return Ok(None) };
             if args.store_max_size.is_some_and(|most| most < LEAST_SIZE) {
                 let reason = format!("a store takes {LEAST_SIZE} bytes at least");
@@ -59,42 +75,57 @@ mod built {
                 max_size: args.store_max_size,
                 rotate: args.store_rotate,
                 live,
+                memory: shares.store,
                 owner,
             };
-            Ok(Some(Store(Writer::open(settings)?)))
+            let (writer, limiter) = (Writer::open(settings)?, Limiter::new(shares.limit));
+            Ok(Some(Store { writer, limiter, wire_bytes }))
         }
 
         /// Starts the writer's thread, after rights are given up.
         pub fn start(&mut self, naming: T::Naming) -> Result<()> {
-            Ok(self.0.start(naming)?)
+            Ok(self.writer.start(naming)?)
         }
 
-        /// Takes these on.
-        pub fn take(&mut self, these: Vec<T>) {
-            self.0.take(these);
+        /// Takes these on, as many as may be stored.
+        pub fn take(&mut self, mut these: Vec<T>) {
+            let Store { limiter, wire_bytes, .. } = self;
+            these.retain(|one| {
+                let rows = T::TABLES.iter().map(|table| one.rows(*table)).sum::<u64>();
+                let admits = rows == 0 || limiter.admits(wire_bytes(one));
+                if admits {
+                    limiter.spent(ROW * rows as usize);
+                }
+                admits
+            });
+            self.writer.take(these);
         }
 
         /// The end: what has become of it all.
         pub fn finish(self) -> Stored {
-            Stored(self.0.finish())
+            Stored { suppressed: self.limiter.suppressed(), counts: self.writer.finish() }
         }
     }
 
     /// What has become of it all in the store.
     #[derive(Debug, serde::Serialize)]
-    #[serde(transparent)]
-    pub struct Stored(StoreCounts);
+    pub struct Stored {
+        /// Flows, calls or transactions beyond what the store may take.
+        suppressed: u64,
+        #[serde(flatten)]
+        counts: StoreCounts,
+    }
 
     impl Stored {
         /// The error of a store that lacks something.
         pub fn failure(&self) -> Option<anyhow::Error> {
-            self.0.failure().map(Into::into)
+            self.counts.failure().map(Into::into)
         }
 
         /// As people read it.
         pub fn text(&self) -> String {
             use crate::table::{amount, counted, printable};
-            let counts = &self.0;
+            let counts = &self.counts;
             // Names of tables are plurals.
             let rows = |(table, rows): (&wirelane_store::Table, &u64)| {
                 counted(*rows, table.name().trim_end_matches('s'))
@@ -108,6 +139,9 @@ mod built {
             );
             for lacking in counts.unwritten.iter().filter(|(_, rows)| **rows > 0) {
                 text += &format!("; {} unwritten", rows(lacking));
+            }
+            if self.suppressed > 0 {
+                text += &format!("; {} suppressed (--output-rate)", amount(self.suppressed));
             }
             for (noun, number, what) in [
                 ("old file", counts.removed_files, "removed"),
@@ -143,7 +177,13 @@ mod missing {
 
     impl<T> Store<T> {
         /// Refuses, where a store is asked for.
-        pub fn open(args: &StoreArgs, _live: bool, _owner: Option<(u32, u32)>) -> Result<Option<Store<T>>> {
+        pub fn open(
+            args: &StoreArgs,
+            _live: bool,
+            _owner: Option<(u32, u32)>,
+            _shares: Shares,
+            _wire_bytes: fn(&T) -> u64,
+        ) -> Result<Option<Store<T>>> {
             match args.folder {
                 Some(_) => Err(crate::query::not_built()),
                 None => Ok(None),

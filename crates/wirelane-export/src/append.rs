@@ -6,7 +6,7 @@
 //! - A file that is renamed or removed (logrotate) is opened anew under its name; one that is truncated (`copytruncate`)
 //!   goes on at its beginning, since it is opened with O_APPEND. Both begin with the header.
 //!
-//! Standard output, pipes and devices are written to as they are.
+//! Standard output, pipes and devices are written to as they are, and not followed.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
@@ -21,10 +21,12 @@ use crate::{Error, OutputOptions, Result};
 
 /// Bytes that are gathered before they are written.
 const GATHERED: usize = 64 << 10;
-/// Bytes of records that wait for room on the disk, at most.
+/// Bytes of records that wait for room on the disk, at most, where nobody says how many.
 const WAITING: usize = 8 << 20;
 /// Time between two attempts to write, and between two looks at the file's name.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often a file that cannot be written to says how far behind it is.
+const REMINDER: Duration = Duration::from_secs(60);
 /// Time that a record waits at most while others follow it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -81,6 +83,12 @@ pub struct AppendFile {
     torn: usize,
     counts: AppendCounts,
     retry_at: Option<Instant>,
+    /// Bytes of records that may wait for room on the disk.
+    most_waiting: usize,
+    /// When it was last said that nothing can be written, while that is so.
+    reminded: Option<Instant>,
+    /// Whether the reader of a pipe has gone.
+    closed: bool,
     looked: Instant,
     flushed: Instant,
     reopened: u64,
@@ -121,6 +129,9 @@ impl AppendFile {
             torn: 0,
             counts: AppendCounts::default(),
             retry_at: None,
+            most_waiting: WAITING,
+            reminded: None,
+            closed: false,
             looked: Instant::now(),
             flushed: Instant::now(),
             reopened: REOPENED.load(Ordering::Relaxed),
@@ -144,6 +155,11 @@ impl AppendFile {
             this.put(b"\n");
         }
         Ok(this)
+    }
+
+    /// The same, in which at most so many bytes wait for room on the disk, 64 KiB at least. Default: 8 MiB.
+    pub fn holding(self, bytes: usize) -> AppendFile {
+        AppendFile { most_waiting: bytes.clamp(GATHERED, WAITING), ..self }
     }
 
     /// Whether the last byte of the file is not the end of a line.
@@ -170,6 +186,11 @@ impl AppendFile {
         &self.counts
     }
 
+    /// Whether it is a pipe whose reader has gone.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Bytes that wait.
     pub fn waiting(&self) -> usize {
         self.buffer.len() - self.start
@@ -192,7 +213,7 @@ impl AppendFile {
         let before = self.buffer.len();
         make(&mut self.buffer);
         let bytes = self.buffer.len() - before;
-        if self.retry_at.is_some() && self.waiting() > WAITING {
+        if self.retry_at.is_some() && self.waiting() > self.most_waiting {
             self.buffer.truncate(before);
             self.counts.unwritten += weight;
             self.flush();
@@ -226,7 +247,7 @@ impl AppendFile {
         if self.pending.is_empty() {
             return;
         }
-        if self.torn > 0 && self.regular {
+        if self.torn > 0 && self.file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             // Nobody else has appended since where the file's end is where this process wrote last.
             let length = self.file.metadata().map(|metadata| metadata.len());
             let place = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Current(0));
@@ -285,6 +306,10 @@ impl AppendFile {
         }
         self.buffer.clear();
         self.start = 0;
+        if self.reminded.take().is_some() {
+            let (path, unwritten) = (self.path.display(), self.counts.unwritten);
+            tracing::warn!("{path}: is written to again; {unwritten} records are missing from it");
+        }
     }
 
     fn wrote(&mut self, written: usize) {
@@ -302,9 +327,25 @@ impl AppendFile {
 
     fn fail(&mut self, error: &io::Error) {
         self.retry_at = Some(Instant::now() + RETRY);
-        self.warn(error.to_string());
+        self.closed = error.kind() == ErrorKind::BrokenPipe;
+        if !self.closed {
+            self.warn(error.to_string());
+            self.remind();
+        }
         self.buffer.drain(..self.start);
         self.start = 0;
+    }
+
+    /// Says now and then how far behind it is.
+    fn remind(&mut self) {
+        let now = Instant::now();
+        if self.reminded.is_some_and(|reminded| now - reminded >= REMINDER) {
+            let AppendCounts { waiting, unwritten, .. } = self.counts;
+            let path = self.path.display();
+            tracing::warn!("{path}: still not written to; {waiting} records wait, {unwritten} are missing");
+            self.reminded = Some(now);
+        }
+        self.reminded.get_or_insert(now);
     }
 
     /// Warns once of each error that follows another.

@@ -12,6 +12,7 @@
 //! * [`metrics`]: numbers for Prometheus.
 //! * [`pipeline`]: records of a capture's workers to flows, transactions and calls, and to these outputs.
 //! * [`AppendFile`]: a file of lines or messages that outlives full disks and logrotate.
+//! * [`limit`]: what outputs may write under hostile traffic.
 //! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
 //!   accident and packets are readable to their owner only.
 //!
@@ -26,6 +27,7 @@ pub mod events;
 pub mod flows;
 pub mod folder;
 pub mod http;
+pub mod limit;
 pub mod metrics;
 pub mod output;
 mod parts;
@@ -37,6 +39,7 @@ pub use append::{AppendCounts, AppendFile};
 pub use calendar::clock;
 pub use error::{Error, Result};
 pub use events::{EventFile, EventFiles, EventPacket};
+pub use limit::{LEAST_RATE, Limiter, OnWire, OutputLimit};
 pub use output::{Output, OutputOptions};
 pub use recorder::{Recording, RecordingOptions};
 pub use wirelane_pcapng::{

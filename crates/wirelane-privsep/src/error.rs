@@ -9,7 +9,9 @@ use std::path::PathBuf;
 pub enum Error {
     /// The process lacks capabilities.
     #[error(
-        "missing {missing}: {action} needs that; run it with sudo, or grant it once: sudo setcap {grant}+ep $(which wirelane)"
+        "missing {missing}: {action} needs that; run it with sudo, or grant it once, to the members of a group only: \
+         W=$(command -v wirelane); sudo groupadd -f wirelane && sudo chown root:wirelane $W && sudo chmod 0750 $W && \
+         sudo setcap {grant}+ep $W"
     )]
     MissingCapability {
         /// The capabilities that are missing, as in `CAP_BPF, CAP_NET_ADMIN`.

@@ -151,7 +151,18 @@ impl OpenFile {
 
     /// Bytes that wait for the disk.
     pub(crate) fn waiting(&self) -> usize {
-        self.disk.waiting.len()
+        self.disk.waiting.len() + self.encoder.inner().0.len()
+    }
+
+    /// Bytes of the row group that is being encoded.
+    pub(crate) fn encoding(&self) -> usize {
+        self.encoder.memory_size()
+    }
+
+    /// Ends the row group, whose bytes wait for the disk from then on.
+    pub(crate) fn end_row_group(&mut self) -> Result<(), ParquetError> {
+        self.encode()?;
+        self.encoder.flush()
     }
 
     /// Ends it.

@@ -28,4 +28,4 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use tables::{FlowNames, Put, Row, Storable, Table};
-pub use writer::{LEAST_SIZE, StoreCounts, StoreSettings, Writer};
+pub use writer::{LEAST_SIZE, MEMORY, StoreCounts, StoreSettings, Writer};

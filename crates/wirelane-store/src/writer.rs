@@ -17,10 +17,12 @@ use crate::tables::{Row, Storable, Table};
 use crate::unfinished::FOLDER;
 use crate::{Error, Result};
 
-/// Batches that may wait for the thread. One of flows is 256 while many come, and so some 60 KiB.
-const UNDER_WAY: usize = 256;
-/// Bytes that may wait in memory for a disk that takes none.
-const MOST_WAITING: usize = 64 << 20;
+/// Bytes of a batch on its way to the thread, at most.
+const BATCH: usize = 256 << 10;
+/// What comes is sent on in batches of at least so many while the thread has no time.
+const TOGETHER: usize = 256;
+/// Bytes that a writer takes at most where nobody says how many: [`StoreSettings::memory`].
+pub const MEMORY: usize = 128 << 20;
 /// Hours of which files of a table are open at once. A capture file may have packets of any.
 const MOST_OPEN: usize = 4;
 /// How long the thread waits for more, where nothing else is to be done.
@@ -47,6 +49,9 @@ pub struct StoreSettings {
     pub rotate: Duration,
     /// Whether what comes is of now. Then nothing waits for the disk: what finds no room is counted as unwritten.
     pub live: bool,
+    /// Bytes that it takes at most: a quarter for what is on its way to the thread, as much for what is being encoded, and half
+    /// for what waits for a disk that takes none. At least 4 MiB.
+    pub memory: usize,
     /// Whom the folder is given to, where it is made here by root.
     pub owner: Option<(u32, u32)>,
 }
@@ -124,6 +129,8 @@ impl StoreCounts {
 pub struct Writer<T> {
     settings: StoreSettings,
     thread: Option<(SyncSender<Vec<T>>, JoinHandle<StoreCounts>)>,
+    /// Fewer than [`TOGETHER`] that the thread had no time for.
+    pending: Vec<T>,
     /// Rows for which the thread had no time.
     refused: Rows,
 }
@@ -139,7 +146,7 @@ impl<T: Storable> Writer<T> {
         for folder in std::iter::once(settings.folder.clone()).chain(tables) {
             folder::make(&folder, FOLDER, settings.owner).map_err(failed)?;
         }
-        Ok(Writer { settings, thread: None, refused: Rows::new() })
+        Ok(Writer { settings, thread: None, pending: Vec::new(), refused: Rows::new() })
     }
 
     /// Starts the thread, after rights are given up. `naming`: what numbers in what comes are called.
@@ -147,7 +154,7 @@ impl<T: Storable> Writer<T> {
     /// # Errors
     /// Where there can be no thread more.
     pub fn start(&mut self, naming: T::Naming) -> io::Result<()> {
-        let (sender, inbox) = sync_channel(UNDER_WAY);
+        let (sender, inbox) = sync_channel((self.settings.memory / 4 / BATCH).max(4));
         let (store, names) = (Store::new(self.settings.clone(), T::TABLES), T::Names::from(naming));
         let thread =
             std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox))?;
@@ -156,16 +163,22 @@ impl<T: Storable> Writer<T> {
     }
 
     /// Takes these on.
-    pub fn take(&mut self, these: Vec<T>) {
+    pub fn take(&mut self, mut these: Vec<T>) {
         let Some((sender, _)) = &self.thread else { return self.refuse(&these) };
         if !self.settings.live {
             if let Err(refused) = sender.send(these) {
                 self.refuse(&refused.0);
             }
-        } else if let Err(TrySendError::Full(these) | TrySendError::Disconnected(these)) =
-            sender.try_send(these)
-        {
-            self.refuse(&these);
+            return;
+        }
+        if !self.pending.is_empty() {
+            self.pending.append(&mut these);
+            these = std::mem::take(&mut self.pending);
+        }
+        match sender.try_send(these) {
+            Ok(()) => {}
+            Err(TrySendError::Full(these)) if these.len() < TOGETHER => self.pending = these,
+            Err(TrySendError::Full(these) | TrySendError::Disconnected(these)) => self.refuse(&these),
         }
     }
 
@@ -177,7 +190,11 @@ impl<T: Storable> Writer<T> {
     }
 
     /// There is no more: ends all files. What has become of it all.
-    pub fn finish(self) -> StoreCounts {
+    pub fn finish(mut self) -> StoreCounts {
+        let pending = std::mem::take(&mut self.pending);
+        if let Some(Err(refused)) = self.thread.as_ref().map(|(sender, _)| sender.send(pending)) {
+            self.refuse(&refused.0);
+        }
         let mut counts = match self.thread {
             None => StoreCounts::new(&self.settings.folder, T::TABLES),
             Some((sender, thread)) => {
@@ -242,7 +259,7 @@ impl Store {
     }
 
     fn take<T: Storable>(&mut self, these: &[T], names: &mut T::Names) {
-        if self.stuck.is_some() && self.waiting() >= MOST_WAITING {
+        if self.stuck.is_some() && self.waiting() >= self.settings.memory / 2 {
             for table in T::TABLES {
                 self.counts.unwritten(*table, these.iter().map(|one| one.rows(*table)).sum());
             }
@@ -281,6 +298,10 @@ impl Store {
             file.used = Instant::now();
             if file.size() >= most {
                 self.end(place);
+            } else if self.open.values().map(OpenFile::encoding).sum::<usize>() >= self.settings.memory / 4
+                && let Some(largest) = self.open.values_mut().max_by_key(|file| file.encoding())
+            {
+                largest.end_row_group()?;
             }
         }
         Ok(())

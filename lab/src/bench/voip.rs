@@ -267,7 +267,9 @@ fn point(
         for reader in readers {
             let (its, mut monitor) =
                 reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            monitor.flush();
+            while monitor.flush() {
+                monitor.finished().drain().for_each(drop);
+            }
             let total = running.capture.ledger()?.total;
             ensure!(
                 monitor.counts().packets() == total.analysed + total.kept,

@@ -8,6 +8,7 @@ use wirelane_bpf::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeo
 use super::busiest::{self, BusyFlow, Watch};
 use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, KEY_TURNS, reverse_key};
+use super::totals::Totals;
 
 /// Time of packets between two looks for flows that have ended.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -15,6 +16,8 @@ const LOOK_EVERY_NS: u64 = 100_000_000;
 const COMPARED: usize = 16;
 /// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
 const TABLE_BYTES: usize = 12;
+/// Records that wait in [`FlowCache::finished`] before the cache ends further flows for any reason but a packet.
+const MOST_FINISHED: usize = 256;
 const TCP_FIN: u8 = 0x01;
 const TCP_RST: u8 = 0x04;
 
@@ -38,31 +41,6 @@ impl Default for CacheSettings {
         let timeouts =
             Timeouts { active_ns: 60_000_000_000, idle_ns: 15_000_000_000, ended_ns: 2_000_000_000 };
         CacheSettings { timeouts, memory: 64 << 20, biflow: false }
-    }
-}
-
-/// What a cache has handed out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Flows; of both directions together, one.
-    pub flows: u64,
-    /// Their packets.
-    pub packets: u64,
-    /// Their bytes, as IP headers state them.
-    pub bytes: u64,
-    /// Their wire bytes.
-    pub wire_bytes: u64,
-    /// Flows by [`EndReason`]; the first is of none.
-    pub by_reason: [u64; 6],
-}
-
-impl std::ops::AddAssign<&FlowRecord> for Totals {
-    fn add_assign(&mut self, record: &FlowRecord) {
-        self.flows += 1;
-        self.packets += record.packets();
-        self.bytes += record.bytes();
-        self.wire_bytes += record.wire_bytes();
-        self.by_reason[record.reason as usize] += 1;
     }
 }
 
@@ -165,7 +143,8 @@ impl FlowCache {
         self.entries.capacity() * size_of::<Entry>() + self.table.allocation_size()
     }
 
-    /// What has ended and was not taken yet: take it out. It grows until then.
+    /// Flows that have ended and were not taken yet. Take them out after each packet: while 256 of them wait, timeouts end no
+    /// flows.
     pub fn finished(&mut self) -> &mut Vec<FlowRecord> {
         &mut self.finished
     }
@@ -261,26 +240,41 @@ impl FlowCache {
         self.touch(at);
     }
 
-    /// It is this late, also where no packet says so: ends what is due. Where the clock was set back, flows go by the
-    /// new time.
-    pub fn tick(&mut self, now_ns: u64) {
+    /// Ends what is due at this time, also where no packet says so. Where the clock was set back, flows go by the new time.
+    /// True: 256 flows wait in [`FlowCache::finished`]; take them and call this again with the same time.
+    #[must_use = "there may be more to end"]
+    pub fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.timeouts.idle_ns {
             while self.aged.first() != NONE {
+                if self.is_full() {
+                    return true;
+                }
                 self.end(self.aged.first(), EndReason::Idle);
             }
         }
         self.now_ns = now_ns;
-        self.look();
+        self.look()
     }
 
-    /// Ends all flows: the capture is over.
-    pub fn flush(&mut self) {
+    /// Ends all flows at the end of a capture, in steps: 256 flows wait in [`FlowCache::finished`] after each but the last.
+    /// True: take them and call this again.
+    #[must_use = "there may be more to end"]
+    pub fn flush(&mut self) -> bool {
         while self.aged.first() != NONE {
+            if self.is_full() {
+                return true;
+            }
             let at = self.aged.first();
             // One that is due already, behind others that are not.
             let due = self.both(at).expired(self.now_ns, &self.settings.timeouts);
             self.end(at, due.unwrap_or(EndReason::Forced));
         }
+        false
+    }
+
+    /// Whether as many records wait as may.
+    fn is_full(&self) -> bool {
+        self.finished.len() >= MOST_FINISHED
     }
 
     fn pass(&mut self, ts_ns: u64) {
@@ -290,12 +284,16 @@ impl FlowCache {
         }
     }
 
-    /// Ends all that is due.
-    fn look(&mut self) {
+    /// Ends what is due. True: there may be more, once what has ended is taken.
+    fn look(&mut self) -> bool {
+        while !self.is_full() && self.end_if_due(self.ended) {}
+        while !self.is_full() && self.end_if_due(self.silent) {}
+        while !self.is_full() && self.end_if_due(self.aged) {}
+        if self.is_full() {
+            return true;
+        }
         self.looked_ns = self.now_ns;
-        while self.end_if_due(self.ended) {}
-        while self.end_if_due(self.silent) {}
-        while self.end_if_due(self.aged) {}
+        false
     }
 
     /// Ends the first of a list, where that is due.

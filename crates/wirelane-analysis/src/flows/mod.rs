@@ -30,13 +30,15 @@ mod community_id;
 pub(crate) mod lists;
 mod reader;
 mod record;
+mod totals;
 
 pub use application::{Application, Evidence, applications};
 pub use busiest::BusyFlow;
-pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY, Totals};
+pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY};
 pub use community_id::community_id;
 pub use reader::{FlowReader, speaks};
 pub use record::{FlowRecord, reverse_key};
+pub use totals::Totals;
 pub use wirelane_bpf::flow::{
     EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, Timeouts, flow_flags,
 };

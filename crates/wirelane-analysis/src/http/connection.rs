@@ -16,8 +16,6 @@ pub const SOON_NS: u64 = 200_000_000;
 const LATE_NS: u64 = 3_000_000_000;
 /// Bytes that are held of one direction at most, what holding costs included.
 const HELD_MOST: usize = 8 << 20;
-/// Bytes that messages of a connection take at most before the oldest requests have to go.
-const MESSAGES_MOST: usize = 16 << 20;
 /// An acknowledgement that is further away than this makes no sense.
 const AWAY_MOST: u64 = 1 << 30;
 
@@ -36,11 +34,13 @@ pub struct Connection {
     pub queued: bool,
     /// Bytes that were sent again, in packets.
     pub again: u64,
+    /// Bytes that its messages take at most before the oldest requests have to go.
+    messages_most: usize,
 }
 
 impl Connection {
-    /// Of which nothing has been seen.
-    pub fn new() -> Connection {
+    /// Of which nothing has been seen, with messages of so many bytes at most.
+    pub fn new(messages_most: usize) -> Connection {
         Connection {
             streams: [Stream::default(), Stream::default()],
             parsers: [Parser::new(0, false), Parser::new(1, false)],
@@ -49,6 +49,7 @@ impl Connection {
             over: false,
             queued: false,
             again: 0,
+            messages_most,
         }
     }
 
@@ -126,7 +127,7 @@ impl Connection {
             self.force(segment.ts_ns, extra);
             self.run(extra);
         }
-        while self.exchanges.memory() > MESSAGES_MOST && self.exchanges.evict() {}
+        while self.exchanges.memory() > self.messages_most && self.exchanges.evict() {}
     }
 
     /// Bytes of a direction that were captured, and stayed in the kernel: from this sequence number on, the last of them at

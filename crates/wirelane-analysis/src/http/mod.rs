@@ -25,15 +25,18 @@
 //! ([`Totals::balance`]).
 mod chunks;
 mod connection;
+mod entry;
 mod exchange;
 mod head;
 mod parser;
 mod segment;
+mod settings;
 mod stream;
 mod table;
 mod totals;
 mod transaction;
 
-pub use table::{HttpSettings, HttpTable, LEAST_MEMORY};
+pub use settings::{HttpSettings, LEAST_MEMORY};
+pub use table::HttpTable;
 pub use totals::Totals;
 pub use transaction::{MARKS, Mark, Marks, Message, Transaction, fields};

@@ -9,10 +9,13 @@ use wirelane_bpf::flow::{FlowKey, FlowPacket};
 use wirelane_bpf::http::HttpHalf;
 
 use super::connection::{Connection, SOON_NS};
+use super::entry::{Entry, Silences};
 use super::segment::{SYN, Segment};
+use super::settings::{HttpSettings, LEAST_MEMORY};
 use super::totals::{Totals, reason_mark};
 use super::transaction::{Mark, Transaction};
-use crate::flows::lists::{Link, Links, List, NONE};
+use crate::Outbox;
+use crate::flows::lists::{Link, List, NONE};
 use crate::flows::{FlowReader, FlowRecord, reverse_key};
 use crate::fragments::{Fragments, Joined};
 use wirelane_bpf::flow::EndReason;
@@ -23,51 +26,6 @@ const LINGER_NS: u64 = 5_000_000_000;
 const LOOK_EVERY_NS: u64 = 50_000_000;
 /// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
 const TABLE_BYTES: usize = 12;
-
-/// The least memory of a table in bytes.
-pub const LEAST_MEMORY: usize = 1 << 20;
-
-/// How connections are followed.
-#[derive(Clone, Debug)]
-pub struct HttpSettings {
-    /// A connection ends after this time without a packet.
-    pub idle_ns: u64,
-    /// Bytes that connections and what is held of them take at most; [`LEAST_MEMORY`] where that is more.
-    pub memory: usize,
-    /// By the headers inside tunnels.
-    pub inner: bool,
-    /// Names of fields that are kept beside [`super::fields::KEPT`], in lower case.
-    pub extra: Vec<Box<str>>,
-}
-
-impl Default for HttpSettings {
-    /// 300 s; 256 MiB; the outer headers; no fields.
-    fn default() -> HttpSettings {
-        HttpSettings { idle_ns: 300_000_000_000, memory: 256 << 20, inner: false, extra: Vec::new() }
-    }
-}
-
-#[derive(Debug)]
-struct Entry {
-    key: FlowKey,
-    hash: u64,
-    connection: Connection,
-    /// Which packets of each direction have heads in them.
-    halves: [HttpHalf; 2],
-    /// Bytes that it takes, as was added to the sum.
-    memory: usize,
-    last_ns: u64,
-    number: u64,
-    silence: Link,
-    /// Of the same place, the how manyth connection.
-    generation: u32,
-    free: bool,
-    counted: bool,
-    /// It is known to be something else that carries HTTP.
-    sealed: bool,
-    /// Bytes that were sent twice were not the same, since the last transaction.
-    conflict: bool,
-}
 
 /// The IP protocol.
 const TCP: u8 = 6;
@@ -83,6 +41,8 @@ pub struct HttpTable {
     entries: Vec<Entry>,
     most: usize,
     room: usize,
+    /// Bytes that messages of one connection take: so many are over at once at most.
+    messages_most: usize,
     used: usize,
     free: Vec<u32>,
     silent: List,
@@ -90,18 +50,10 @@ pub struct HttpTable {
     due: VecDeque<(u64, u32, u32)>,
     now_ns: u64,
     looked_ns: u64,
-    finished: Vec<Transaction>,
+    finished: Outbox<Transaction>,
     totals: Totals,
     /// Where packets stay in the kernel: what was not told of a connection that ends.
     below: Option<(HttpBelow, Timebase)>,
-}
-
-struct Silences<'a>(&'a mut [Entry]);
-
-impl Links for Silences<'_> {
-    fn link(&mut self, at: u32) -> &mut Link {
-        &mut self.0[at as usize].silence
-    }
 }
 
 impl HttpTable {
@@ -112,13 +64,14 @@ impl HttpTable {
         let most = (memory / 3 / (size_of::<Entry>() + TABLE_BYTES)).min(NONE as usize - 1);
         HttpTable {
             reader: FlowReader::new(settings.inner),
-            fragments: Fragments::new(memory / 16),
+            fragments: Fragments::new((memory / 16).max(256 << 10)),
             random: RandomState::new(),
             // All at once, as of flows: memory that nobody has touched yet is none.
             table: HashTable::with_capacity(most),
             entries: Vec::with_capacity(most),
             most,
             room: memory - memory / 3 - memory / 16,
+            messages_most: (memory / 16).clamp(64 << 10, 16 << 20),
             used: 0,
             free: Vec::new(),
             silent: List::default(),
@@ -126,7 +79,7 @@ impl HttpTable {
             due: VecDeque::new(),
             now_ns: 0,
             looked_ns: 0,
-            finished: Vec::new(),
+            finished: Outbox::default(),
             totals: Totals::default(),
             below: None,
             settings,
@@ -138,8 +91,8 @@ impl HttpTable {
         self.below = Some((below, time));
     }
 
-    /// What is over and was not taken yet: take it out. It grows until then.
-    pub fn finished(&mut self) -> &mut Vec<Transaction> {
+    /// Transactions that are over and were not taken yet: take them after each packet once a batch is full.
+    pub fn finished(&mut self) -> &mut Outbox<Transaction> {
         &mut self.finished
     }
 
@@ -264,11 +217,7 @@ impl HttpTable {
             self.end(at, EndReason::Ended);
         } else {
             self.settle(at, None);
-            let entry = &mut self.entries[at as usize];
-            if entry.connection.waits() && !entry.connection.queued {
-                entry.connection.queued = true;
-                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, entry.generation));
-            }
+            self.wait(at);
         }
         let list = if self.entries[at as usize].connection.over { &mut self.over } else { &mut self.silent };
         let links = &mut Silences(&mut self.entries);
@@ -279,8 +228,10 @@ impl HttpTable {
         }
     }
 
-    /// It is this late, also where no packet says so.
-    pub fn tick(&mut self, now_ns: u64) {
+    /// Ends what is due at this time, also where no packet says so. True: [`HttpTable::finished`] is full; take it and call
+    /// this again with the same time.
+    #[must_use = "there may be more to end"]
+    pub fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.idle_ns {
             // The clock was set back: nothing that waits is due by the old time.
             for at in 0..self.entries.len() {
@@ -291,27 +242,33 @@ impl HttpTable {
             }
         }
         self.now_ns = now_ns;
-        self.look();
+        self.look()
     }
 
-    /// Ends all connections: the capture is over.
-    pub fn flush(&mut self) {
+    /// Ends all connections at the end of a capture, in steps. True: [`HttpTable::finished`] is full; take it and call this
+    /// again.
+    #[must_use = "there may be more to end"]
+    pub fn flush(&mut self) -> bool {
         self.fragments.finish();
-        self.look();
-        for list in [self.over, self.silent] {
-            let mut at = list.first();
-            while at != NONE {
-                let next = List::after(&mut Silences(&mut self.entries), at);
-                self.remove(at, EndReason::Forced);
-                at = next;
-            }
+        if self.look() {
+            return true;
         }
+        while let Some(at) = [self.over.first(), self.silent.first()].into_iter().find(|at| *at != NONE) {
+            if self.finished.is_full() {
+                return true;
+            }
+            self.remove(at, EndReason::Forced);
+        }
+        false
     }
 
-    fn look(&mut self) {
-        self.looked_ns = self.now_ns;
+    /// Ends what is due. True: there may be more, once what has ended is taken.
+    fn look(&mut self) -> bool {
         // Those that are put back are not due again in this look, even at the end of time.
         for _ in 0..self.due.len() {
+            if self.finished.is_full() {
+                return true;
+            }
             let Some((due, at, generation)) = self.due.front().copied() else { break };
             if due > self.now_ns {
                 break;
@@ -330,22 +287,44 @@ impl HttpTable {
                 continue;
             }
             self.settle(at, None);
-            let entry = &mut self.entries[at as usize];
-            if entry.connection.waits() {
-                entry.connection.queued = true;
-                self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, generation));
-            }
+            self.wait(at);
         }
-        self.expire(true, LINGER_NS, EndReason::Ended);
-        self.expire(false, self.settings.idle_ns, EndReason::Idle);
+        if self.expire(true, LINGER_NS, EndReason::Ended)
+            || self.expire(false, self.settings.idle_ns, EndReason::Idle)
+        {
+            return true;
+        }
+        self.looked_ns = self.now_ns;
+        false
     }
 
-    /// Removes those of a list for which nothing has come for so long.
-    fn expire(&mut self, over: bool, ns: u64, reason: EndReason) {
+    /// Looks at a connection again soon, where it waits for something and nobody is going to look yet.
+    fn wait(&mut self, at: u32) {
+        let entry = &mut self.entries[at as usize];
+        if !entry.connection.waits() || std::mem::replace(&mut entry.connection.queued, true) {
+            return;
+        }
+        // Entries of connections that have gone are forgotten before they are many, also where time stands still.
+        if self.due.len() >= 2 * self.most {
+            let entries = &self.entries;
+            self.due.retain(|(_, at, generation)| {
+                let entry = &entries[*at as usize];
+                !entry.free && entry.generation == *generation
+            });
+        }
+        let generation = self.entries[at as usize].generation;
+        self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, generation));
+    }
+
+    /// Removes those of a list for which nothing has come for so long. True: there may be more.
+    fn expire(&mut self, over: bool, ns: u64, reason: EndReason) -> bool {
         loop {
             let at = if over { self.over.first() } else { self.silent.first() };
             if at == NONE || self.now_ns.saturating_sub(self.entries[at as usize].last_ns) < ns {
-                return;
+                return false;
+            }
+            if self.finished.is_full() {
+                return true;
             }
             self.remove(at, reason);
         }
@@ -359,7 +338,7 @@ impl HttpTable {
         let mut entry = Entry {
             key,
             hash,
-            connection: Connection::new(),
+            connection: Connection::new(self.messages_most),
             halves: [HttpHalf::default(); 2],
             memory: 0,
             last_ns: self.now_ns,
@@ -490,7 +469,8 @@ impl HttpTable {
                 marks,
             };
             self.totals.add(&transaction);
-            self.finished.push(transaction);
+            let memory = transaction.memory();
+            self.finished.push(transaction, memory);
         }
         let memory = if ended.is_some() { 0 } else { connection.memory() };
         self.used = self.used - entry.memory + memory;

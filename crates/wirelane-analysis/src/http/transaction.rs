@@ -191,6 +191,12 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// Memory that it takes, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let messages = [&self.request, &self.response];
+        size_of::<Transaction>() + messages.into_iter().flatten().map(Message::memory).sum::<usize>()
+    }
+
     /// Time of its first byte, in UTC nanoseconds.
     pub fn start_ns(&self) -> u64 {
         let of = |message: &Option<Message>| message.as_ref().map(|message| message.start_ns);

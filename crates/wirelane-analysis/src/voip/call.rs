@@ -139,6 +139,8 @@ pub struct Call {
     pub hang_up_reason: Box<str>,
     /// Messages, those that came again too.
     pub messages: u64,
+    /// Bytes of the messages.
+    pub message_bytes: u64,
     /// Messages that were the same as one before.
     pub retransmitted: u64,
     /// Messages with a fault.
@@ -260,6 +262,7 @@ impl Call {
             hung_up: None,
             hang_up_reason: Box::default(),
             messages: 0,
+            message_bytes: 0,
             retransmitted: 0,
             malformed: 0,
             reinvites: 0,
@@ -332,6 +335,7 @@ impl Call {
     /// Adds a message. False: it is the same as one before, and changes nothing.
     pub fn message(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way, random: &RandomState) -> bool {
         self.messages += 1;
+        self.message_bytes += bytes.len() as u64;
         self.last_ns = self.last_ns.max(way.ts_ns);
         if message.fault.is_some() {
             self.malformed += 1;

@@ -30,6 +30,13 @@ pub(super) struct Early {
     captured: Option<Captured>,
 }
 
+impl Early {
+    /// Memory that it takes, in bytes.
+    fn memory(&self) -> usize {
+        size_of::<Early>() + self.bytes.len() + self.captured.as_ref().map_or(0, Captured::memory)
+    }
+}
+
 /// How late a call may be put at the end of its list.
 const TOUCH_NS: u64 = 1_000_000_000;
 
@@ -90,9 +97,11 @@ impl Monitor {
     pub(super) fn release(&mut self, all: bool) {
         while self.early.front().is_some_and(|early| {
             all || self.early.len() > MOST_EARLY
+                || self.early_bytes > self.budget / 16
                 || self.now_ns.saturating_sub(early.since_ns) > self.settings.reorder_ns
         }) {
             if let Some(early) = self.early.pop_front() {
+                self.early_bytes -= early.memory();
                 self.again(early, true);
             }
         }
@@ -138,6 +147,7 @@ impl Monitor {
                 let (since_ns, bytes) = (self.now_ns, bytes.to_vec());
                 let (fault, body) = (message.fault, body.len());
                 let early = Early { key, since_ns, bytes, fault, body, way: *way, captured };
+                self.early_bytes += early.memory();
                 self.early.push_back(early);
                 self.release(false);
                 return;
@@ -194,19 +204,21 @@ impl Monitor {
             let (its, others): (VecDeque<Early>, VecDeque<Early>) =
                 std::mem::take(&mut self.early).into_iter().partition(|early| early.key == key);
             self.early = others;
+            self.early_bytes -= its.iter().map(Early::memory).sum::<usize>();
             its.into_iter().for_each(|early| self.again(early, true));
         }
     }
 
     fn signal(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way) {
         let call_id = text(message.call_id);
-        self.finished.push(Finished::Signal(Signal { way: *way, bytes: bytes.to_vec(), call_id }));
+        self.hand_out(Finished::Signal(Signal { way: *way, bytes: bytes.to_vec(), call_id }));
     }
 
     /// Hands out a packet of a call, where that is one of the chosen.
     pub(super) fn keep(&mut self, at: u32, way: &Way, packet: Captured) {
         let Some(call) = self.calls.get(at).filter(|call| call.chosen) else { return };
-        self.finished.push(Finished::Kept(Kept { call: call.serial, way: *way, packet }));
+        let kept = Kept { call: call.serial, way: *way, packet };
+        self.hand_out(Finished::Kept(kept));
     }
 
     /// Puts a call where it belongs, and counts what it takes.
@@ -329,7 +341,7 @@ impl Monitor {
         counts.calls_evicted += u64::from(ending == Ending::Resources);
         counts.streams += streams.len() as u64;
         counts.streams_evicted += if ending == Ending::Resources { streams.len() as u64 } else { 0 };
-        self.finished.push(Finished::Call(Box::new(CallRecord { call, streams, ending })));
+        self.hand_out(Finished::Call(Box::new(CallRecord { call, streams, ending })));
     }
 }
 

@@ -46,6 +46,15 @@ pub enum Captured {
     Payload(Vec<u8>),
 }
 
+impl Captured {
+    /// Memory that its bytes take.
+    pub(super) fn memory(&self) -> usize {
+        match self {
+            Captured::Frame { bytes, .. } | Captured::Payload(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// The packet at hand, where packets are kept.
 #[derive(Debug)]
 pub(super) struct AtHand {

@@ -292,7 +292,7 @@ impl Monitor {
         self.counts.streams += 1;
         self.counts.streams_without_call += 1;
         self.counts.streams_evicted += u64::from(ending == Ending::Resources);
-        self.finished.push(Finished::Stream(Box::new(stream), ending));
+        self.hand_out(Finished::Stream(Box::new(stream), ending));
     }
 }
 

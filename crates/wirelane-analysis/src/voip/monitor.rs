@@ -15,86 +15,19 @@ use super::calls::Early;
 use super::counts::Counts;
 use super::kept::{AtHand, Keep, Kept};
 use super::media::{self, Endpoint, StreamKey};
+use super::settings::{LEAST_MEMORY, Settings};
 use super::sip;
 use super::stream::{Place, Stream};
 use super::table::Table;
 use super::tcp::{Framed, Path, Segment, Streams};
+use crate::Outbox;
 use crate::fragments::{Fragments, Joined};
-
-/// Bytes that are held of datagrams of which not all fragments have come, beside the memory of a monitor.
-const FRAGMENTS: usize = 32 << 20;
-/// The least memory of a monitor in bytes: buffers for fragments and TCP take part of it.
-pub const LEAST_MEMORY: usize = 1 << 20;
 
 /// Lists of calls.
 pub(super) const OVER: u8 = 0;
 pub(super) const WAITING: u8 = 1;
 pub(super) const QUIET: u8 = 2;
 pub(super) const TALKING: u8 = 3;
-
-/// How a monitor works. Times are in nanoseconds.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Bytes for calls, streams and TCP connections; [`LEAST_MEMORY`] where that is more. Fragments have their own, of 32
-    /// MiB at most.
-    pub memory: usize,
-    /// Look at the headers inside tunnels.
-    pub inner: bool,
-    /// Take for RTP what looks like it, and no call has announced.
-    pub heuristic: bool,
-    /// A message of a call that is not known waits this long for that call's INVITE: where several rings bring packets, an
-    /// answer may be faster. 0, where packets come in order: not at all.
-    pub reorder_ns: u64,
-    /// A call that is over waits this long for what is late.
-    pub linger_ns: u64,
-    /// A call that nobody answers is over after this silence.
-    pub waiting_ns: u64,
-    /// An answered call is over after this silence, where it had no media.
-    pub quiet_ns: u64,
-    /// The same, where it had.
-    pub talking_ns: u64,
-    /// A stream of no call is over after this silence.
-    pub stream_ns: u64,
-    /// Quality is judged for parts of this length.
-    pub interval_ns: u64,
-    /// Only calls whose From has one of these in it, whatever the case of ASCII letters; empty: any.
-    pub from: Vec<String>,
-    /// The same of To.
-    pub to: Vec<String>,
-    /// Only calls with one of these Call-IDs; empty: any.
-    pub call_ids: Vec<String>,
-    /// Whether messages are handed out, to be sent on.
-    pub signals: bool,
-    /// Also those of no call.
-    pub all_signals: bool,
-    /// Whether the packets of calls are handed out, to be kept.
-    pub keep: Keep,
-}
-
-impl Default for Settings {
-    /// 64 MiB; 5 s, 180 s (timer C of RFC 3261), an hour, 5 minutes, 30 s; parts of 10 s.
-    fn default() -> Settings {
-        const SECOND: u64 = 1_000_000_000;
-        Settings {
-            memory: 64 << 20,
-            inner: false,
-            heuristic: false,
-            reorder_ns: 0,
-            linger_ns: 5 * SECOND,
-            waiting_ns: 180 * SECOND,
-            quiet_ns: 3600 * SECOND,
-            talking_ns: 300 * SECOND,
-            stream_ns: 30 * SECOND,
-            interval_ns: 10 * SECOND,
-            from: Vec::new(),
-            to: Vec::new(),
-            call_ids: Vec::new(),
-            signals: false,
-            all_signals: false,
-            keep: Keep::Nothing,
-        }
-    }
-}
 
 /// What a monitor hands out.
 #[derive(Clone, Debug)]
@@ -107,6 +40,18 @@ pub enum Finished {
     Signal(Signal),
     /// A packet of a call, where that was asked for. It comes before its call.
     Kept(Kept),
+}
+
+impl Finished {
+    /// Memory that it takes, in bytes.
+    fn memory(&self) -> usize {
+        match self {
+            Finished::Call(record) => record.call.cost() + record.streams.len() * Stream::cost(),
+            Finished::Stream(..) => Stream::cost(),
+            Finished::Signal(signal) => size_of::<Signal>() + signal.bytes.len() + signal.call_id.len(),
+            Finished::Kept(kept) => size_of::<Kept>() + kept.packet.memory(),
+        }
+    }
 }
 
 /// A SIP message as it was.
@@ -142,10 +87,12 @@ pub struct Monitor {
     pub(super) places: HashMap<Place, Endpoint, RandomState>,
     /// Messages that wait for their calls, in the order in which they came.
     pub(super) early: VecDeque<Early>,
+    /// Their bytes.
+    pub(super) early_bytes: usize,
     tcp: Streams,
     fragments: Fragments,
     pub(super) counts: Counts,
-    pub(super) finished: Vec<Finished>,
+    finished: Outbox<Finished>,
     pub(super) at_hand: AtHand,
     /// Calls so far.
     pub(super) serial: u64,
@@ -153,7 +100,7 @@ pub struct Monitor {
     pub(super) active: u64,
     /// Bytes of calls and streams.
     pub(super) used: usize,
-    budget: usize,
+    pub(super) budget: usize,
     pub(super) now_ns: u64,
     looked_ns: u64,
     /// Packets that the capture has lost so far.
@@ -192,15 +139,18 @@ impl Monitor {
             streams: Table::new(),
             places: HashMap::with_hasher(RandomState::new()),
             early: VecDeque::new(),
-            tcp: Streams::new(memory / 4),
-            fragments: Fragments::new(FRAGMENTS),
+            early_bytes: 0,
+            tcp: Streams::new(memory / 8),
+            // The longest datagram has room in any case.
+            fragments: Fragments::new((memory / 8).max(256 << 10)),
             counts: Counts::default(),
-            finished: Vec::new(),
+            finished: Outbox::default(),
             at_hand: AtHand::default(),
             serial: 0,
             active: 0,
             used: 0,
-            budget: memory - memory / 4,
+            // A part of it is for messages that wait for their calls.
+            budget: memory / 4 * 3,
             now_ns: 0,
             looked_ns: 0,
             capture_lost: 0,
@@ -208,9 +158,14 @@ impl Monitor {
         }
     }
 
-    /// What is over, and was not taken yet: take it out. It grows until then.
-    pub fn finished(&mut self) -> &mut Vec<Finished> {
+    /// Results that were not taken yet: take them after each packet once a batch is full.
+    pub fn finished(&mut self) -> &mut Outbox<Finished> {
         &mut self.finished
+    }
+
+    pub(super) fn hand_out(&mut self, one: Finished) {
+        let memory = one.memory();
+        self.finished.push(one, memory);
     }
 
     /// Everything that was counted. Calls and streams that go on are not in it.
@@ -222,6 +177,11 @@ impl Monitor {
     /// Bytes of the calls and streams that go on: after each packet, at most three quarters of what was given.
     pub fn memory(&self) -> usize {
         self.used
+    }
+
+    /// Bytes of messages, segments and fragments that wait for others.
+    pub fn held(&self) -> usize {
+        self.early_bytes + self.tcp.held() + self.fragments.held()
     }
 
     /// Calls, of those that are chosen, that are not over.
@@ -279,7 +239,7 @@ impl Monitor {
             Class::Other => self.counts.other_packets += packets,
             Class::Later => {}
         }
-        while self.used > self.budget && self.evict() {}
+        while self.used + self.early_bytes > self.budget && self.evict() {}
     }
 
     fn network(&mut self, ip: &Ip, data: &[u8], ts_ns: u64) -> Class {
@@ -392,14 +352,16 @@ impl Monitor {
     fn pass(&mut self, ts_ns: u64) {
         self.now_ns = self.now_ns.max(ts_ns);
         if self.now_ns - self.looked_ns >= 100_000_000 {
-            self.tick(self.now_ns);
+            // What is left is handed out with the next packets.
+            let _ = self.tick(self.now_ns);
         }
     }
 
     /// It is this late, also where no packet says so: hands out what is over.
-    pub fn tick(&mut self, now_ns: u64) {
+    /// True: [`Monitor::finished`] is full; take it and call this again.
+    #[must_use = "there may be more to hand out"]
+    pub fn tick(&mut self, now_ns: u64) -> bool {
         self.now_ns = self.now_ns.max(now_ns);
-        self.looked_ns = self.now_ns;
         self.release(false);
         let patience = [
             (OVER, self.settings.linger_ns),
@@ -410,6 +372,9 @@ impl Monitor {
         for (list, patience_ns) in patience {
             while let Some(at) = self.calls.first(list) {
                 let Some(call) = self.calls.get(at) else { break };
+                if self.finished.is_full() {
+                    return true;
+                }
                 if self.now_ns.saturating_sub(call.touched_ns) <= patience_ns {
                     break;
                 }
@@ -422,12 +387,17 @@ impl Monitor {
         for list in [media::CANDIDATES, media::ALONE] {
             while let Some(at) = self.streams.first(list) {
                 let Some(stream) = self.streams.get(at) else { break };
+                if self.finished.is_full() {
+                    return true;
+                }
                 if self.now_ns.saturating_sub(stream.touched_ns) <= self.settings.stream_ns {
                     break;
                 }
                 self.end_stream(at, Ending::Ended);
             }
         }
+        self.looked_ns = self.now_ns;
+        false
     }
 
     /// Hands out what has least to lose. False: there is nothing.
@@ -446,20 +416,30 @@ impl Monitor {
         true
     }
 
-    /// The capture is over: hands out all that is left.
-    pub fn flush(&mut self) {
+    /// The capture is over: hands out all that is left, in steps. True: [`Monitor::finished`] is full; take it and call this
+    /// again.
+    #[must_use = "there may be more to hand out"]
+    pub fn flush(&mut self) -> bool {
         self.fragments.finish();
+        self.tcp.finish();
         self.leave_rules();
         self.release(true);
         for list in [OVER, WAITING, QUIET, TALKING] {
             while let Some(at) = self.calls.first(list) {
+                if self.finished.is_full() {
+                    return true;
+                }
                 self.end_call(at, if list == OVER { Ending::Ended } else { Ending::Forced });
             }
         }
         for list in [media::CANDIDATES, media::ALONE] {
             while let Some(at) = self.streams.first(list) {
+                if self.finished.is_full() {
+                    return true;
+                }
                 self.end_stream(at, Ending::Forced);
             }
         }
+        false
     }
 }

@@ -15,8 +15,8 @@ struct Slot<K, V> {
     hash: u64,
     link: Link,
     list: u8,
-    /// `None`: free.
-    entry: Option<(K, V)>,
+    /// `None`: free. What a free slot keeps is small: the room of calls that have gone is for streams, too.
+    entry: Option<Box<(K, V)>>,
 }
 
 /// Entries have numbers that stay theirs until they are removed.
@@ -57,14 +57,14 @@ impl<K: Hash + Eq, V> Table<K, V> {
 
     /// The number of what has this key.
     pub fn find(&self, key: &K) -> Option<u32> {
-        let is_it = |at: &u32| self.slots[*at as usize].entry.as_ref().is_some_and(|(known, _)| known == key);
+        let is_it = |at: &u32| self.slots[*at as usize].entry.as_ref().is_some_and(|entry| entry.0 == *key);
         self.index.find(self.random.hash_one(key), is_it).copied()
     }
 
     /// Adds something whose key is not there yet, at the end of a list.
     pub fn insert(&mut self, key: K, value: V, list: u8) -> u32 {
         let hash = self.random.hash_one(&key);
-        let slot = Slot { hash, link: Link::default(), list, entry: Some((key, value)) };
+        let slot = Slot { hash, link: Link::default(), list, entry: Some(Box::new((key, value))) };
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at as usize] = slot;
@@ -83,18 +83,18 @@ impl<K: Hash + Eq, V> Table<K, V> {
 
     /// What has this number.
     pub fn get(&self, at: u32) -> Option<&V> {
-        self.slots.get(at as usize)?.entry.as_ref().map(|(_, value)| value)
+        self.slots.get(at as usize)?.entry.as_ref().map(|entry| &entry.1)
     }
 
     /// The same, to be changed.
     pub fn get_mut(&mut self, at: u32) -> Option<&mut V> {
-        self.slots.get_mut(at as usize)?.entry.as_mut().map(|(_, value)| value)
+        self.slots.get_mut(at as usize)?.entry.as_mut().map(|entry| &mut entry.1)
     }
 
     /// All there is, in no order, with its number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(at, slot)| slot.entry.as_ref().map(|(_, value)| (at as u32, value)))
+        slots.filter_map(|(at, slot)| slot.entry.as_ref().map(|entry| (at as u32, &entry.1)))
     }
 
     /// Puts it at the end of a list.
@@ -114,7 +114,7 @@ impl<K: Hash + Eq, V> Table<K, V> {
     /// Takes something out.
     pub fn remove(&mut self, at: u32) -> Option<V> {
         let slot = self.slots.get_mut(at as usize)?;
-        let (_, value) = slot.entry.take()?;
+        let (_, value) = *slot.entry.take()?;
         let (hash, list) = (slot.hash, slot.list);
         self.lists[usize::from(list)].remove(&mut Linked(&mut self.slots), at);
         if let Ok(entry) = self.index.find_entry(hash, |known| *known == at) {

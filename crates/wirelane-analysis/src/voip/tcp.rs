@@ -232,6 +232,18 @@ impl Streams {
         Streams { table: Table::new(), held: 0, budget, gaps: 0, evicted: 0 }
     }
 
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Forgets all connections: the capture is over.
+    pub fn finish(&mut self) {
+        while let Some(at) = self.table.first(0) {
+            self.remove(at);
+        }
+    }
+
     /// Adds a segment. `sip`: one of its ports is SIP's, so that the connection is followed whatever it begins with. `None`:
     /// the connection is none of SIP.
     pub fn segment(

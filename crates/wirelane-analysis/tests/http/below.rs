@@ -7,7 +7,7 @@ use wirelane_analysis::http::{HttpSettings, HttpTable, Transaction};
 use wirelane_bpf::flow::{FlowKey, NO_VLAN};
 use wirelane_bpf::http::{HttpWay, WholeSegment};
 
-use crate::wire::{FIN, Packet, RST, SYN, Talk, each_record, get, ok, run};
+use crate::wire::{FIN, Packet, RST, SYN, Talk, each_record, flushed, get, ok, run};
 
 /// The key of its direction, as a lane has it.
 fn key(packet: &Packet) -> FlowKey {
@@ -78,9 +78,7 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     for (_, told) in told {
         table.below(&told, told.last_ns);
     }
-    table.flush();
-    assert!(table.totals().balance(), "{:#?}", table.totals());
-    (std::mem::take(table.finished()), up.len())
+    (flushed(&mut table), up.len())
 }
 
 /// By connection, each in its order.

@@ -180,24 +180,37 @@ pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     let mut source =
         FileSource::from_reader(Cursor::new(pcap), "made up", FileOptions::as_written()).unwrap();
     let mut table = HttpTable::new(settings);
-    feed(&mut source, &mut table);
+    let transactions = feed(&mut source, &mut table);
     let totals = *table.totals();
     assert_eq!(totals.packets, packets.len() as u64);
-    (std::mem::take(table.finished()), totals)
+    (transactions, totals)
 }
 
 /// Everything that a file has, up to the end; the sums have to be right.
-pub fn feed(source: &mut FileSource, table: &mut HttpTable) {
+pub fn feed(source: &mut FileSource, table: &mut HttpTable) -> Vec<Transaction> {
+    let mut transactions = Vec::new();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
             table.record(&record, record.header().ts_ns);
+            transactions.extend(table.finished().drain());
         }
     }
-    table.flush();
+    transactions.extend(flushed(table));
+    assert_eq!(transactions.len() as u64, table.totals().transactions);
+    transactions
+}
+
+/// Ends all that is left in a table: its transactions. The sums have to be right, and no memory is left.
+pub fn flushed(table: &mut HttpTable) -> Vec<Transaction> {
+    let mut transactions = Vec::new();
+    while table.flush() {
+        transactions.extend(table.finished().drain());
+    }
+    transactions.extend(table.finished().drain());
     assert!(table.totals().balance(), "{:#?}", table.totals());
     assert!(table.is_empty());
     assert_eq!(table.held(), 0);
-    assert_eq!(table.finished().len() as u64, table.totals().transactions);
+    transactions
 }
 
 /// What does not depend on times.

@@ -149,7 +149,7 @@ pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
     } else {
         let _ = write!(text, "  {privileges:<width$}  {}   ", style.notice("no"));
         let note = format!(
-            "missing {}: run it with sudo, or grant them with setcap",
+            "missing {}: run it with sudo, or grant them to a group; 'wirelane count' says how",
             kernel.missing_capabilities.join(", ")
         );
         let _ = writeln!(text, "{}", wrap(&note, 2 + width + 2 + 5));

@@ -13,6 +13,7 @@ use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
 
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
+use crate::shares::{LimitArgs, Outputs, Shares};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
@@ -74,8 +75,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16383), help_heading = FLOWS)]
     sampling: u32,
 
-    /// Memory for flows, in MiB, without the caches of --cache kernel. When it is full, the lightest of the flows that
-    /// have been silent longest end
+    /// Memory for flows and for what waits for outputs, in MiB, without the caches of --cache kernel. When it is full, the
+    /// lightest of the flows that have been silent longest end
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = FLOWS)]
     memory: u32,
 
@@ -107,6 +108,9 @@ pub struct Args {
 
     #[command(flatten)]
     store: StoreArgs,
+
+    #[command(flatten)]
+    limit: LimitArgs,
 
     /// Print flows as CSV; the ledger goes to standard error
     #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
@@ -157,8 +161,8 @@ Exports:
 Stores:
   Parquet files in DIR/flows/date=YYYY-MM-DD/hour=HH, by the end of the flows in
   UTC. A file gets its name when it is complete and synced. While the disk is
-  full up to 64 MiB of flows wait; further flows are counted as unwritten, and
-  the exit status is 1. See 'wirelane query --help'.
+  full, flows wait, up to an eighth of --memory; further flows are counted as
+  unwritten, and the exit status is 1. See 'wirelane query --help'.
 
 With --json: an object per flow, with its number in 'flow'; times are in seconds
 since 1970 with nine decimals, as text. tcp_retransmitted and tcp_reordered are
@@ -188,11 +192,18 @@ Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A collector that is away does not change it.";
 
 /// Batches of flows on their way from the workers to the exports.
-const UNDER_WAY: usize = 16;
+const UNDER_WAY: usize = 4;
 
 impl Args {
-    /// How workers keep flows; sets what the kernel does for that.
-    fn cache_settings(&mut self) -> Result<CacheSettings> {
+    /// What the flows and each output may take.
+    fn shares(&self) -> Shares {
+        let prints = !self.quiet && !self.top;
+        let outputs = Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
+        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+    }
+
+    /// How workers keep flows, with so many bytes; sets what the kernel does for that.
+    fn cache_settings(&mut self, memory: usize) -> Result<CacheSettings> {
         let idle_ns = self.inactive_timeout.as_nanos() as u64;
         let cache = CacheSettings {
             timeouts: Timeouts {
@@ -200,7 +211,7 @@ impl Args {
                 idle_ns,
                 ended_ns: CacheSettings::default().timeouts.ended_ns.min(idle_ns),
             },
-            memory: ((self.memory as usize) << 20) / self.workers.max(1),
+            memory: memory / self.workers.max(1),
             biflow: self.biflow,
         };
         ensure!(
@@ -248,7 +259,8 @@ pub fn run(mut args: Args) -> Result<()> {
         }
         args.source.rights.terminal = true;
     }
-    let cache = args.cache_settings()?;
+    let shares = args.shares();
+    let cache = args.cache_settings(shares.analysis)?;
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|error| wrong_target(&error))?;
@@ -260,6 +272,8 @@ pub fn run(mut args: Args) -> Result<()> {
         refresh: args.template_refresh,
         rate: args.export_rate,
         wait: args.export_wait,
+        backlog: shares.output,
+        limit: shares.limit,
         live,
         patient: !live,
         domain: args.observation_domain.unwrap_or_else(std::process::id),
@@ -269,7 +283,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store, live, owner)?;
+    let store = Store::open(&args.store, live, owner, shares, FlowRecord::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let indices = device_indices(&args.source)?;
@@ -339,7 +353,7 @@ fn probe(
     let screen = reporter.screen.clone();
     let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
     let shared = Arc::new(SharedTotals::default());
-    let shown = Shown::new(style, naming);
+    let shown = Shown::new(style, naming, args.shares().limit);
     let (outcome, exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, {
@@ -379,11 +393,12 @@ fn probe(
             anyhow!("the sums of the flows differ from the ledger; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
+    let unwritten = || exported.failure.as_ref().map(|error| anyhow!("{error}"));
     let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
-    let failure = outcome.failure.or_else(|| exported.failure.map(Into::into)).or_else(unstored);
+    let failure = outcome.failure.or_else(unwritten).or_else(unstored);
     reporter.report.ruled(outcome.rules);
     let cached = outcome.ledger.flow_cache;
-    reporter.report.flows(FlowsReport::new(&totals, cached, exported.counts, exported.stored));
+    reporter.report.flows(FlowsReport::new(&totals, cached, exported));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }

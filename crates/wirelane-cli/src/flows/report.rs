@@ -7,6 +7,8 @@ use wirelane::FlowCacheLine;
 use wirelane_analysis::flows::EndReason;
 use wirelane_export::flows::OutputCounts;
 
+use super::show::Exports;
+use crate::shares::Printed;
 use crate::store::Stored;
 use crate::table::{amount, printable};
 use wirelane_export::pipeline::flows::WorkersTotals;
@@ -31,6 +33,9 @@ pub struct FlowsReport {
     /// What became of them in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
+    /// What became of them on standard output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_output: Option<Printed>,
     /// What the caches in the kernel have done; the ledger has it for programs.
     #[serde(skip)]
     cache: Option<FlowCacheLine>,
@@ -44,8 +49,7 @@ impl FlowsReport {
     pub fn new(
         totals: &WorkersTotals,
         cache: Option<FlowCacheLine>,
-        exports: Vec<OutputCounts>,
-        store: Option<Stored>,
+        Exports { counts: exports, stored: store, printed, .. }: Exports,
     ) -> FlowsReport {
         let flows = &totals.flows;
         FlowsReport {
@@ -60,6 +64,7 @@ impl FlowsReport {
                 .collect(),
             exports,
             store,
+            standard_output: printed,
             cache,
         }
     }
@@ -102,6 +107,7 @@ impl FlowsReport {
             );
             for (what, number) in [
                 ("not exportable", output.not_exportable),
+                ("suppressed", output.suppressed_flows),
                 ("unsent", output.unsent_flows),
                 ("times refused", output.refused),
             ] {
@@ -111,6 +117,7 @@ impl FlowsReport {
             }
             text.push('\n');
         }
+        text += &self.standard_output.as_ref().map(Printed::text).unwrap_or_default();
         text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use wirelane_analysis::flows::FlowRecord;
-use wirelane_export::clock;
 use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 use wirelane_export::pipeline::{self, Sink};
+use wirelane_export::{Limiter, OutputLimit, clock};
 
 use super::top::Shared;
 use crate::out;
+use crate::shares::Printed;
 use crate::store::{Store, Stored};
 use crate::table::amount;
 
@@ -36,6 +37,7 @@ pub struct Shown {
     show: Show,
     naming: Naming,
     number: u64,
+    limiter: Limiter,
     /// Whether the header of a table or of CSV has been printed.
     headed: bool,
 }
@@ -56,15 +58,20 @@ pub struct Exports {
     pub failure: Option<wirelane_export::Error>,
     /// In the store, where there is one.
     pub stored: Option<Stored>,
+    /// On standard output, where they are printed.
+    pub printed: Option<Printed>,
 }
 
 impl Shown {
     /// Nothing printed yet.
-    pub fn new(show: Show, naming: Naming) -> Shown {
-        Shown { show, naming, number: 0, headed: false }
+    pub fn new(show: Show, naming: Naming, limit: OutputLimit) -> Shown {
+        Shown { show, naming, number: 0, limiter: Limiter::new(limit), headed: false }
     }
 
     fn flows(&mut self, flows: &[FlowRecord]) -> Result<()> {
+        if self.show == Show::Nothing {
+            return Ok(());
+        }
         let mut text = Vec::new();
         if !self.headed {
             self.headed = true;
@@ -76,12 +83,17 @@ impl Shown {
         }
         for flow in flows {
             self.number += 1;
+            if !self.limiter.admits(flow.wire_bytes()) {
+                continue;
+            }
+            let before = text.len();
             match self.show {
                 Show::Table => text.extend_from_slice(row(flow).as_bytes()),
                 Show::Json => json_line(&mut text, self.number, flow, &self.naming),
                 Show::Csv => csv_line(&mut text, flow, &self.naming),
-                Show::Nothing => return Ok(()),
+                Show::Nothing => {}
             }
+            self.limiter.spent(text.len() - before);
         }
         out::print(text)
     }
@@ -136,7 +148,10 @@ pub fn export(
     let mut beside = Beside { shown, store, screen, told: None };
     let result = pipeline::flows::export(&mut exporters, &mut beside, inbox);
     let stored = beside.store.map(Store::finish);
-    Exported { counts: Exports { counts: exporters.counts(), failure: exporters.failure(), stored }, result }
+    let Shown { show, number, limiter, .. } = &beside.shown;
+    let printed = (*show != Show::Nothing).then(|| Printed::of(*number, limiter));
+    let (counts, failure) = (exporters.counts(), exporters.failure());
+    Exported { counts: Exports { counts, failure, stored, printed }, result }
 }
 
 /// Width of an end: an IPv6 address may be longer, and pushes what is behind it to the right.

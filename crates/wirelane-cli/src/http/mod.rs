@@ -8,14 +8,15 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use wirelane::{Capture, Error, KernelHttp, Ledger};
 use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
-use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Format, Naming, Target};
 use wirelane_export::http::{LOG_FORMATS, Log, LogFormat, Logs};
 use wirelane_export::metrics::{Endpoint, HttpMetrics, LedgerMetrics};
+use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::{MetricsArgs, Numbers};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
+use crate::shares::{self, LimitArgs, Shares};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
@@ -92,6 +93,9 @@ pub struct Args {
     store: StoreArgs,
 
     #[command(flatten)]
+    limit: LimitArgs,
+
+    #[command(flatten)]
     metrics: MetricsArgs,
 
     /// Print transactions in a log's format; the ledger goes to standard error
@@ -165,7 +169,7 @@ Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
 written, 2 wrong usage.";
 
 /// Batches of transactions on their way from the workers to the logs.
-const UNDER_WAY: usize = 16;
+const UNDER_WAY: usize = 2;
 
 fn format(name: &str) -> std::result::Result<LogFormat, String> {
     let names: Vec<&str> = LOG_FORMATS.iter().map(|(name, _)| *name).collect();
@@ -177,6 +181,13 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl Args {
+    /// What the connections and each output may take.
+    fn shares(&self) -> Shares {
+        let (prints, stores) = (!self.quiet, self.store.folder.is_some());
+        let outputs = shares::Outputs { files: self.log.len() + self.export.len(), prints, stores };
+        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+    }
+
     /// Has heads picked out in the kernel, if that was asked for.
     fn look_below(&mut self) -> Result<()> {
         if self.analysis == AnalysisArg::User {
@@ -219,9 +230,11 @@ pub fn run(mut args: Args) -> Result<()> {
     // Before rights are given up: what is opened here is all that is open later.
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
-    let logs = Logs::open(&logs, options, owner, extra.clone())?;
+    let shares = args.shares();
+    let logs = Logs::open(&logs, options, owner, extra.clone(), shares.limit, shares.output)?;
     let exporters = exporters(&mut args, options, owner)?;
-    let store = Store::open(&args.store, args.source.read.is_none(), owner)?;
+    let live = args.source.read.is_none();
+    let store = Store::open(&args.store, live, owner, shares, Transaction::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
     let endpoint = args.metrics.open(&mut args.source)?;
@@ -246,6 +259,8 @@ fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>)
     let live = args.source.read.is_none();
     let settings = ExportSettings {
         transactions: true,
+        backlog: args.shares().output,
+        limit: args.shares().limit,
         inner: args.source.inner,
         live,
         patient: !live,
@@ -298,20 +313,20 @@ fn log(
     };
     let settings = HttpSettings {
         idle_ns: args.idle_timeout.as_nanos() as u64,
-        memory: ((args.memory as usize) << 20) / args.workers.max(1),
+        memory: args.shares().analysis / args.workers.max(1),
         inner: args.source.inner,
         extra: extra.clone(),
     };
     ensure!(
-        settings.memory >= LEAST_MEMORY,
+        ((args.memory as usize) << 20) / args.workers.max(1) >= LEAST_MEMORY,
         "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
         args.memory,
         args.workers
     );
     let (sender, inbox) = sync_channel::<Vec<Transaction>>(UNDER_WAY);
     let shared = Arc::new(SharedTotals::default());
-    let shown = Shown::new(style, extra);
-    let (outcome, logged) = std::thread::scope(|scope| {
+    let shown = Shown::new(style, extra, args.shares().limit);
+    let (outcome, mut logged) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, move || show::log(outputs, store, shown, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
@@ -324,7 +339,8 @@ fn log(
         anyhow::Ok((outcome, logged))
     })?;
     let totals = shared.totals();
-    let mut outcome = match (outcome, logged.result) {
+    let result = std::mem::replace(&mut logged.result, Ok(()));
+    let mut outcome = match (outcome, result) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
             drop(outcome);
@@ -346,11 +362,12 @@ fn log(
             anyhow!("the sums of the transactions differ from the ledger; this is a bug: please report it");
         outcome.failure = Some(failure);
     }
+    let unwritten = || logged.failure.as_ref().map(|error| anyhow!("{error}"));
     let unstored = || logged.stored.as_ref().and_then(|stored| stored.failure());
-    let failure = outcome.failure.or_else(|| logged.failure.map(Into::into)).or_else(unstored);
+    let failure = outcome.failure.or_else(unwritten).or_else(unstored);
     reporter.report.ruled(outcome.rules);
     let below = args.source.kernel_http.map(|_| &outcome.ledger.total);
-    reporter.report.http(HttpReport::new(&totals, below, logged.counts, logged.exported, logged.stored));
+    reporter.report.http(HttpReport::new(&totals, below, logged));
     let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
     failure.map_or(last, Err)
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use wirelane::ledger::Counters;
 use wirelane_analysis::http::{MARKS, Totals};
-use wirelane_export::flows::OutputCounts;
 use wirelane_export::http::LogCounts;
 
+use super::show::Logged;
+use crate::shares::Printed;
 use crate::store::Stored;
 use crate::table::{amount, printable};
 
@@ -73,6 +74,9 @@ pub struct HttpReport {
     /// And in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
+    /// And on standard output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_output: Option<Printed>,
 }
 
 /// What became of the transactions at one collector, or in one file of IPFIX.
@@ -82,6 +86,8 @@ struct Exported {
     target: String,
     /// Those that were sent. By UDP that means that the network took them.
     transactions: u64,
+    /// Those beyond what the output may write.
+    suppressed: u64,
     /// Those that were given up.
     unsent: u64,
     messages: u64,
@@ -95,13 +101,12 @@ impl HttpReport {
     pub fn new(
         totals: &Totals,
         below: Option<&Counters>,
-        logs: Vec<LogCounts>,
-        exported: Vec<OutputCounts>,
-        store: Option<Stored>,
+        Logged { counts: logs, exported, stored: store, printed, .. }: Logged,
     ) -> HttpReport {
         let exports = exported.into_iter().map(|counts| Exported {
             target: counts.target,
             transactions: counts.flows,
+            suppressed: counts.suppressed_flows,
             unsent: counts.unsent_flows + counts.not_exportable,
             messages: counts.messages,
             bytes: counts.bytes,
@@ -136,6 +141,7 @@ impl HttpReport {
             logs,
             exports: exports.collect(),
             store,
+            standard_output: printed,
         }
     }
 
@@ -181,19 +187,24 @@ impl HttpReport {
         for log in &self.logs {
             let (lines, bytes) = (amount(log.lines), amount(log.bytes));
             text += &format!("{}: {lines} lines, {bytes} bytes", printable(&log.target));
-            if log.unwritten > 0 {
-                text += &format!("; {} unwritten", amount(log.unwritten));
+            for (what, number) in [("suppressed", log.suppressed), ("unwritten", log.unwritten)] {
+                if number > 0 {
+                    text += &format!("; {} {what}", amount(number));
+                }
             }
             text.push('\n');
         }
         for export in &self.exports {
             let (sent, messages) = (amount(export.transactions), amount(export.messages));
             text += &format!("{}: {sent} transactions in {messages} messages", printable(&export.target));
-            if export.unsent > 0 {
-                text += &format!("; {} unsent", amount(export.unsent));
+            for (what, number) in [("suppressed", export.suppressed), ("unsent", export.unsent)] {
+                if number > 0 {
+                    text += &format!("; {} {what}", amount(number));
+                }
             }
             text.push('\n');
         }
+        text += &self.standard_output.as_ref().map(Printed::text).unwrap_or_default();
         text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

@@ -5,13 +5,14 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use wirelane_analysis::http::{Transaction, fields};
-use wirelane_export::clock;
 use wirelane_export::flows::OutputCounts;
 use wirelane_export::http::{LogCounts, LogFormat, escape_apache};
 use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::pipeline::{self, Sink};
+use wirelane_export::{Limiter, OnWire, OutputLimit, clock};
 
 use crate::out;
+use crate::shares::Printed;
 use crate::store::{Store, Stored};
 use crate::table::amount;
 
@@ -31,6 +32,7 @@ pub struct Shown {
     show: Show,
     extra: Vec<Box<str>>,
     number: u64,
+    limiter: Limiter,
     /// Whether the header has been printed.
     headed: bool,
 }
@@ -47,14 +49,16 @@ pub struct Logged {
     pub number: u64,
     /// In the store, where there is one.
     pub stored: Option<Stored>,
+    /// On standard output, where they are printed.
+    pub printed: Option<Printed>,
     /// Whether printing went well.
     pub result: Result<()>,
 }
 
 impl Shown {
     /// Nothing printed yet.
-    pub fn new(show: Show, extra: Vec<Box<str>>) -> Shown {
-        Shown { show, extra, number: 0, headed: false }
+    pub fn new(show: Show, extra: Vec<Box<str>>, limit: OutputLimit) -> Shown {
+        Shown { show, extra, number: 0, limiter: Limiter::new(limit), headed: false }
     }
 
     fn transactions(&mut self, transactions: &[Transaction]) -> Result<()> {
@@ -72,11 +76,16 @@ impl Shown {
         }
         for transaction in transactions {
             self.number += 1;
+            if self.show == Show::Nothing || !self.limiter.admits(transaction.wire_bytes()) {
+                continue;
+            }
+            let before = text.len();
             match self.show {
                 Show::Table => row(&mut text, transaction),
                 Show::Log(format) => format.line(&mut text, self.number, transaction, &self.extra),
                 Show::Nothing => {}
             }
+            self.limiter.spent(text.len() - before);
         }
         if text.is_empty() { Ok(()) } else { out::print(text) }
     }
@@ -118,7 +127,9 @@ pub fn log(
     let failure = logs.failure().or_else(|| exporters.failure());
     let stored = beside.store.map(Store::finish);
     let (counts, exported) = (logs.counts(), exporters.counts());
-    Logged { counts, exported, failure, number: beside.shown.number, stored, result }
+    let Shown { show, number, limiter, .. } = &beside.shown;
+    let (number, printed) = (*number, (*show != Show::Nothing).then(|| Printed::of(*number, limiter)));
+    Logged { counts, exported, failure, number, stored, printed, result }
 }
 
 fn header() -> String {

@@ -16,6 +16,7 @@ use crate::metrics::{MetricsArgs, Numbers};
 use crate::out::{self, ReaderGone};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
+use crate::shares::Shares;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
@@ -212,7 +213,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     args.source.kernel_flows = kernel::flows(&mut args, &config, steering)?;
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
-    let mut store = Store::open(&args.store, live, owner)?;
+    let mut store = Store::open(&args.store, live, owner, Shares::UNLIMITED, |_| 0)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
     let targets = Opened::open(&config, owner, &mut args.source.rights)?;

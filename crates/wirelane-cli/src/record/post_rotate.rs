@@ -4,8 +4,11 @@
 //! more, with a hidden subcommand. It gets the paths of finished files through a pipe, each with a NUL behind it, runs
 //! the commands, and answers through another. It is in a process group of its own, so that Ctrl-C ends the capture and
 //! not the commands. Its end comes with the end of its input, after the last command.
+//!
+//! What it reads comes from the process that looks at packets. So it has no capability and can gain none, unless the user
+//! has asked for root (`--user root`), takes no path longer than the kernel does, and never makes one part of a command.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +32,9 @@ pub struct HelperArgs {
     /// What sh runs
     command: String,
 }
+
+/// Bytes of a path, its end included (PATH_MAX).
+const LONGEST: u64 = 4096;
 
 /// What became of the commands.
 #[derive(Debug, Default)]
@@ -134,6 +140,9 @@ impl PostRotate {
 
 /// The helper itself.
 pub fn run_helper(args: &HelperArgs) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        wirelane::sandbox::without_capabilities()?;
+    }
     // Whoever stops the capture by a signal to all wants the last files to be handled as well.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
@@ -157,8 +166,15 @@ pub fn run_helper(args: &HelperArgs) -> Result<()> {
                 }
             });
         }
-        for path in BufReader::new(io::stdin().lock()).split(0) {
-            let path = PathBuf::from(std::ffi::OsString::from_vec(path.context("reading paths")?));
+        let mut input = BufReader::new(io::stdin().lock());
+        loop {
+            let mut path = Vec::new();
+            let read = input.by_ref().take(LONGEST).read_until(0, &mut path).context("reading paths")?;
+            if read == 0 {
+                break;
+            }
+            ensure!(path.pop() == Some(0), "a path is longer than {LONGEST} bytes");
+            let path = PathBuf::from(std::ffi::OsString::from_vec(path));
             if sender.send(path).is_err() {
                 break;
             }

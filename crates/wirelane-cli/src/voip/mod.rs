@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use wirelane::{Capture, Error, Ledger};
 use wirelane_analysis::voip::{Finished, Keep, Monitor, Settings};
-use wirelane_export::OutputOptions;
 use wirelane_export::metrics::{Endpoint, LedgerMetrics, VoipMetrics};
 use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, Target};
+use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::{MetricsArgs, Numbers};
 use crate::report::{Report, Stream};
 use crate::session::{self, Reporter};
+use crate::shares::{self, LimitArgs, Shares};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
@@ -25,7 +26,9 @@ mod top;
 pub use report::VoipReport;
 use show::{Beside, Show, Shown};
 use top::{Board, Top};
-use wirelane_export::pipeline::voip::{CaptureLoss, Left, Outputs, VoipWorker, lost as lost_by_capture};
+use wirelane_export::pipeline::voip::{
+    CaptureLoss, Left, Outputs, VoipWorker, hand_on, lost as lost_by_capture,
+};
 
 /// Heading of the help.
 const CALLS: &str = "Calls";
@@ -132,6 +135,9 @@ pub struct Args {
     store: StoreArgs,
 
     #[command(flatten)]
+    limit: LimitArgs,
+
+    #[command(flatten)]
     metrics: MetricsArgs,
 
     /// Show keys pressed during calls (DTMF, RFC 4733), which may be secrets; without it they are only counted
@@ -214,7 +220,7 @@ Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
 /// Batches on their way from the worker to the exports.
-const UNDER_WAY: usize = 16;
+const UNDER_WAY: usize = 2;
 
 /// How much later records of one ring may come than those of another; and so in a file that was recorded from several.
 const REORDER_NS: u64 = 500_000_000;
@@ -222,8 +228,15 @@ const REORDER_NS: u64 = 500_000_000;
 /// RTP streams that the kernel has room for.
 const STREAMS: u32 = 16_384;
 
-/// Bytes that wait for a receiver at most.
-const BACKLOG: usize = 16 << 20;
+impl Args {
+    /// What calls and each output may take.
+    fn shares(&self) -> Shares {
+        let prints = !self.quiet && !self.top;
+        let outputs =
+            shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
+        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+    }
+}
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
@@ -246,10 +259,12 @@ pub fn run(mut args: Args) -> Result<()> {
         wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
         other => anyhow!("{other}"),
     })?;
+    let shares = args.shares();
     let settings = ExportSettings {
         agent: args.hep_agent.unwrap_or_else(std::process::id),
         rate: args.export_rate,
-        backlog: BACKLOG,
+        backlog: shares.output,
+        limit: shares.limit,
         patient: !live,
         wait: args.export_wait,
         digits: args.dtmf_digits,
@@ -258,7 +273,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store, live, owner)?;
+    let store = Store::open(&args.store, live, owner, shares, Finished::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
@@ -301,7 +316,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 fn settings(args: &Args, signals: bool) -> Settings {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     Settings {
-        memory: (args.memory as usize) << 20,
+        memory: args.shares().analysis,
         inner: args.source.inner,
         heuristic: args.heuristic,
         reorder_ns: REORDER_NS,
@@ -361,7 +376,7 @@ fn listen(
     };
     let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
     let left = Left::default();
-    let shown = Shown::new(style, args.dtmf_digits);
+    let shown = Shown::new(style, args.dtmf_digits, args.shares().limit);
     let beside = Beside { store, board: board.clone(), shown };
     let (outcome, counts, mut exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
@@ -387,9 +402,9 @@ fn listen(
             if let Ok(outcome) = &outcome {
                 monitor.lost_by_capture(lost_by_capture(&outcome.ledger.total));
             }
-            monitor.flush();
             // Where nobody takes them any more, the exporting thread says why.
-            let _ = sender.send(std::mem::take(monitor.finished()));
+            while monitor.flush() && hand_on(&mut monitor, &sender).is_ok() {}
+            let _ = hand_on(&mut monitor, &sender);
             monitor.counts()
         });
         // The handler is gone; this is the last end of the channel.

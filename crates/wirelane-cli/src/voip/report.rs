@@ -8,6 +8,7 @@ use wirelane_analysis::voip::{Counts, State};
 use wirelane_export::voip::{OutputCounts, SavedCounts};
 
 use super::show::Exported;
+use crate::shares::Printed;
 use crate::store::Stored;
 use crate::table::{amount, printable};
 
@@ -53,6 +54,9 @@ pub struct VoipReport {
     exports: Vec<OutputCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
+    /// Calls and streams on standard output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_output: Option<Printed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     saved_calls: Option<SavedCounts>,
 }
@@ -70,7 +74,7 @@ impl VoipReport {
     pub fn new(
         counts: &Counts,
         capture_lost: u64,
-        Exported { counts: exports, stored: store, saved: saved_calls, .. }: Exported,
+        Exported { counts: exports, stored: store, saved: saved_calls, printed: standard_output, .. }: Exported,
     ) -> VoipReport {
         let mut requests = named(&METHODS, &counts.requests);
         requests.insert("other", counts.requests[METHODS.len()]);
@@ -116,6 +120,7 @@ impl VoipReport {
             exports,
             store,
             saved_calls,
+            standard_output,
         }
     }
 
@@ -175,7 +180,11 @@ impl VoipReport {
                 amount(output.messages),
                 amount(output.bytes)
             );
-            for (what, number) in [("unsent", output.unsent), ("times refused", output.refused)] {
+            for (what, number) in [
+                ("suppressed", output.suppressed),
+                ("unsent", output.unsent),
+                ("times refused", output.refused),
+            ] {
                 if number > 0 {
                     text += &format!("; {} {what}", amount(number));
                 }
@@ -190,6 +199,7 @@ impl VoipReport {
             }
             text.push('\n');
         }
+        text += &self.standard_output.as_ref().map(Printed::text).unwrap_or_default();
         text + &self.store.as_ref().map(Stored::text).unwrap_or_default()
     }
 }

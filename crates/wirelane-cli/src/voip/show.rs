@@ -10,9 +10,11 @@ use wirelane_export::pipeline::{self, Sink};
 use wirelane_export::voip::{
     CSV_HEADER, OutputCounts, SavedCalls, SavedCounts, call_csv, call_json, stream_json,
 };
+use wirelane_export::{Limiter, OnWire, OutputLimit};
 
 use super::top::Board;
 use crate::out;
+use crate::shares::Printed;
 use crate::store::{Store, Stored};
 use crate::table::amount;
 
@@ -35,6 +37,7 @@ pub struct Shown {
     digits: bool,
     calls: u64,
     streams: u64,
+    limiter: Limiter,
     /// Whether the header of a table or of CSV has been printed.
     headed: bool,
 }
@@ -49,14 +52,16 @@ pub struct Exported {
     pub stored: Option<Stored>,
     /// In capture files, where there are any.
     pub saved: Option<SavedCounts>,
+    /// On standard output, where they are printed.
+    pub printed: Option<Printed>,
     /// Whether printing went well.
     pub result: Result<()>,
 }
 
 impl Shown {
     /// Nothing printed yet. `digits`: with the keys that were pressed.
-    pub fn new(show: Show, digits: bool) -> Shown {
-        Shown { show, digits, calls: 0, streams: 0, headed: false }
+    pub fn new(show: Show, digits: bool, limit: OutputLimit) -> Shown {
+        Shown { show, digits, calls: 0, streams: 0, limiter: Limiter::new(limit), headed: false }
     }
 
     fn show(&mut self, finished: &[Finished]) -> Result<()> {
@@ -70,25 +75,31 @@ impl Shown {
         }
         for one in finished {
             match one {
-                Finished::Call(record) => {
-                    self.calls += 1;
-                    match self.show {
-                        Show::Table => text.extend_from_slice(row(record).as_bytes()),
-                        Show::Json => call_json(&mut text, self.calls, record, self.digits),
-                        Show::Csv => call_csv(&mut text, record),
-                        Show::Nothing => {}
-                    }
-                }
-                Finished::Stream(stream, ending) => {
-                    self.streams += 1;
-                    match self.show {
-                        Show::Table => text.extend_from_slice(alone(stream, *ending).as_bytes()),
-                        Show::Json => stream_json(&mut text, self.streams, stream, *ending, self.digits),
-                        Show::Csv | Show::Nothing => {}
-                    }
-                }
+                Finished::Call(_) => self.calls += 1,
+                Finished::Stream(..) => self.streams += 1,
+                Finished::Signal(_) | Finished::Kept(_) => continue,
+            }
+            // A table of calls has no place for other streams.
+            let has_place = self.show != Show::Csv || matches!(one, Finished::Call(_));
+            if self.show == Show::Nothing || !has_place || !self.limiter.admits(one.wire_bytes()) {
+                continue;
+            }
+            let before = text.len();
+            match one {
+                Finished::Call(record) => match self.show {
+                    Show::Table => text.extend_from_slice(row(record).as_bytes()),
+                    Show::Json => call_json(&mut text, self.calls, record, self.digits),
+                    Show::Csv => call_csv(&mut text, record),
+                    Show::Nothing => {}
+                },
+                Finished::Stream(stream, ending) => match self.show {
+                    Show::Table => text.extend_from_slice(alone(stream, *ending).as_bytes()),
+                    Show::Json => stream_json(&mut text, self.streams, stream, *ending, self.digits),
+                    Show::Csv | Show::Nothing => {}
+                },
                 Finished::Signal(_) | Finished::Kept(_) => {}
             }
+            self.limiter.spent(text.len() - before);
         }
         if text.is_empty() { Ok(()) } else { out::print(text) }
     }
@@ -133,7 +144,10 @@ pub fn export(mut outputs: Outputs, mut beside: Beside, inbox: &Receiver<Vec<Fin
     let counts = saved.as_mut().map(SavedCalls::finish);
     let unsaved = || saved.as_ref().and_then(SavedCalls::failure);
     let failure = exporters.failure().or_else(unsaved);
-    Exported { counts: exporters.counts(), failure, stored, saved: counts, result }
+    let shown = &beside.shown;
+    let number = shown.calls + if shown.show == Show::Csv { 0 } else { shown.streams };
+    let printed = (shown.show != Show::Nothing).then(|| Printed::of(number, &shown.limiter));
+    Exported { counts: exporters.counts(), failure, stored, saved: counts, printed, result }
 }
 
 /// Width of a party: a longer one pushes what is behind it to the right.

@@ -6,6 +6,7 @@ use wirelane_analysis::flows::{FlowRecord, reverse_key};
 use wirelane_analysis::http::Transaction;
 
 use super::{Naming, OutputCounts};
+use crate::OutputLimit;
 
 /// How flows are exported, whatever the format.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct ExportSettings {
     pub rate: u32,
     /// Bytes of messages that wait for a collector at most.
     pub backlog: usize,
+    /// What each output may write.
+    pub limit: OutputLimit,
     /// Whether the time is now. Of a file it is the latest in it.
     pub live: bool,
     /// Whether to wait for room in the backlog: nobody loses packets for it, as in reading a file.
@@ -46,6 +49,7 @@ impl Default for ExportSettings {
             refresh: Duration::from_secs(60),
             rate: 2000,
             backlog: 16 << 20,
+            limit: OutputLimit::None,
             live: true,
             patient: false,
             wait: Duration::from_secs(5),

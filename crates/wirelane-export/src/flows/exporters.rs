@@ -17,7 +17,7 @@ use super::netflow9::Netflow9;
 use super::tcp::Tcp;
 use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
-use crate::{AppendFile, Error, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputOptions, Result};
 
 /// A message is sent once its first flow has waited this long, full or not.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,6 +31,8 @@ pub struct OutputCounts {
     pub flows: u64,
     /// Flows that the format has no place for: what is no IPv4 in NetFlow 5, what is no IP in NetFlow 9.
     pub not_exportable: u64,
+    /// Flows beyond what the output may write.
+    pub suppressed_flows: u64,
     /// Flows that were given up: no room to wait, a disk that is full, a collector that stayed away.
     pub unsent_flows: u64,
     /// Messages.
@@ -89,6 +91,7 @@ enum Kind {
 
 struct Outlet {
     kind: Kind,
+    limiter: Limiter,
     counts: OutputCounts,
     wait: Wait,
 }
@@ -289,42 +292,41 @@ impl Outlet {
         options: OutputOptions,
         owner: Option<(u32, u32)>,
     ) -> Result<Outlet> {
-        let kind =
-            match (target.format, &target.transport) {
-                (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
-                    let header = if format == Format::Csv { CSV_HEADER } else { "" };
-                    Kind::Lines { format, file: AppendFile::open_lines(path, options, owner, header.into())? }
-                }
-                (format, transport) => {
-                    let once = !matches!(transport, Transport::Udp(_));
-                    let encoder: Box<dyn Encoder> = match format {
-                        Format::Netflow5 => Box::new(Netflow5::new(target.message)),
-                        Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
-                        _ => {
-                            // Each connection by TCP and each file begins with them.
-                            let first = once;
-                            if settings.transactions {
-                                Box::new(TransactionIpfix::new(target.message, once, first))
-                            } else {
-                                Box::new(Ipfix::new(target.message, once, first, settings))
-                            }
+        let kind = match (target.format, &target.transport) {
+            (format @ (Format::Json | Format::Csv), Transport::File(path)) => {
+                let header = if format == Format::Csv { CSV_HEADER } else { "" };
+                let file = AppendFile::open_lines(path, options, owner, header.into())?;
+                Kind::Lines { format, file: file.holding(settings.backlog) }
+            }
+            (format, transport) => {
+                let once = !matches!(transport, Transport::Udp(_));
+                let encoder: Box<dyn Encoder> = match format {
+                    Format::Netflow5 => Box::new(Netflow5::new(target.message)),
+                    Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
+                    _ => {
+                        // Each connection by TCP and each file begins with them.
+                        let first = once;
+                        if settings.transactions {
+                            Box::new(TransactionIpfix::new(target.message, once, first))
+                        } else {
+                            Box::new(Ipfix::new(target.message, once, first, settings))
                         }
-                    };
-                    let carrier =
-                        match transport {
-                            Transport::File(path) => Carrier::File(Box::new(ExportFile::new(
-                                AppendFile::open(path, options, owner, Vec::new())?,
-                            ))),
-                            Transport::Udp(addresses) => {
-                                Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
-                            }
-                            Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
-                        };
-                    Kind::Messages { encoder, carrier, made: Vec::new(), since: None }
-                }
-            };
+                    }
+                };
+                let carrier = match transport {
+                    Transport::File(path) => Carrier::File(Box::new(ExportFile::new(
+                        AppendFile::open(path, options, owner, Vec::new())?.holding(settings.backlog),
+                    ))),
+                    Transport::Udp(addresses) => {
+                        Carrier::Udp(Udp::new(udp(&target.name, addresses)?, settings.rate))
+                    }
+                    Transport::Tcp(addresses) => Carrier::Tcp(Box::new(Tcp::new(addresses.clone()))),
+                };
+                Kind::Messages { encoder, carrier, made: Vec::new(), since: None }
+            }
+        };
         let counts = OutputCounts { target: target.name.clone(), ..OutputCounts::default() };
-        Ok(Outlet { kind, counts, wait: Wait::Idle })
+        Ok(Outlet { kind, limiter: Limiter::new(settings.limit), counts, wait: Wait::Idle })
     }
 
     fn flows(
@@ -338,11 +340,19 @@ impl Outlet {
         match &mut self.kind {
             Kind::Lines { format, file } => {
                 for (at, flow) in flows.iter().enumerate() {
-                    file.append(1, |text| match format {
-                        Format::Csv => csv_line(text, flow, naming),
-                        _ => json_line(text, first + at as u64 + 1, flow, naming),
+                    if !self.limiter.admits(flow.wire_bytes()) {
+                        continue;
+                    }
+                    file.append(1, |text| {
+                        let before = text.len();
+                        match format {
+                            Format::Csv => csv_line(text, flow, naming),
+                            _ => json_line(text, first + at as u64 + 1, flow, naming),
+                        }
+                        self.limiter.spent(text.len() - before);
                     });
                 }
+                self.counts.suppressed_flows = self.limiter.suppressed();
             }
             Kind::Messages { .. } => {
                 self.messages(flows, settings, naming, now_ns, |encoder, flow, context, made| {
@@ -353,7 +363,7 @@ impl Outlet {
     }
 
     /// Makes messages, of which `encode` puts one thing after the other into the one at hand.
-    fn messages<T>(
+    fn messages<T: OnWire>(
         &mut self,
         all: &[T],
         settings: &ExportSettings,
@@ -363,17 +373,22 @@ impl Outlet {
     ) {
         let Kind::Messages { encoder, carrier, made, since } = &mut self.kind else { return };
         for one in all {
+            if !self.limiter.admits(one.wire_bytes()) {
+                continue;
+            }
             let context = Context { settings, naming, counts: &self.counts, now_ns };
             if !encode(encoder.as_mut(), one, &context, made) {
                 self.counts.not_exportable += 1;
             }
             for message in made.drain(..) {
                 *since = None;
+                self.limiter.spent(message.bytes.len());
                 let context = Context { settings, naming, counts: &self.counts.clone(), now_ns };
                 carrier.push(message, encoder.as_mut(), &context, &mut self.counts);
             }
             since.get_or_insert_with(Instant::now);
         }
+        self.counts.suppressed_flows = self.limiter.suppressed();
     }
 
     fn pump(&mut self, settings: &ExportSettings, naming: &Naming, now_ns: u64, last: bool) {

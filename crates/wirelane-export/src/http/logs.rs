@@ -7,7 +7,7 @@ use serde::Serialize;
 use wirelane_analysis::http::Transaction;
 
 use super::{LOG_FORMATS, LogFormat};
-use crate::{AppendFile, Error, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
 
 /// A log, as the user writes it: `FORMAT:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct LogCounts {
     pub target: String,
     /// Lines that were written, of a transaction each.
     pub lines: u64,
+    /// Transactions beyond what the log may write.
+    pub suppressed: u64,
     /// Transactions that were given up: a full disk, no room to wait.
     pub unwritten: u64,
     /// Transactions that wait for room on the disk: in the end none.
@@ -63,6 +65,7 @@ struct Outlet {
     target: String,
     format: LogFormat,
     file: AppendFile,
+    limiter: Limiter,
 }
 
 /// All logs of one command.
@@ -85,6 +88,7 @@ impl std::fmt::Debug for Logs {
 
 impl Logs {
     /// Opens the files. `owner`: whom they are given to. `extra`: names of fields that are kept beside the usual ones.
+    /// `limit`: what each log may write. `backlog`: bytes that may wait for room on the disk.
     ///
     /// # Errors
     /// Those of [`AppendFile::open`].
@@ -93,14 +97,17 @@ impl Logs {
         options: OutputOptions,
         owner: Option<(u32, u32)>,
         extra: Vec<Box<str>>,
+        limit: OutputLimit,
+        backlog: usize,
     ) -> Result<Logs> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
         let mut outlets = Vec::new();
         for log in logs {
             let header = log.format.header(now_ns).into_bytes();
-            let file = AppendFile::open_lines(&log.path, options, owner, header)?;
-            outlets.push(Outlet { target: log.name.clone(), format: log.format, file });
+            let file = AppendFile::open_lines(&log.path, options, owner, header)?.holding(backlog);
+            let (target, limiter) = (log.name.clone(), Limiter::new(limit));
+            outlets.push(Outlet { target, format: log.format, file, limiter });
         }
         Ok(Logs { outlets, extra, number: 0 })
     }
@@ -112,9 +119,16 @@ impl Logs {
 
     /// Writes transactions. A file that cannot be written to ends nothing else.
     pub fn write(&mut self, transactions: &[Transaction]) {
-        for Outlet { format, file, .. } in &mut self.outlets {
+        for Outlet { format, file, limiter, .. } in &mut self.outlets {
             for (transaction, number) in transactions.iter().zip(self.number + 1..) {
-                file.append(1, |text| format.line(text, number, transaction, &self.extra));
+                if !limiter.admits(transaction.wire_bytes()) {
+                    continue;
+                }
+                file.append(1, |text| {
+                    let before = text.len();
+                    format.line(text, number, transaction, &self.extra);
+                    limiter.spent(text.len() - before);
+                });
             }
         }
         self.number += transactions.len() as u64;
@@ -137,6 +151,7 @@ impl Logs {
             LogCounts {
                 target: outlet.target.clone(),
                 lines: counts.written,
+                suppressed: outlet.limiter.suppressed(),
                 unwritten: counts.unwritten,
                 waiting: counts.waiting,
                 bytes: counts.bytes,

@@ -18,7 +18,7 @@ use super::connection::{Answer, Connection};
 use super::secured::Secured;
 use crate::{Error, Result};
 
-/// Who are answered at a time; others wait.
+/// Who are answered at a time: one more drops the connection that has been there longest.
 const MOST: usize = 64;
 /// How often the thread looks whether it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -80,7 +80,6 @@ impl Endpoint {
         let mut connections: Vec<Connection<'_>> = Vec::new();
         // Relaxed: it says that the thread is to end, and nothing of what was counted.
         while !ended.load(Ordering::Relaxed) {
-            let has_room = connections.len() < MOST;
             let mut polls: Vec<PollFd<'_>> = connections
                 .iter()
                 .map(|connection| {
@@ -88,16 +87,20 @@ impl Endpoint {
                     PollFd::from_borrowed_fd(descriptor, wanted)
                 })
                 .collect();
-            polls.extend(has_room.then(|| PollFd::new(&self.listener, PollFlags::IN)));
+            polls.push(PollFd::new(&self.listener, PollFlags::IN));
             let time = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOKS.subsec_nanos()) };
             // Where it cannot be waited the next look is later all the same.
             if poll(&mut polls, Some(&time)).is_err() {
                 std::thread::sleep(LOOKS);
             }
             connections.retain_mut(|connection| connection.serve(|head| answer(head, registry)));
-            while connections.len() < MOST {
+            // So few at once that each is read from before others can drop it: a request is there already as a rule.
+            for _ in 0..MOST / 4 {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 let Ok(socket) = accept_with(&self.listener, flags) else { break };
+                if connections.len() >= MOST {
+                    connections.remove(0);
+                }
                 connections.push(Connection::new(TcpStream::from(socket), self.secured.as_ref()));
             }
         }

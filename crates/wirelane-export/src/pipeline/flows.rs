@@ -180,22 +180,25 @@ impl FlowWorker {
         self
     }
 
-    /// Ends what is due; `idle`: nothing has come for a while.
-    fn tick(&mut self, idle: bool) {
-        match &self.settled {
+    /// Ends what is due, and hands it on; `idle`: nothing has come for a while.
+    fn tick(&mut self, idle: bool) -> Result<()> {
+        let now_ns = match &self.settled {
             Some(settled) => {
                 let settled = settled.load(Ordering::Relaxed);
-                if settled != self.ticked {
-                    self.ticked = settled;
-                    self.cache.tick(settled);
+                if settled == self.ticked {
+                    return Ok(());
                 }
+                self.ticked = settled;
+                settled
             }
             // While packets come, it is they who say how late it is.
-            None if self.live && idle => {
-                self.cache.tick(self.time.steady_now_ns().saturating_sub(ON_ITS_WAY_NS));
-            }
-            None => {}
+            None if self.live && idle => self.time.steady_now_ns().saturating_sub(ON_ITS_WAY_NS),
+            None => return Ok(()),
+        };
+        while self.cache.tick(now_ns) {
+            self.hand_on()?;
         }
+        Ok(())
     }
 
     /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
@@ -237,7 +240,7 @@ impl Handler for FlowWorker {
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
-        self.tick(idle);
+        self.tick(idle)?;
         if let Some(watcher) = &mut self.watcher {
             watcher(&mut self.cache, self.unsampled_packets);
         }
@@ -246,8 +249,10 @@ impl Handler for FlowWorker {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.tick(false);
-        self.cache.flush();
+        self.tick(false)?;
+        while self.cache.flush() {
+            self.hand_on()?;
+        }
         self.hand_on()
     }
 }

@@ -13,8 +13,6 @@ use crate::http::Logs;
 use crate::metrics::HttpMetrics;
 use crate::{Error, Result};
 
-/// Transactions that are handed on together.
-const TOGETHER: usize = 256;
 /// How long the exporting thread waits for transactions before readers of its files get what there is.
 const REST: Duration = Duration::from_millis(200);
 
@@ -58,11 +56,10 @@ impl HttpWorker {
     /// Hands on what is over. Where the logs do not keep up, the worker waits for them, and its rings fill: what is lost
     /// then is in the ledger.
     fn hand_on(&mut self) -> Result<()> {
-        if self.table.finished().is_empty() {
-            return Ok(());
+        while let Some(finished) = self.table.finished().take() {
+            self.sender.send(finished).map_err(|_| ended("the logs"))?;
         }
-        let finished = std::mem::take(self.table.finished());
-        self.sender.send(finished).map_err(|_| ended("the logs"))
+        Ok(())
     }
 }
 
@@ -78,20 +75,24 @@ impl Handler for HttpWorker {
             return Ok(());
         }
         self.table.record(record, self.time.utc_ns(record));
-        if self.table.finished().len() >= TOGETHER { self.hand_on() } else { Ok(()) }
+        if self.table.finished().is_full() { self.hand_on() } else { Ok(()) }
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
         // While packets come, it is they who say how late it is.
         if self.live && idle {
-            self.table.tick(now_ns().saturating_sub(ON_ITS_WAY_NS));
+            while self.table.tick(now_ns().saturating_sub(ON_ITS_WAY_NS)) {
+                self.hand_on()?;
+            }
         }
         // Of a file, batch by batch would be one by one.
         if self.live { self.hand_on() } else { Ok(()) }
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.table.flush();
+        while self.table.flush() {
+            self.hand_on()?;
+        }
         self.hand_on()
     }
 }

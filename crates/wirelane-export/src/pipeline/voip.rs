@@ -14,8 +14,6 @@ use crate::metrics::VoipMetrics;
 use crate::voip::{Exporters, SavedCalls};
 use crate::{Error, Result};
 
-/// What is handed on together.
-const TOGETHER: usize = 64;
 /// How long the exporting thread waits for calls, where nothing else is to be done.
 const REST: Duration = Duration::from_millis(100);
 
@@ -77,14 +75,20 @@ impl VoipWorker {
 
     /// Hands on what is over. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
     /// lost then is in the ledger.
-    fn hand_on(&mut self, least: usize) -> Result<()> {
-        let Some(monitor) = &mut self.monitor else { return Ok(()) };
-        if monitor.finished().len() < least.max(1) {
-            return Ok(());
-        }
-        let finished = std::mem::take(monitor.finished());
-        self.sender.send(finished).map_err(|_| ended("the exports"))
+    fn hand_on(&mut self) -> Result<()> {
+        self.monitor.as_mut().map_or(Ok(()), |monitor| hand_on(monitor, &self.sender))
     }
+}
+
+/// Hands on what a monitor has to hand on.
+///
+/// # Errors
+/// Where nobody takes it any more.
+pub fn hand_on(monitor: &mut Monitor, sender: &SyncSender<Vec<Finished>>) -> Result<()> {
+    while let Some(finished) = monitor.finished().take() {
+        sender.send(finished).map_err(|_| ended("the exports"))?;
+    }
+    Ok(())
 }
 
 impl Handler for VoipWorker {
@@ -95,8 +99,11 @@ impl Handler for VoipWorker {
         let ts_ns = self.time.utc_ns(record);
         if let Some(monitor) = &mut self.monitor {
             monitor.record(record, ts_ns);
+            if monitor.finished().is_full() {
+                return self.hand_on();
+            }
         }
-        self.hand_on(TOGETHER)
+        Ok(())
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
@@ -110,11 +117,13 @@ impl Handler for VoipWorker {
             }
             // While packets come, it is they who say how late it is.
             if idle {
-                monitor.tick(now_ns().saturating_sub(ON_ITS_WAY_NS));
+                while monitor.tick(now_ns().saturating_sub(ON_ITS_WAY_NS)) {
+                    hand_on(monitor, &self.sender)?;
+                }
             }
         }
         // Of a file, batch by batch would be call by call.
-        if self.live { self.hand_on(1) } else { Ok(()) }
+        if self.live { self.hand_on() } else { Ok(()) }
     }
 }
 

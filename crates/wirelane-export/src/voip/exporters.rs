@@ -15,7 +15,7 @@ use crate::flows::carrier::{ExportFile, Udp, Wait};
 use crate::flows::encode::Message;
 use crate::flows::exporters::udp;
 use crate::flows::target::resolve;
-use crate::{AppendFile, Error, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
 
 /// The port of HEP receivers.
 const HEP_PORT: u16 = 9060;
@@ -31,6 +31,8 @@ pub struct Settings {
     pub rate: u32,
     /// Bytes that wait for a receiver at most.
     pub backlog: usize,
+    /// What each output may write; of HEP the rate says it.
+    pub limit: OutputLimit,
     /// Whether to wait for room rather than give up what finds none: nobody loses packets for it, as in reading a file.
     pub patient: bool,
     /// How long receivers are waited for at the end.
@@ -104,6 +106,8 @@ pub struct OutputCounts {
     /// Lines, or messages: of HEP one for each of SIP, and one for each stream; of IPFIX with many streams in each. By UDP:
     /// that the network took.
     pub messages: u64,
+    /// Calls and streams beyond what the output may write. Of HEP none: it has its own rate.
+    pub suppressed: u64,
     /// Those that were given up; of IPFIX, streams.
     pub unsent: u64,
     /// Bytes.
@@ -139,6 +143,7 @@ enum Kind {
 pub struct Exporters {
     settings: Settings,
     outlets: Vec<Kind>,
+    limiters: Vec<Limiter>,
     calls: u64,
     streams: u64,
 }
@@ -175,7 +180,7 @@ impl Exporters {
                 Target::Csv(_, path) => (path, true),
             };
             if matches!(target, Target::IpfixFile(..)) {
-                let file = AppendFile::open(path, options, owner, Vec::new())?;
+                let file = AppendFile::open(path, options, owner, Vec::new())?.holding(settings.backlog);
                 return Ok(Kind::IpfixFile {
                     file: Box::new(ExportFile::new(file)),
                     counts,
@@ -184,10 +189,12 @@ impl Exporters {
             }
             let header = if csv { CSV_HEADER } else { "" };
             let file = AppendFile::open_lines(path, options, owner, header.into())?;
+            let file = file.holding(settings.backlog);
             Ok(Kind::Lines { file: Box::new(file), csv, target: name.to_owned() })
         };
         let outlets = targets.iter().map(open).collect::<Result<Vec<_>>>()?;
-        Ok(Exporters { settings, outlets, calls: 0, streams: 0 })
+        let limiters = outlets.iter().map(|_| Limiter::new(settings.limit)).collect();
+        Ok(Exporters { settings, outlets, limiters, calls: 0, streams: 0 })
     }
 
     /// Takes on what is over. What cannot be exported is counted, and ends nothing else.
@@ -207,18 +214,33 @@ impl Exporters {
 
     fn export(&mut self, outlet: usize, one: &Finished) {
         let (settings, calls, streams) = (self.settings, self.calls, self.streams);
-        match &mut self.outlets[outlet] {
+        let (outlet, limiter) = (&mut self.outlets[outlet], &mut self.limiters[outlet]);
+        let has_rate = matches!(outlet, Kind::Messages { records: None, .. });
+        let is_record = match one {
+            Finished::Call(_) => true,
+            // A table of calls has no place for it.
+            Finished::Stream(..) => !matches!(outlet, Kind::Lines { csv: true, .. }),
+            Finished::Signal(_) | Finished::Kept(_) => false,
+        };
+        if is_record && !has_rate && !limiter.admits(one.wire_bytes()) {
+            return;
+        }
+        match outlet {
             Kind::Messages { udp, counts, records: Some(records), .. } => {
                 let mut made = Vec::new();
                 streams_of(one, |stream, ending| records.stream(stream, ending, &mut made));
                 for message in made {
+                    limiter.spent(message.bytes.len());
                     udp.backlog.push(message, settings.backlog, counts);
                 }
             }
             Kind::IpfixFile { file, counts, records } => {
                 let mut made = Vec::new();
                 streams_of(one, |stream, ending| records.stream(stream, ending, &mut made));
-                made.into_iter().for_each(|message| file.push(message, || records.preamble(), counts));
+                for message in made {
+                    limiter.spent(message.bytes.len());
+                    file.push(message, || records.preamble(), counts);
+                }
             }
             Kind::Messages { udp, counts, .. } => {
                 let mut push = |bytes: Vec<u8>| {
@@ -238,19 +260,23 @@ impl Exporters {
                 }
             }
             Kind::Lines { file, csv, .. } => {
-                let made = match one {
-                    Finished::Call(record) if *csv => file.append(1, |text| call_csv(text, record)),
+                let mut append = |make: &dyn Fn(&mut Vec<u8>)| {
+                    file.append(1, |text| {
+                        let before = text.len();
+                        make(text);
+                        limiter.spent(text.len() - before);
+                    });
+                };
+                match one {
+                    Finished::Call(record) if *csv => append(&|text| call_csv(text, record)),
                     Finished::Call(record) => {
-                        file.append(1, |text| call_json(text, calls, record, settings.digits))
+                        append(&|text| call_json(text, calls, record, settings.digits));
                     }
                     Finished::Stream(stream, ending) if !*csv => {
-                        file.append(1, |text| stream_json(text, streams, stream, *ending, settings.digits))
+                        append(&|text| stream_json(text, streams, stream, *ending, settings.digits));
                     }
-                    // A table of calls has no place for it.
-                    Finished::Stream(..) | Finished::Signal(_) | Finished::Kept(_) => true,
-                };
-                // What finds no room is in the file's counts.
-                let _ = made;
+                    Finished::Stream(..) | Finished::Signal(_) | Finished::Kept(_) => {}
+                }
             }
         }
     }
@@ -347,12 +373,13 @@ impl Exporters {
 
     /// What has become of it all, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
-        let counts = |outlet: &Kind| match outlet {
+        let counts = |(outlet, limiter): (&Kind, &Limiter)| match outlet {
             Kind::Lines { file, target, .. } => {
                 let counts = file.counts();
                 OutputCounts {
                     target: target.clone(),
                     messages: counts.written,
+                    suppressed: limiter.suppressed(),
                     unsent: counts.unwritten,
                     bytes: counts.bytes,
                     refused: 0,
@@ -362,13 +389,14 @@ impl Exporters {
             Kind::Messages { counts, .. } | Kind::IpfixFile { counts, .. } => OutputCounts {
                 target: counts.target.clone(),
                 messages: counts.messages,
+                suppressed: limiter.suppressed(),
                 unsent: counts.unsent_flows,
                 bytes: counts.bytes,
                 refused: counts.refused,
                 error: counts.error.clone(),
             },
         };
-        self.outlets.iter().map(counts).collect()
+        self.outlets.iter().zip(&self.limiters).map(counts).collect()
     }
 
     /// The first file that lacks something, and why. Receivers that are away are no failure.

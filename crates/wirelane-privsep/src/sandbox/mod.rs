@@ -244,6 +244,17 @@ impl Sandbox {
     }
 }
 
+/// Gives up all capabilities for good, and that of the programs that are executed to gain others: for a helper that runs
+/// commands as the user that it is already.
+///
+/// # Errors
+/// What the kernel refuses, and where the process has threads already.
+pub fn without_capabilities() -> Result<()> {
+    alone()?;
+    prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
+    Sandbox::new(Work::Read).drop_user_and_capabilities(&CapsHashSet::new())
+}
+
 /// Threads that run already would keep their capabilities, and their way to files: both belong to a thread.
 fn alone() -> Result<()> {
     let path = PathBuf::from("/proc/self/task");

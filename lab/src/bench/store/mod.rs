@@ -192,6 +192,7 @@ fn write(store: &Path, naming: &Naming, writers: usize, count: u64, seed: u64) -
 
 fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<(Written, u64)> {
     let mut writer = Writer::open(StoreSettings {
+        memory: wirelane_store::MEMORY,
         folder: store.to_owned(),
         max_age: None,
         max_size: None,

@@ -267,7 +267,7 @@ mod tests {
             at(&mut monitor, 1000 + u64::from(number) * 20, (1, 6000), (2, 7000), &rtp);
         }
         at(&mut monitor, 42_000, alice, bob, &message("INVITE sip:bob SIP/2.0", "y", "INVITE", ""));
-        board.take(monitor.finished());
+        board.take(&monitor.finished().drain().collect::<Vec<_>>());
         board.look(&monitor);
         let ledger = Counters { seen: 1955, analysed: 1955, ..Counters::default() };
         let title = "eth1  engine ring".into();

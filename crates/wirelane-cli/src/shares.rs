@@ -1,0 +1,126 @@
+//! What an analysis and its outputs may take: how `--memory` is shared, and how much each output may write.
+
+use serde::Serialize;
+use wirelane_export::{Limiter, OutputLimit};
+
+use crate::source;
+
+/// Bytes that wait for an output that takes nothing, at most.
+const OUTPUT: usize = 16 << 20;
+/// Bytes of a store's writer, at most.
+const STORE: usize = 128 << 20;
+
+/// The option that limits outputs.
+#[derive(clap::Args, Debug)]
+pub struct LimitArgs {
+    /// Records a second of each output of a live capture (standard output, logs, exports, the store); more are suppressed and
+    /// counted. Default: as many as their packets pay for with bytes on the wire, and 1000 a second in any case; 0: no limit
+    #[arg(long, value_name = "N", conflicts_with = "read", help_heading = source::OUTPUT)]
+    pub output_rate: Option<u32>,
+}
+
+/// The outputs of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs {
+    /// Logs and exports.
+    pub files: usize,
+    /// Whether records are printed.
+    pub prints: bool,
+    /// Whether there is a store.
+    pub stores: bool,
+}
+
+/// What each part may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Bytes of memory of the analysis.
+    pub analysis: usize,
+    /// Bytes that wait for each log or export.
+    pub output: usize,
+    /// Bytes of the store's writer.
+    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "there is no store"))]
+    pub store: usize,
+    /// What each output may write.
+    pub limit: OutputLimit,
+}
+
+impl LimitArgs {
+    /// Shares `memory` bytes. Outputs get a quarter of it at most, and a store a quarter.
+    pub fn shares(&self, memory: usize, live: bool, outputs: Outputs) -> Shares {
+        let output = (memory / 4 / outputs.files.max(4)).min(OUTPUT);
+        let store = if outputs.stores { (memory / 4).min(STORE) } else { 0 };
+        let number = outputs.files + usize::from(outputs.prints) + usize::from(outputs.stores);
+        Shares {
+            analysis: memory - output * outputs.files - store,
+            output,
+            store,
+            limit: match self.output_rate {
+                Some(0) => OutputLimit::None,
+                Some(rate) => OutputLimit::Rate(rate),
+                None if live => OutputLimit::Paid(number.max(1) as u32),
+                None => OutputLimit::None,
+            },
+        }
+    }
+}
+
+impl Shares {
+    /// Those of a command that is not fed by packets one by one: a store's default, and no limit.
+    pub const UNLIMITED: Shares =
+        Shares { analysis: 0, output: OUTPUT, store: STORE, limit: OutputLimit::None };
+}
+
+/// What has become of records on standard output.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Printed {
+    /// Records that were printed.
+    pub records: u64,
+    /// Records beyond what the output may write.
+    pub suppressed: u64,
+    /// Lines that were given up, as there was no room for them, those of the ledger too.
+    pub unwritten: u64,
+}
+
+impl Printed {
+    /// Of `all` records, those that this limiter has not suppressed.
+    pub fn of(all: u64, limiter: &Limiter) -> Printed {
+        let suppressed = limiter.suppressed();
+        Printed { records: all.saturating_sub(suppressed), suppressed, unwritten: crate::out::unwritten() }
+    }
+
+    /// A line for people, where records were suppressed.
+    pub fn text(&self) -> String {
+        match self.suppressed {
+            0 => String::new(),
+            number => format!(
+                "standard output: {} records, {} suppressed (--output-rate)\n",
+                crate::table::amount(self.records),
+                crate::table::amount(number)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_exceed_the_memory_and_files_are_read_without_a_limit() {
+        let args = LimitArgs { output_rate: None };
+        for memory in [1 << 20, 32 << 20, 256 << 20, 64 << 30] {
+            for files in [0, 1, 4, 9] {
+                for stores in [false, true] {
+                    let shares = args.shares(memory, true, Outputs { files, prints: true, stores });
+                    assert!(shares.analysis + shares.output * files + shares.store <= memory);
+                    assert!(shares.analysis >= memory / 2);
+                    assert_eq!(shares.limit, OutputLimit::Paid((files + 1) as u32 + u32::from(stores)));
+                }
+            }
+        }
+        let one = Outputs { files: 1, prints: false, stores: false };
+        assert_eq!(args.shares(1, false, one).limit, OutputLimit::None);
+        assert_eq!(LimitArgs { output_rate: Some(0) }.shares(1, true, one).limit, OutputLimit::None);
+        assert_eq!(LimitArgs { output_rate: Some(9) }.shares(1, true, one).limit, OutputLimit::Rate(9));
+    }
+}

@@ -1,0 +1,176 @@
+//! No arithmetic on what a file says of times overflows: every command over files whose times, resolutions, offsets and
+//! lengths are at every extreme.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use wirelane_tests::calls::{Scene, message};
+use wirelane_tests::frames::{ethernet, udp};
+use wirelane_tests::wirelane_binary;
+
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(4), 0);
+    let length = (12 + body.len() as u32).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, &body, &length].concat()
+}
+
+fn option(code: u16, value: &[u8]) -> Vec<u8> {
+    let mut option = [code.to_le_bytes(), (value.len() as u16).to_le_bytes()].concat();
+    option.extend(value);
+    option.resize(option.len().next_multiple_of(4), 0);
+    option
+}
+
+/// Frames that all analyses take up: a call, its media, a transaction, and a flow; then the same again, so that what has
+/// begun at one time goes on at another.
+fn frames() -> Vec<Vec<u8>> {
+    let mut scene = Scene::new();
+    let sdp = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 6000 RTP/AVP 0\r\n";
+    let lines = [
+        "From: <sip:a@b>;tag=1",
+        "To: <sip:c@d>",
+        "Call-ID: x",
+        "CSeq: 1 INVITE",
+        "Content-Type: application/sdp",
+    ];
+    for start in ["INVITE sip:c@d SIP/2.0", "SIP/2.0 200 OK"] {
+        scene.udp(0, "192.0.2.1:5060", "192.0.2.2:5060", &message(start, &lines, sdp));
+    }
+    for seq in 0..4u8 {
+        let rtp = [&[0x80, 0, 0, seq, 0, 0, 0, seq, 0, 0, 0, 7][..], &[0; 20]].concat();
+        scene.udp(0, "192.0.2.2:7000", "192.0.2.1:6000", &rtp);
+    }
+    scene.tcp(0, "10.0.0.1:4000", "10.0.0.2:80", 1, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    scene.tcp(0, "10.0.0.2:80", "10.0.0.1:4000", 1, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scene.pcap");
+    scene.write(&path).unwrap();
+    let file = fs::read(path).unwrap();
+    let (mut rest, mut frames) = (&file[24..], Vec::new());
+    while let Some((head, more)) = rest.split_at_checked(16) {
+        let (frame, behind) =
+            more.split_at(u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize);
+        frames.push(frame.to_vec());
+        rest = behind;
+    }
+    frames.push(ethernet(0x0800, &udp([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), b"x")));
+    frames
+}
+
+/// A pcapng file: each frame has one of these stamps after the other, with this resolution and offset of seconds.
+fn pcapng(stamps: &[u64], resolution: Option<u8>, offset: Option<u64>) -> Vec<u8> {
+    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let mut interface = vec![1, 0, 0, 0, 0, 0, 0, 0];
+    interface.extend(resolution.map(|value| option(9, &[value])).unwrap_or_default());
+    interface.extend(offset.map(|value| option(14, &value.to_le_bytes())).unwrap_or_default());
+    interface.extend(option(0, &[]));
+    let mut file = [block(0x0a0d_0d0a, &section), block(1, &interface)].concat();
+    for (number, frame) in frames().iter().enumerate() {
+        let stamp = stamps[number % stamps.len()];
+        let length = (frame.len() as u32).to_le_bytes();
+        // The length on the wire is at its extreme too.
+        let wire = if number % 3 == 2 { [0xff; 4] } else { length };
+        let head = [0u32, (stamp >> 32) as u32, stamp as u32].map(u32::to_le_bytes).concat();
+        file.extend(block(6, &[&head[..], &length, &wire, frame].concat()));
+    }
+    file
+}
+
+/// A pcap file with such seconds and parts of seconds.
+fn pcap(magic: u32, stamps: &[(u32, u32)]) -> Vec<u8> {
+    let mut file: Vec<u8> =
+        [magic, 0x0004_0002, 0, 0, 262_144, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+    for (number, frame) in frames().iter().enumerate() {
+        let (seconds, part) = stamps[number % stamps.len()];
+        let length = frame.len() as u32;
+        file.extend([seconds, part, length, length].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(frame);
+    }
+    file
+}
+
+/// The commands that read files, each with all that goes by times.
+const COMMANDS: [&[&str]; 12] = [
+    &["count"],
+    &["packets"],
+    &["packets", "--json"],
+    &["flows", "--biflow", "--export", "file:f.json", "--export", "file:f.ipfix", "--store", "s.db"],
+    &["flows", "--csv"],
+    &["http", "--log", "w3c:h.log", "--log", "json:h.json", "--export", "file:h.ipfix", "--store", "s.db"],
+    &["http", "--print", "combined"],
+    &[
+        "voip",
+        "--heuristic",
+        "--export",
+        "file:v.json",
+        "--export",
+        "file:v.ipfix",
+        "--store",
+        "s.db",
+        "--save-calls",
+        "calls",
+    ],
+    &["voip", "--csv"],
+    &["probe", "--ready", "syn-flood"],
+    &["probe", "--ready", "bandwidth", "--store", "s.db"],
+    &["record", "-w", "r.pcapng", "--overwrite"],
+];
+
+fn run(folder: &Path, name: &str, words: &[&str]) {
+    let start = Instant::now();
+    let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A file may be refused, and that is all: a panic is 101, an overflow in arithmetic a panic.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{name}, {words:?}: {:?} {said}", output.status);
+    assert!(!said.contains("panicked") && !said.contains("this is a bug"), "{name}, {words:?}: {said}");
+    assert!(start.elapsed() < Duration::from_secs(20), "{name}, {words:?}: {:?}", start.elapsed());
+}
+
+/// Battery: I9, F7
+#[test]
+fn every_command_takes_times_at_every_extreme() {
+    const STAMPS: [&[u64]; 6] = [
+        &[u64::MAX],
+        &[0],
+        &[0, u64::MAX],
+        &[u64::MAX, 0, u64::MAX - 1, 1],
+        &[i64::MAX as u64, i64::MAX as u64 + 1],
+        &[1_700_000_000_000_000_000, u64::MAX, 1_700_000_001_000_000_000],
+    ];
+    let mut files = Vec::new();
+    for stamps in STAMPS {
+        files.push((format!("nanoseconds {stamps:?}"), pcapng(stamps, Some(9), None)));
+    }
+    for resolution in [0, 1, 6, 9, 18, 19, 20, 127, 0x80, 0x81, 0x9e, 0xbf, 0xc0, 0xff] {
+        let stamps = &[u64::MAX, 0, 1 << 62];
+        files.push((format!("resolution {resolution}"), pcapng(stamps, Some(resolution), None)));
+    }
+    for offset in [1, i64::MAX as u64, i64::MIN as u64, u64::MAX, 18_446_744_073, 9_223_372_036] {
+        for stamps in [&[u64::MAX, 0][..], &[1_700_000_000_000_000_000]] {
+            files.push((format!("offset {offset}, {stamps:?}"), pcapng(stamps, Some(9), Some(offset))));
+        }
+    }
+    for magic in [0xa1b2_c3d4, 0xa1b2_3c4d] {
+        let stamps = [(u32::MAX, u32::MAX), (0, 0), (u32::MAX, 0), (0, u32::MAX), (1 << 31, 999_999_999)];
+        files.push((format!("pcap {magic:x}"), pcap(magic, &stamps)));
+        files.push((format!("pcap {magic:x}, the last second"), pcap(magic, &stamps[..1])));
+    }
+    for (name, bytes) in files {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("in"), bytes).unwrap();
+        for words in COMMANDS {
+            run(folder.path(), &name, &[words, &["-r", "in"]].concat());
+        }
+        for words in [
+            &["report"][..],
+            &["report", "--json"],
+            &["query", "top talkers"],
+            &["query", "SELECT * FROM flows"],
+        ] {
+            run(folder.path(), &name, &[words, &["--store", "s.db"]].concat());
+        }
+    }
+}

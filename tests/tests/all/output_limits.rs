@@ -1,0 +1,79 @@
+//! A flood of small packets makes no more bytes of output than it had on the wire, with what was suppressed in the counts of
+//! each output; a rate that was asked for is a hard limit; files are read without one.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column, send, until_packets_come};
+use wirelane_tests::recordings::make_capture;
+use wirelane_tests::{Lab, require_root, wirelane_binary};
+
+/// Bytes of the largest flood.
+const PACKETS: u64 = 60_000;
+
+/// Captures flows of a flood in which every packet is one: the last object, and the bytes that were printed.
+fn flood(folder: &Path, options: &[&str]) -> (Value, u64) {
+    let lab = Lab::new(1).unwrap();
+    let file = folder.join("f.json");
+    let export = format!("file:{}", file.display());
+    let words = ["flows", "--json", "--user", "root", "--overwrite", "--export", &export];
+    let child = capture(&lab, &[&words[..], options].concat()).unwrap();
+    until_packets_come(&child).unwrap();
+    send(&lab, PACKETS, &["--flows", &PACKETS.to_string(), "--rate", "30k"]).unwrap();
+    let finished = child.terminate(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let printed = finished.json().unwrap();
+    let records = printed.iter().filter(|object| object.get("flow").is_some());
+    let bytes = records.map(|object| object.to_string().len() as u64 + 1).sum();
+    (finished.last_json().unwrap(), bytes)
+}
+
+/// Each flow is written or suppressed, at the file and on standard output: what was written.
+fn accounted(last: &Value) -> [u64; 2] {
+    let (export, printed) = (&last["exports"][0], &last["standard_output"]);
+    assert_eq!(column(export, "flows") + column(export, "suppressed_flows"), column(last, "flows"), "{last}");
+    assert_eq!(column(printed, "records") + column(printed, "suppressed"), column(last, "flows"), "{last}");
+    [column(export, "flows"), column(printed, "records")]
+}
+
+/// Battery: S11
+#[test]
+fn a_flood_makes_no_more_output_than_it_had_on_the_wire() {
+    if !require_root("a_flood_makes_no_more_output_than_it_had_on_the_wire") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (last, printed) = flood(folder.path(), &[]);
+    let written = fs::metadata(folder.path().join("f.json")).unwrap().len();
+    let wire = column(&last, "flow_wire_bytes");
+    assert!(written + printed <= wire, "{written} and {printed} bytes for {wire} on the wire: {last}");
+    let records = accounted(&last);
+    assert!(records.iter().all(|records| (1000..PACKETS).contains(records)), "{records:?}");
+}
+
+/// Battery: S11
+#[test]
+fn a_rate_is_a_hard_limit_and_0_is_none() {
+    if !require_root("a_rate_is_a_hard_limit_and_0_is_none") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (last, _) = flood(folder.path(), &["--output-rate", "100"]);
+    let most = 100.0 * (last["duration_s"].as_f64().unwrap() + 2.0);
+    assert!(accounted(&last).iter().all(|records| *records as f64 <= most), "{most}: {last}");
+    let (last, _) = flood(folder.path(), &["--output-rate", "0"]);
+    assert_eq!(accounted(&last), [column(&last, "flows"); 2]);
+}
+
+#[test]
+fn files_are_read_without_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    make_capture(&file, 60, (0..20_000).map(|n| n * 20_000_000_000)).unwrap();
+    let mut command = std::process::Command::new(wirelane_binary().unwrap());
+    command.args(["flows", "--csv", "-r", file.to_str().unwrap()]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 20_001);
+}
