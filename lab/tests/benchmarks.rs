@@ -234,6 +234,7 @@ fn programs_of_libpcaps_run_on_both_libraries() {
 }
 
 /// Real web traffic, as the server has logged it, at a rate that all can take.
+/// Battery: I10
 #[test]
 fn every_request_that_the_server_has_logged_is_in_each_log() {
     if !require_root("every_request_that_the_server_has_logged_is_in_each_log") {

@@ -101,6 +101,21 @@ impl Scene {
         self.frame(at_us, frame(from, to, 6, &transport));
     }
 
+    /// A segment with these flags, sequence number and acknowledgement.
+    pub fn segment(&mut self, from: &str, to: &str, flags: u8, (seq, ack): (u32, u32), data: &[u8]) {
+        let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let mut transport = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+        transport.extend([seq.to_be_bytes(), ack.to_be_bytes()].concat());
+        transport.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        transport.extend(data);
+        self.frame(0, frame(from, to, 6, &transport));
+    }
+
+    /// Its frames, in the order in which they were made, without times.
+    pub fn into_frames(self) -> Vec<Vec<u8>> {
+        self.packets.into_iter().map(|(_, frame)| frame).collect()
+    }
+
     /// Writes a capture file, in the order of time.
     ///
     /// # Errors

@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
+use std::process::Stdio;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use crate::Lab;
 use crate::numbers::{LIMIT, last_of, wirelane};
 use crate::recordings::{write_header, write_packet};
+use crate::wirelane_binary;
 
 /// An Ethernet frame, filled up to the shortest there is.
 pub fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
@@ -52,4 +55,31 @@ pub fn replay(lab: &Lab, folder: &Path, frames: &[Vec<u8>], times: u64) -> Resul
     let words = ["send", "-i", &end.device, "--replay", path, "--loop", &times, "--json"];
     last_of(&wirelane(lab, &end.namespace, &words)?.finish(LIMIT)?)?;
     Ok(())
+}
+
+/// Sends a capture from the lab's sender while `fill` writes it, so that it may be endless; at a speed as `wirelane send`
+/// has them. Returns the sender's last object: every frame that was read has been sent.
+///
+/// # Errors
+/// Where it cannot be written, or a frame was not sent.
+pub fn replay_stream(
+    lab: &Lab,
+    speed: &str,
+    fill: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
+) -> Result<Value> {
+    let end = lab.sender();
+    let mut command = lab.command(&end.namespace, wirelane_binary()?);
+    command.args(["send", "-i", &end.device, "--replay", "-", "--speed", speed, "--json"]);
+    let mut sender = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut output = BufWriter::new(sender.stdin.take().context("its input is a pipe")?);
+    // A sender that has failed says why on standard error.
+    let filled = fill(&mut output).and_then(|()| output.flush());
+    drop(output);
+    let output = sender.wait_with_output()?;
+    ensure!(output.status.success(), "wirelane send: {}", output.status);
+    filled.context("writing to wirelane send")?;
+    let text = String::from_utf8(output.stdout)?;
+    let last: Value = serde_json::from_str(text.lines().last().context("no output of wirelane send")?)?;
+    ensure!(last["read"] == last["sent"], "not all frames were sent: {last}");
+    Ok(last)
 }

@@ -3,14 +3,17 @@
 //! ```text
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
 //! Child      a process in a namespace: JSON lines read with a time-out; killed by pid on drop
+//! battery    what has to be held, and the tests that say they check it
 //! bpf        the kernel's list of our programs, maps and links, for leak tests
 //! frames     frames that tests make up, sent
 //! calls      SIP and RTP that tests make up, and what is told of it
+//! commands   every command that reads a network
 //! control_group  memory limits by the kernel
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
 //! libpcap    programs that use libpcap, with the system's or with ours
+//! mixture    real and hostile traffic without end, and what has to be found in it
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! programs   steering programs and plug-ins, compiled
@@ -21,9 +24,11 @@
 //! Tests that need root start with `if !require_root("name") { return }`. Counts in a lab are exact: its
 //! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so what arrives is what the test sent.
 
+pub mod battery;
 mod bpf;
 pub mod calls;
 mod child;
+pub mod commands;
 mod control_group;
 pub mod duckdb;
 pub mod flow_traffic;
@@ -33,6 +38,7 @@ pub mod frames;
 mod kernel;
 mod lab;
 pub mod libpcap;
+pub mod mixture;
 pub mod numbers;
 mod paths;
 mod process;
@@ -48,10 +54,12 @@ pub use control_group::ControlGroup;
 pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
-pub use paths::{corpus, repository, wirelane_binary};
+pub use paths::{Capture, corpus, repository, wirelane_binary};
 pub use process::{bpf_links, cpu_time, guardians, in_own_process, open_descriptors, resident_bytes};
 pub use programs::{program_file, program_object, tag_beside};
-pub use sys::{Signal, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run};
+pub use sys::{
+    Signal, children_cpu_time, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run,
+};
 
 /// Whether tests assert durations, which hold on a machine that does nothing else: with `WIRELANE_TIMED=1`, as
 /// `make test-all` sets it.

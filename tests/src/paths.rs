@@ -1,6 +1,8 @@
 //! Paths.
 
 use std::env;
+use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -39,4 +41,47 @@ pub fn corpus(test: &str) -> Option<PathBuf> {
     }
     println!("left out: {test} (no corpus)");
     None
+}
+
+/// A capture of the corpus.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// Its name in the corpus.
+    pub id: String,
+    /// Its kind: `malformed`, `http`.
+    pub category: String,
+    path: PathBuf,
+}
+
+impl Capture {
+    /// All captures, in the order of the manifest.
+    ///
+    /// # Errors
+    /// Where the manifest cannot be read.
+    pub fn all(corpus: &Path) -> Result<Vec<Capture>> {
+        let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).context("reading MANIFEST.tsv")?;
+        let capture = |line: &str| {
+            let mut columns = line.split('\t').map(str::to_owned);
+            let (id, path, category) = (columns.next()?, columns.next()?, columns.next()?);
+            Some(Capture { id, category, path: corpus.join(path) })
+        };
+        text.lines()
+            .skip(1)
+            .map(|line| capture(line).with_context(|| format!("three columns: {line}")))
+            .collect()
+    }
+
+    /// The capture file, uncompressed.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        let raw = fs::read(&self.path).with_context(|| self.path.display().to_string())?;
+        if self.path.extension().is_none_or(|extension| extension != "gz") {
+            return Ok(raw);
+        }
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(&raw[..]).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
 }

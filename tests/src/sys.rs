@@ -68,6 +68,18 @@ pub(crate) fn lock(file: &File, exclusive: bool) -> io::Result<()> {
     }
 }
 
+/// Processor time of all children of this process that have been waited for, user and system together.
+pub fn children_cpu_time() -> Duration {
+    // SAFETY: a struct of integers, of which all may be 0.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live struct, which the kernel fills; RUSAGE_CHILDREN is always known.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let time = |time: libc::timeval| {
+        Duration::new(time.tv_sec.cast_unsigned(), 1000 * time.tv_usec.cast_unsigned() as u32)
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
 /// Clock ticks a second, the unit of CPU times in `/proc` (proc_pid_stat(5)).
 pub(crate) fn clock_ticks() -> u64 {
     // SAFETY: sysconf(3) takes a constant. _SC_CLK_TCK is always known.

@@ -248,6 +248,7 @@ mod tests {
         assert_eq!(fragments.finish(), 0);
     }
 
+    /// Battery: I6
     #[test]
     fn overlaps_are_refused_and_floods_are_bounded() {
         let mut fragments = Fragments::new(32 << 20);

@@ -100,6 +100,7 @@ fn truth(path: &Path) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
+/// Battery: I10
 #[test]
 fn names_are_those_of_tshark() {
     let corpus = std::env::var_os("WIRELANE_CORPUS")

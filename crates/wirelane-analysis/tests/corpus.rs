@@ -118,6 +118,7 @@ fn expected(truth: &Value) -> Sums {
     sums
 }
 
+/// Battery: I10
 #[test]
 fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
     let Some(corpus) = corpus("flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found") else {
@@ -177,6 +178,7 @@ const DIFFERENT: [&str; 11] = [
 ];
 
 /// What nfpcapd makes of the same captures with the same timeouts: 300 and 60 seconds.
+/// Battery: I10
 #[test]
 fn flows_of_the_corpus_are_those_of_nfpcapd() {
     let Some(corpus) = corpus("flows_of_the_corpus_are_those_of_nfpcapd") else { return };

@@ -381,6 +381,7 @@ proptest! {
 
     /// What a first-level cache of any size hands on, merged, are the flows, whatever their timeouts and whenever it is
     /// emptied: those of the reference, and those of the packets one by one.
+    /// Battery: I10
     #[test]
     fn parts_come_to_the_same_flows(
         packets in prop::collection::vec((made(), prop::bool::weighted(0.05)), 1..300),

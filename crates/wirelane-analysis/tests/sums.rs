@@ -74,6 +74,7 @@ proptest! {
 }
 
 /// Memory stays within the budget under four times as many flows as it holds; flows that carry traffic stay whole.
+/// Battery: L6
 #[test]
 fn a_flood_of_new_flows_costs_only_itself() {
     let settings = CacheSettings { memory: LEAST_MEMORY * 4, ..CacheSettings::default() };
@@ -139,6 +140,7 @@ fn both_directions_are_one_flow_from_the_initiator_on() {
 }
 
 /// Live, nothing may come: flows end all the same, and in time. A clock that is set back ends what is from the future.
+/// Battery: F7
 #[test]
 fn silence_and_clocks_that_are_set_back_end_flows() {
     let second = 1_000_000_000;

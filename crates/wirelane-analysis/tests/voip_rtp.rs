@@ -174,6 +174,7 @@ fn fates() -> impl Strategy<Value = Vec<(bool, u64, Option<u64>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// Battery: I6
     #[test]
     fn any_order_of_packets_is_counted_exactly(first in any::<u16>(), fates in fates()) {
         let mut sent: Vec<(u64, u64)> = Vec::new();
@@ -217,6 +218,7 @@ proptest! {
         prop_assert_eq!(stream.burst.iter().sum::<u32>(), bursts);
     }
 
+    /// Battery: I6
     #[test]
     fn hostile_packets_keep_the_account(packets in prop::collection::vec((any::<u16>(), any::<u32>(), any::<u64>(), 0u8..128), 1..600)) {
         let mut stream = stream();

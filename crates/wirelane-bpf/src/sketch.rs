@@ -221,6 +221,7 @@ mod tests {
         (0..end).map(|number| [number, 0, 0, 0, 0, number.rotate_left(40)])
     }
 
+    /// Battery: I10
     #[test]
     fn a_million_keys_are_counted_within_the_error_that_is_stated() {
         for bits in [10, 14] {
@@ -251,6 +252,7 @@ mod tests {
     }
 
     /// Keys of a few hosts that have most of the traffic, and of a million that have little: their bounds hold.
+    /// Battery: I10
     #[test]
     fn the_greatest_of_a_million_keys_are_found_within_their_bounds() {
         let (seed, mut tops) = (99, [Top::new(256), Top::new(256)]);

@@ -370,6 +370,7 @@ mod tests {
     }
 
     /// The run ends with a failure, for which the program's status is 1, and with a ledger that balances.
+    /// Battery: F5
     #[test]
     fn a_handler_that_panics_ends_the_run_with_its_ledger() {
         use clap::Parser as _;

@@ -232,6 +232,7 @@ mod tests {
         assert_eq!((watch.raised, watch.cleared, watch.untracked), (2, 2, 0));
     }
 
+    /// Battery: L6
     #[test]
     fn memory_is_bounded_and_what_finds_no_room_is_counted() {
         let above = alarm(Threshold::Above(1.0, 1.0), 1, 10_000, 1);

@@ -161,6 +161,7 @@ mod tests {
         assert_eq!((there(&flows), there(&calls)), (vec![false, false, true], vec![false, false, true]));
     }
 
+    /// Battery: F4
     #[test]
     fn what_a_dead_writer_left_goes_and_what_is_being_written_stays() {
         let store = tempfile::tempdir().unwrap();

@@ -245,6 +245,7 @@ mod tests {
 
     /// Wherever in a look the step comes, the distance is the one before it or the one after it, and the next look
     /// has the one after it.
+    /// Battery: F7
     #[test]
     fn steps_of_an_hour_are_followed_at_once_and_never_halved() {
         for by in [HOUR, -HOUR, 1_000_000, -1_000_000] {
@@ -284,6 +285,7 @@ mod tests {
 
     /// Were the clock of the stamps not slewed with UTC, as a card's is not: NTP slews by at most 500 ppm, which is 100 us
     /// in the 200 ms between two looks.
+    /// Battery: F7
     #[test]
     fn slew_is_followed_to_a_tenth_of_a_millisecond() {
         for slew_ppm in [500, -500] {
@@ -306,6 +308,7 @@ mod tests {
 
     /// Looks that differ by what they are uncertain of do not change the distance, so that records which are
     /// converted before and after one keep their order.
+    /// Battery: F7
     #[test]
     fn what_a_look_is_uncertain_of_is_not_followed() {
         let clock = unread();
@@ -329,6 +332,7 @@ mod tests {
     }
 
     /// What a step does to records: the time between two of them is their stamps', whatever UTC does.
+    /// Battery: F7
     #[test]
     fn stamps_of_one_look_keep_their_distances() {
         let clock = unread();

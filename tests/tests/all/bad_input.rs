@@ -35,6 +35,7 @@ fn unknown_devices_and_queues_are_named_with_what_there_is() {
     assert!(error.contains("no RX queue 9") && error.contains(&format!("{device}@3")), "{error}");
 }
 
+/// Battery: F9, S5
 #[test]
 fn missing_capabilities_are_named() {
     if !require_root("missing_capabilities_are_named") {

@@ -97,6 +97,7 @@ fn processes_share_one_filter_and_the_last_one_removes_it() {
     assert_eq!(wait_for_bpf_objects(&before, LIMIT), before);
 }
 
+/// Battery: F2
 #[test]
 fn processes_killed_at_once_leave_nothing() {
     if !require_root("processes_killed_at_once_leave_nothing") {

@@ -46,6 +46,7 @@ fn assert_confined(pid: u32, uid: &str, gid: &str, capabilities: u64, at_least: 
     }
 }
 
+/// Battery: S1
 #[test]
 fn every_thread_of_a_capture_has_no_rights() {
     if !require_root("every_thread_of_a_capture_has_no_rights") {
@@ -124,6 +125,7 @@ fn every_thread_of_a_capture_has_no_rights() {
     }
 }
 
+/// Battery: S1
 #[test]
 fn reading_a_file_is_done_as_nobody() {
     if !require_root("reading_a_file_is_done_as_nobody") {
@@ -150,6 +152,7 @@ fn reading_a_file_is_done_as_nobody() {
     }
 }
 
+/// Battery: S1
 #[test]
 fn sending_has_no_rights_either() {
     if !require_root("sending_has_no_rights_either") {
@@ -237,6 +240,7 @@ fn attempt(name: &str, folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_try-confined")).arg(name).arg(folder).output().unwrap()
 }
 
+/// Battery: S2, S3
 #[test]
 fn a_process_that_was_taken_over_reaches_nothing() {
     if !require_root("a_process_that_was_taken_over_reaches_nothing") {
@@ -282,6 +286,7 @@ fn a_capability_that_is_asked_for_is_kept_and_no_other() {
 }
 
 /// Root without capabilities is not root; whoever may not capture is told before anything is attached.
+/// Battery: F9, S5
 #[test]
 fn without_capabilities_nothing_is_attached() {
     if !require_root("without_capabilities_nothing_is_attached") {

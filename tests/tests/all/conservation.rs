@@ -260,6 +260,7 @@ fn run(lab: &Lab, case: &Case) -> u64 {
     refused
 }
 
+/// Battery: L1
 #[test]
 fn every_packet_is_in_one_place_whatever_is_asked_for() {
     if !require_root("every_packet_is_in_one_place_whatever_is_asked_for") {

@@ -99,6 +99,7 @@ fn says(stderr: &str, parts: &[&str]) {
     }
 }
 
+/// Battery: F1
 #[test]
 fn down_and_up_renamed_and_another_mtu() {
     if !require_root("down_and_up_renamed_and_another_mtu") {
@@ -125,6 +126,7 @@ fn down_and_up_renamed_and_another_mtu() {
     }
 }
 
+/// Battery: F1
 #[test]
 fn moved_to_another_network_namespace_and_back() {
     if !require_root("moved_to_another_network_namespace_and_back") {
@@ -147,6 +149,7 @@ fn moved_to_another_network_namespace_and_back() {
     }
 }
 
+/// Battery: F1
 #[test]
 fn moved_away_and_deleted_there() {
     if !require_root("moved_away_and_deleted_there") {
@@ -165,6 +168,7 @@ fn moved_away_and_deleted_there() {
 }
 
 /// A device of the same name is another device.
+/// Battery: F1
 #[test]
 fn deleted_and_made_anew() {
     if !require_root("deleted_and_made_anew") {
@@ -189,6 +193,7 @@ fn watched_again(lab: &Lab, hook: &str) {
 }
 
 /// Two RX queues become four, and one; the packets of every one of them are counted in a line of their own.
+/// Battery: F1
 #[test]
 fn another_number_of_queues() {
     if !require_root("another_number_of_queues") {
@@ -238,6 +243,7 @@ fn another_number_of_queues() {
 }
 
 /// Who asked for some queues gets what comes in on these, and is told what became of them.
+/// Battery: F1
 #[test]
 fn a_virtual_device_whose_queue_goes() {
     if !require_root("a_virtual_device_whose_queue_goes") {
@@ -255,6 +261,7 @@ fn a_virtual_device_whose_queue_goes() {
     assert_eq!(column(&finished.last_json().unwrap(), "seen"), 0);
 }
 
+/// Battery: F1
 #[test]
 fn a_program_that_somebody_takes_off() {
     if !require_root("a_program_that_somebody_takes_off") {
@@ -272,6 +279,7 @@ fn a_program_that_somebody_takes_off() {
 }
 
 /// Waiting for a device that is down, or that is elsewhere, costs next to nothing.
+/// Battery: F1
 #[test]
 fn waiting_costs_little() {
     if !require_root("waiting_costs_little") {
@@ -295,6 +303,7 @@ fn waiting_costs_little() {
 }
 
 /// Killed, it leaves a device that works, to which others can attach.
+/// Battery: F2
 #[test]
 fn traffic_flows_on_after_kill() {
     if !require_root("traffic_flows_on_after_kill") {

@@ -4,6 +4,7 @@
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{ForeignXdp, Lab, require_root};
 
+/// Battery: F9
 #[test]
 fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
     if !require_root("auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why") {

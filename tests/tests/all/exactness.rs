@@ -91,6 +91,7 @@ fn assert_exact(case: &str, packets: u64, yielded: &[Yielded], ledger: &wirelane
     }
 }
 
+/// Battery: L1, L12
 #[test]
 fn every_number_once_through_one_and_four_queues() {
     if !require_root("every_number_once_through_one_and_four_queues") {

@@ -1,14 +1,11 @@
 //! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, or made by
 //! packet sockets where '--engine auto' leaves that open, and leaves nothing.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use wirelane_tests::numbers::{LIMIT, column, finish, send};
 use wirelane_tests::{
-    Child, Finished, Lab, LabOptions, require_root, settled_bpf_objects, wait_for_bpf_objects,
+    Child, ControlGroup, Finished, Lab, LabOptions, require_root, settled_bpf_objects, wait_for_bpf_objects,
     wirelane_binary,
 };
 
@@ -64,6 +61,7 @@ fn replaced(case: &str, lab: &Lab, child: Child, why: &[&str]) {
     }
 }
 
+/// Battery: F8
 #[test]
 fn no_locked_memory_is_needed() {
     if !require_root("no_locked_memory_is_needed") {
@@ -79,6 +77,7 @@ fn no_locked_memory_is_needed() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
+/// Battery: F8
 #[test]
 fn too_few_descriptors_are_refused_with_the_limit() {
     if !require_root("too_few_descriptors_are_refused_with_the_limit") {
@@ -106,6 +105,7 @@ fn too_few_descriptors_are_refused_with_the_limit() {
     assert!(refusals > 2 && captures > 0, "{refusals} refused, {captures} captured");
 }
 
+/// Battery: F8
 #[test]
 fn too_little_address_space_is_refused_with_what_was_asked_for() {
     if !require_root("too_little_address_space_is_refused_with_what_was_asked_for") {
@@ -124,6 +124,7 @@ fn too_little_address_space_is_refused_with_what_was_asked_for() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
+/// Battery: F9
 #[test]
 fn without_bpf_the_missing_capability_is_named() {
     if !require_root("without_bpf_the_missing_capability_is_named") {
@@ -151,6 +152,7 @@ fn without_bpf_the_missing_capability_is_named() {
     }
 }
 
+/// Battery: F9
 #[test]
 fn a_user_namespace_is_said_to_be_in_the_way() {
     if !require_root("a_user_namespace_is_said_to_be_in_the_way") {
@@ -164,51 +166,9 @@ fn a_user_namespace_is_said_to_be_in_the_way() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// A control group of the test's own with a memory limit; removed when it is dropped.
-struct ControlGroup {
-    folder: PathBuf,
-    /// The file that counts processes that the kernel killed for memory.
-    events: &'static str,
-}
-
-impl ControlGroup {
-    /// `None`, with a word on why, where this machine lets nobody make one.
-    fn limited(test: &str, bytes: u64) -> Option<ControlGroup> {
-        let name = format!("wltest-{}", std::process::id());
-        // The two versions: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
-        let one = (Path::new("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.oom_control");
-        let two = (Path::new("/sys/fs/cgroup"), "memory.max", "memory.events");
-        for (root, limit, events) in [one, two] {
-            let group = ControlGroup { folder: root.join(&name), events };
-            if fs::create_dir(&group.folder).is_ok()
-                && fs::write(group.folder.join(limit), bytes.to_string()).is_ok()
-            {
-                return Some(group);
-            }
-        }
-        println!("left out: {test} (no control group with a memory limit can be made)");
-        None
-    }
-
-    fn killed(&self) -> u64 {
-        let text = fs::read_to_string(self.folder.join(self.events)).unwrap();
-        let count = text
-            .lines()
-            .find_map(|line| line.strip_prefix("oom_kill "))
-            .expect("a count of killed processes");
-        count.trim().parse().unwrap()
-    }
-}
-
-impl Drop for ControlGroup {
-    fn drop(&mut self) {
-        // Fails where it was never made, or on a process that is still there, whose own test has failed then.
-        let _ = fs::remove_dir(&self.folder);
-    }
-}
-
 /// Rings are allocated before the first packet, and within the limit: what does not fit is refused and not killed, and
 /// what fits goes on under load.
+/// Battery: F8
 #[test]
 fn a_control_group_refuses_rings_and_kills_nobody() {
     const NAME: &str = "a_control_group_refuses_rings_and_kills_nobody";
@@ -218,13 +178,11 @@ fn a_control_group_refuses_rings_and_kills_nobody() {
     let lab = alone();
     let before = settled_bpf_objects();
     let Some(group) = ControlGroup::limited(NAME, 64 << 20) else { return };
-    let procs = group.folder.join("cgroup.procs");
-    // Before `ip netns exec`, which shows the program another /sys.
-    let enter = format!("echo $$ >{} && exec \"$0\" \"$@\"", procs.display());
     let inside = |ring: &str| {
         let end = lab.receiver();
-        let mut command = Command::new("sh");
-        command.args(["-c", &enter, "ip", "netns", "exec", &end.namespace]).arg(wirelane_binary().unwrap());
+        // Before `ip netns exec`, which shows the program another /sys.
+        let mut command = group.command("ip");
+        command.args(["netns", "exec", &end.namespace]).arg(wirelane_binary().unwrap());
         command.args(["count", "-i", &end.device, "--json", "--ring-size", ring]);
         Child::spawn(&mut command).unwrap()
     };
@@ -238,6 +196,7 @@ fn a_control_group_refuses_rings_and_kills_nobody() {
 }
 
 /// A seccomp filter that forbids bpf(2), as containers and services have, and a kernel without it.
+/// Battery: F9
 #[test]
 fn a_forbidden_bpf_call_is_said_to_be_that() {
     if !require_root("a_forbidden_bpf_call_is_said_to_be_that") {
@@ -264,6 +223,7 @@ fn a_forbidden_bpf_call_is_said_to_be_that() {
 }
 
 /// A kernel that was built without its types: in a mount namespace where they are not to be seen.
+/// Battery: F9
 #[test]
 fn a_kernel_without_type_information_is_refused_by_name() {
     if !require_root("a_kernel_without_type_information_is_refused_by_name") {

@@ -103,6 +103,7 @@ fn count(expression: &str, packets: &[Packet]) -> Result<u64, Error> {
 }
 
 /// Every count of the corpus's ground truth, by the filter that the commands use.
+/// Battery: I8
 #[test]
 fn counts_over_the_corpus_are_tcpdumps() {
     let Some(corpus) = corpus("counts_over_the_corpus_are_tcpdumps") else { return };
@@ -342,6 +343,7 @@ fn a_files_filter_can_be_changed() {
     assert_eq!(ledger.total.filtered, PACKETS - ledger.total.analysed);
 }
 
+/// Battery: I8
 #[test]
 fn a_wrong_expression_is_a_usage_error_that_shows_the_place() {
     let folder = tempfile::tempdir().unwrap();

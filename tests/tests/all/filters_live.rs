@@ -58,6 +58,7 @@ fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut
 /// Packets from source ports 1000 to 1255, in turn, each of 100 bytes.
 const PORTS: [&str; 8] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000", "--size", "100"];
 
+/// Battery: L1
 #[test]
 fn every_hook_and_engine_accepts_exactly_what_was_sent() {
     if !require_root("every_hook_and_engine_accepts_exactly_what_was_sent") {
@@ -293,6 +294,7 @@ fn groups_have_filters_of_their_own() {
 }
 
 /// A change while packets flow: each is judged by the expression before or by the one behind, and none is lost.
+/// Battery: L1
 #[test]
 fn a_change_under_load_loses_no_packet() {
     if !require_root("a_change_under_load_loses_no_packet") {

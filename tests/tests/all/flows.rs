@@ -277,6 +277,7 @@ fn collectors_have_the_flows_that_were_sent() {
 
 /// Live, over several workers and queues: the sums are the ledger's; a flow that has gone silent is handed out while
 /// nothing comes; little memory costs places and no packet.
+/// Battery: L6
 #[test]
 fn sums_over_flows_are_the_ledgers() {
     if !require_root("sums_over_flows_are_the_ledgers") {

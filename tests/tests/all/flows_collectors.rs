@@ -140,6 +140,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
+/// Battery: F6
 #[test]
 fn collectors_that_come_and_go_cost_no_packet() {
     if !require_root("collectors_that_come_and_go_cost_no_packet") {

@@ -54,6 +54,7 @@ truncate = 82
 "#;
 
 /// All at once, on one device, so that each packet has one timestamp for all: with each set of options, both ways.
+/// Battery: I10
 #[test]
 fn both_caches_find_the_same_flows() {
     if !require_root("both_caches_find_the_same_flows") {
@@ -113,6 +114,7 @@ fn both_caches_find_the_same_flows() {
 
 /// Parts that find no room cost packets, which are `lost`; flows and ledger agree all the same, to the byte. Another
 /// capture on the device sees everything.
+/// Battery: L6
 #[test]
 fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
     if !require_root("a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums") {
@@ -140,6 +142,7 @@ fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
 }
 
 /// Flows end and are told of without another packet, and what a killed process leaves is nothing.
+/// Battery: I10
 #[test]
 fn silent_flows_come_up_and_a_killed_capture_leaves_nothing() {
     if !require_root("silent_flows_come_up_and_a_killed_capture_leaves_nothing") {

@@ -14,6 +14,7 @@ fn packets(rows: &[String]) -> Vec<u64> {
     flows.map(last).collect()
 }
 
+/// Battery: S1
 #[test]
 fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     if !require_root("the_screen_has_the_numbers_and_the_terminal_is_given_back") {

@@ -89,6 +89,7 @@ fn all_targets_are_here() {
     assert_eq!(names, TARGETS.map(|(name, ..)| name));
 }
 
+/// Battery: I4
 #[test]
 fn seeds_and_seeds_with_a_byte_changed_do_no_harm() {
     let Some(corpus) = corpus("seeds_and_seeds_with_a_byte_changed_do_no_harm") else { return };

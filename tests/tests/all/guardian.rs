@@ -117,6 +117,7 @@ fn threads_can_move(test: &str) -> bool {
 }
 
 /// Every engine, with what each changes, and every way to end.
+/// Battery: F2
 #[test]
 fn everything_is_put_back_however_the_capture_ends() {
     if !require_root("everything_is_put_back_however_the_capture_ends") {
@@ -180,6 +181,7 @@ fn threads_are_switched_off_where_the_program_has_gone_before() {
     }
 }
 
+/// Battery: S1
 #[test]
 fn a_capture_that_sets_polling_has_no_rights_in_any_thread() {
     if !require_root("a_capture_that_sets_polling_has_no_rights_in_any_thread") {
@@ -207,6 +209,7 @@ fn a_capture_that_sets_polling_has_no_rights_in_any_thread() {
     }
 }
 
+/// Battery: S1
 #[test]
 fn the_guardian_has_what_it_needs_and_nothing_else() {
     if !require_root("the_guardian_has_what_it_needs_and_nothing_else") {
@@ -341,6 +344,7 @@ fn several_devices_and_both_kinds_of_change_have_one_guardian() {
 }
 
 /// Each capture has its guardian; what they share is put back by the last.
+/// Battery: F2
 #[test]
 fn the_last_of_several_captures_has_it_put_back() {
     if !require_root("the_last_of_several_captures_has_it_put_back") {

@@ -63,6 +63,7 @@ fn serve(listener: &TcpListener, bytes: usize) {
 }
 
 /// A capture that is told to stop in the midst of a body logs what it has seen of it, also of what stayed below.
+/// Battery: I10
 #[test]
 fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
     if !require_root("what_is_not_whole_is_marked_and_the_sums_are_exact") {

@@ -177,6 +177,7 @@ fn of_port(log: &str, port: u16) -> Vec<Value> {
     lines.filter(|line| line["server_port"] == port).collect()
 }
 
+/// Battery: S6
 #[test]
 fn logs_are_those_of_the_servers() {
     if !require_root("logs_are_those_of_the_servers")

@@ -135,6 +135,7 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
+/// Battery: S6
 #[test]
 fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,6 +178,7 @@ fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
     assert_safe(&["r.html"], &fs::read_to_string(folder.join("r.html")).unwrap());
 }
 
+/// Battery: S6
 #[test]
 fn no_name_of_an_interface_reaches_an_output_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -368,6 +368,7 @@ fn tune_and_restore(guest: &Guest) {
 
 /// The kernel itself takes a killed process off the device: its place is free for another, the others go on,
 /// and with the last one everything is gone.
+/// Battery: F10
 #[test]
 fn killed_processes_leave_nothing() {
     killed("native");
@@ -410,6 +411,7 @@ fn killed(hook: &str) {
 }
 
 /// `wirelane devices` names what this kernel lacks, and nothing that it has.
+/// Battery: F9
 #[test]
 fn missing_features_are_named() {
     if !require_root("missing_features_are_named") {

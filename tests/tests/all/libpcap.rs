@@ -141,6 +141,7 @@ fn behave(lab: &Lab, library: Library, folder: &Path, program: &Path, mode: (&st
     said.join("\n")
 }
 
+/// Battery: L1
 #[test]
 fn programs_see_the_same_of_the_same_traffic() {
     if !require_root("programs_see_the_same_of_the_same_traffic") {
@@ -177,6 +178,7 @@ fn programs_see_the_same_of_the_same_traffic() {
     drop(holder);
 }
 
+/// Battery: L12
 #[test]
 fn opening_and_closing_leaves_nothing_behind() {
     if !require_root("opening_and_closing_leaves_nothing_behind") {

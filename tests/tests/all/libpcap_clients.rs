@@ -78,6 +78,7 @@ fn number_before(text: &str, words: &str) -> u64 {
 /// With a filter and without: the expression, and how many packets it accepts.
 const CASES: [(&str, u64); 2] = [("", SENT), (FILTER, ACCEPTED)];
 
+/// Battery: L1
 #[test]
 fn programs_see_exactly_what_was_sent() {
     if !require_root("programs_see_exactly_what_was_sent") {
@@ -159,6 +160,7 @@ while count < int(sys.argv[2]):
     count += header is not None and header.getcaplen() == len(data)
 print(count, 'packets,', *reader.stats()[:2])";
 
+/// Battery: L1
 #[test]
 fn collectors_of_flows_account_for_every_packet() {
     if !require_root("collectors_of_flows_account_for_every_packet") {
@@ -251,6 +253,7 @@ fn connect(lab: &Lab) -> Vec<u8> {
     bytes
 }
 
+/// Battery: L1
 #[test]
 fn processes_share_a_group_by_flow() {
     if !require_root("processes_share_a_group_by_flow") {

@@ -12,6 +12,7 @@ fn record(frame: u64) -> u64 {
 }
 
 /// While a worker is away, a ring takes a burst of ring size / record size packets, and loses all that come then.
+/// Battery: L9
 #[test]
 fn a_ring_holds_the_burst_that_it_is_documented_to() {
     if !require_root("a_ring_holds_the_burst_that_it_is_documented_to") {
@@ -54,6 +55,7 @@ fn a_ring_holds_the_burst_that_it_is_documented_to() {
 }
 
 /// `WIRELANE_SOAK_SECONDS` (5): a paced load that a worker keeps up with is not lost, and the process does not grow.
+/// Battery: L5
 #[test]
 fn a_paced_load_is_not_lost_and_nothing_grows() {
     if !require_root("a_paced_load_is_not_lost_and_nothing_grows") {

@@ -12,6 +12,7 @@ const HEADERLESS: (u32, u32) = (6, 9);
 
 const WAYS: [AttachBy; 2] = [AttachBy::Netlink, AttachBy::Link];
 
+/// Battery: F2
 #[test]
 fn another_xdp_program_is_named_left_alone_and_captured_beside() {
     if !require_root("another_xdp_program_is_named_left_alone_and_captured_beside") {
@@ -59,6 +60,7 @@ fn another_xdp_program_is_named_left_alone_and_captured_beside() {
 
 /// The kernel lets nobody replace a program that a link holds, in whichever mode and by whichever way: what others try
 /// is refused to them, and we go on.
+/// Battery: F2
 #[test]
 fn ours_stays_where_another_is_put_or_ours_taken_off() {
     if !require_root("ours_stays_where_another_is_put_or_ours_taken_off") {
@@ -89,6 +91,7 @@ fn ours_stays_where_another_is_put_or_ours_taken_off() {
 
 /// An XDP program that comes while tc captures stands before us: packets that it passes are all there, and whole; where
 /// another program might see to it that they are not, we say so.
+/// Battery: F2
 #[test]
 fn one_that_comes_while_tc_captures() {
     if !require_root("one_that_comes_while_tc_captures") {
@@ -120,6 +123,7 @@ fn one_that_comes_while_tc_captures() {
 }
 
 /// Two captures of ours that the kernel does not let stand beside each other.
+/// Battery: F2
 #[test]
 fn generic_xdp_and_tc_are_not_mixed_where_headers_would_be_missing() {
     if !require_root("generic_xdp_and_tc_are_not_mixed_where_headers_would_be_missing") {

@@ -94,6 +94,7 @@ fn single_packets_wake_their_worker() {
 }
 
 /// More RX queues than can be told apart: nothing panics, and what comes in there is counted.
+/// Battery: F1
 #[test]
 fn a_device_with_very_many_queues_is_captured() {
     if !require_root("a_device_with_very_many_queues_is_captured") {

@@ -40,6 +40,7 @@ fn assert_balanced(ledger: &Ledger, sent: u64) {
     assert_eq!(lost, total.lost, "the workers' losses are the total's");
 }
 
+/// Battery: L1
 #[test]
 fn a_slow_worker_loses_exactly_what_is_counted() {
     if !require_root("a_slow_worker_loses_exactly_what_is_counted") {
@@ -77,6 +78,7 @@ fn a_slow_worker_loses_exactly_what_is_counted() {
     });
 }
 
+/// Battery: F5
 #[test]
 fn a_worker_that_never_reads_fills_its_ring_and_nobody_elses() {
     if !require_root("a_worker_that_never_reads_fills_its_ring_and_nobody_elses") {
@@ -115,6 +117,7 @@ fn a_worker_that_never_reads_fills_its_ring_and_nobody_elses() {
     assert_eq!(busy.close().unwrap().total.lost, 0);
 }
 
+/// Battery: L12
 #[test]
 fn sigterm_under_load_yields_what_is_in_the_rings() {
     if !require_root("sigterm_under_load_yields_what_is_in_the_rings") {

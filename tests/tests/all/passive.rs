@@ -13,6 +13,7 @@ fn counters(lab: &Lab, end: &End) -> (u64, u64) {
 
 /// From before the start to after the end: no ARP or neighbour discovery for addresses that packets carry, no
 /// look-ups of their names, no report of a promiscuous device's group memberships.
+/// Battery: S9
 #[test]
 fn a_captured_device_transmits_nothing() {
     if !require_root("a_captured_device_transmits_nothing") {

@@ -20,6 +20,7 @@ fn refused(folder: &Path, words: &[&str]) -> String {
     said
 }
 
+/// Battery: S4
 #[test]
 fn nothing_is_written_behind_a_planted_link() {
     let folder = tempfile::tempdir().unwrap();

@@ -97,6 +97,7 @@ fn is_noted(port: u64, record: &Record<'_>) -> bool {
     }
 }
 
+/// Battery: L1
 #[test]
 fn records_say_what_plug_ins_say() {
     if !require_root("records_say_what_plug_ins_say") {
@@ -186,6 +187,7 @@ fn columns(last: &Value) -> [u64; 5] {
 
 /// Everything beside each other on one device: two captures with a plug-in each and one without, those that are refused,
 /// and one whose plug-in is too slow.
+/// Battery: L1
 #[test]
 fn plug_ins_harm_nobody_else() {
     if !require_root("plug_ins_harm_nobody_else") {

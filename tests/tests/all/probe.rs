@@ -82,6 +82,7 @@ fn files_are_measured_and_mistakes_are_told() {
     assert!(output.status.success() && text(&output.stdout).contains("10.0.0.0/24"), "{output:?}");
 }
 
+/// Battery: F5
 #[test]
 fn programs_run_without_a_shell_and_hang_and_fail_without_harm() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,6 +134,7 @@ fn until_measured(child: &Child, name: &str) {
 
 /// While packets come, another configuration takes over, then one with mistakes does not: each packet is counted once, by
 /// one of the two that were in force.
+/// Battery: L1
 #[test]
 fn a_configuration_is_replaced_under_traffic() {
     if !require_root("a_configuration_is_replaced_under_traffic") {

@@ -59,6 +59,7 @@ const CONFIG: &str = "[[measurement]]\nname = \"all\"\nvalues = [\"packets\", \"
 /// A store whose name is as hostile as a name of a folder can be.
 const STORE: &str = "<script>alert(1)&\"'";
 
+/// Battery: I10
 #[test]
 fn results_of_a_file_are_stored_asked_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,6 +185,7 @@ fn segment(to_server: bool, sequence: u32, acknowledged: u32, payload: &[u8]) ->
 }
 
 /// Who writes packets chooses names in a report: they are text there, and nothing else.
+/// Battery: S6
 #[test]
 fn names_out_of_packets_are_text_in_a_report() {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: <script>alert(1)</script>\r\n\r\n";
@@ -214,6 +216,7 @@ fn names_out_of_packets_are_text_in_a_report() {
 }
 
 /// Live, by a process that has given its rights up: what is stored and what is scraped is what was sent.
+/// Battery: I10
 #[test]
 fn a_live_probe_is_stored_and_scraped() {
     if !require_root("a_live_probe_is_stored_and_scraped") {

@@ -73,6 +73,7 @@ fn agree(options: &[&str], (kernel, of_kernel): &(Vec<Value>, Value), (user, of_
 }
 
 /// Both at once on one device, and on the wire everything that flows are made of.
+/// Battery: I10
 #[test]
 fn the_kernel_measures_what_workers_measure() {
     if !require_root("the_kernel_measures_what_workers_measure") {

@@ -22,6 +22,7 @@ fn kill(child: Child) {
     assert!(!child.finish(LIMIT).unwrap().status.success());
 }
 
+/// Battery: F5
 #[test]
 fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
     if !require_root("a_killed_process_disturbs_nobody_and_its_place_is_cleared") {
@@ -42,6 +43,7 @@ fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
     assert_eq!((column(&last, "analysed"), column(&last, "lost")), (3000, 0));
 }
 
+/// Battery: F2, S12
 #[test]
 fn the_last_process_takes_everything_with_it_also_when_killed() {
     if !require_root("the_last_process_takes_everything_with_it_also_when_killed") {
@@ -138,6 +140,7 @@ fn a_seventeenth_group_is_refused() {
     assert_eq!(counts[15], 0, "it came after the packets");
 }
 
+/// Battery: L12
 #[test]
 fn two_hundred_starts_and_stops_leak_nothing() {
     if !require_root("two_hundred_starts_and_stops_leak_nothing")

@@ -36,6 +36,7 @@ fn in_files(folder: &Path) -> u64 {
     sum
 }
 
+/// Battery: F3
 #[test]
 fn a_full_disk_loses_nothing_uncounted() {
     if !require_root("a_full_disk_loses_nothing_uncounted") {
@@ -90,6 +91,7 @@ fn the_first_failed_write_may_end_the_recording() {
     assert!(((1 << 20) / 1032 - 2..=(1 << 20) / 1032).contains(&written), "{written}");
 }
 
+/// Battery: F3
 #[test]
 fn a_disk_with_room_again_is_written_to_again() {
     if !require_root("a_disk_with_room_again_is_written_to_again") {
@@ -144,6 +146,7 @@ fn a_disk_with_room_again_is_written_to_again() {
     }
 }
 
+/// Battery: F3
 #[test]
 fn a_disk_that_becomes_read_only_is_one_that_failed() {
     if !require_root("a_disk_that_becomes_read_only_is_one_that_failed") {
@@ -183,6 +186,7 @@ fn in_files_by_count(folder: &Path) -> u64 {
     files(folder).unwrap().iter().map(|file| count_packets(file).unwrap()).sum()
 }
 
+/// Battery: F3
 #[test]
 fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
     if !require_root("a_directory_that_vanishes_and_a_file_that_is_moved_are_told") {
@@ -244,6 +248,7 @@ fn wait_for(child: &wirelane_tests::Child, packets: u64) {
     }
 }
 
+/// Battery: S4
 #[test]
 fn planted_links_and_files_are_neither_followed_nor_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,6 +398,7 @@ fn failing_disk(disk: &Disk, options: &str) -> Option<PathBuf> {
     mounted.success().then_some(folder)
 }
 
+/// Battery: F3
 #[test]
 fn what_a_disk_holds_whose_writes_have_failed_is_unwritten() {
     if !require_root("what_a_disk_holds_whose_writes_have_failed_is_unwritten") {
@@ -414,6 +420,7 @@ fn what_a_disk_holds_whose_writes_have_failed_is_unwritten() {
     assert_eq!(left, ["lost+found", "out.pcapng.part"], "it does not get the name of a whole file");
 }
 
+/// Battery: F3
 #[test]
 fn what_the_disk_lost_behind_the_page_cache_is_unwritten() {
     if !require_root("what_the_disk_lost_behind_the_page_cache_is_unwritten") {
@@ -450,6 +457,7 @@ fn nothing_is_left_of_a_recording_that_cannot_begin() {
     assert_eq!(files(folder.path()).unwrap().len(), 1, "{:?}", files(folder.path()));
 }
 
+/// Battery: F3
 #[test]
 fn what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted() {
     if !require_root("what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted") {

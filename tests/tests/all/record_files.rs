@@ -98,6 +98,7 @@ fn files_end_at_multiples_of_the_interval() {
     assert_eq!(names[4], "out_00000005_20260301T130000Z.pcapng");
 }
 
+/// Battery: F7
 #[test]
 fn a_clock_that_steps_neither_loops_nor_repeats_a_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -95,6 +95,7 @@ fn check(file: &Path, compressed: bool) -> u64 {
     found
 }
 
+/// Battery: F4
 #[test]
 fn a_killed_recording_is_read_up_to_the_cut() {
     let folder = tempfile::tempdir().unwrap();

@@ -34,6 +34,7 @@ fn statistics(file: &Path) -> [u64; 2] {
     sums
 }
 
+/// Battery: L11
 #[test]
 fn a_long_recording_accounts_for_every_packet() {
     if !require_root("a_long_recording_accounts_for_every_packet") {

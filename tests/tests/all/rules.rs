@@ -143,6 +143,7 @@ fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     }
 }
 
+/// Battery: L1
 #[test]
 fn every_verdict_is_carried_out_in_the_kernel() {
     if require_root("every_verdict_is_carried_out_in_the_kernel") {
@@ -150,6 +151,7 @@ fn every_verdict_is_carried_out_in_the_kernel() {
     }
 }
 
+/// Battery: L1
 #[test]
 fn every_verdict_is_carried_out_in_the_worker() {
     if require_root("every_verdict_is_carried_out_in_the_worker") {
@@ -221,6 +223,7 @@ fn a_set_is_replaced_as_a_whole(at: (Engine, HookChoice)) {
     assert_eq!((stats.version, stats.precise), (u64::from(changes) + 1, 1), "{at:?}");
 }
 
+/// Battery: L1
 #[test]
 fn a_set_is_replaced_as_a_whole_in_the_kernel() {
     if require_root("a_set_is_replaced_as_a_whole_in_the_kernel") {
@@ -228,6 +231,7 @@ fn a_set_is_replaced_as_a_whole_in_the_kernel() {
     }
 }
 
+/// Battery: L1
 #[test]
 fn a_set_is_replaced_as_a_whole_in_the_worker() {
     if require_root("a_set_is_replaced_as_a_whole_in_the_worker") {

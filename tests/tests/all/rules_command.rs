@@ -188,6 +188,7 @@ fn a_capture_of_the_ring_is_managed() {
     }
 }
 
+/// Battery: S8
 #[test]
 fn a_capture_of_sockets_is_managed() {
     if !require_root("a_capture_of_sockets_is_managed") {
@@ -203,6 +204,7 @@ fn a_capture_of_sockets_is_managed() {
 }
 
 /// However a capture ends, its socket is gone; also where its guardian is killed with it.
+/// Battery: S8
 #[test]
 fn no_socket_stays_behind() {
     if !require_root("no_socket_stays_behind") {
@@ -252,6 +254,7 @@ fn no_socket_stays_behind() {
 }
 
 /// What is no question is answered with a refusal, and who asks on and on does not keep others from asking.
+/// Battery: S8
 #[test]
 fn hostile_connections_harm_nobody() {
     if !require_root("hostile_connections_harm_nobody") {
@@ -314,6 +317,7 @@ fn hostile_connections_harm_nobody() {
 }
 
 /// Another user than root finds no capture of root's, and is told.
+/// Battery: S8
 #[test]
 fn others_are_told_that_they_may_not() {
     if !require_root("others_are_told_that_they_may_not") {

@@ -84,6 +84,7 @@ fn records_say_what_was_found((engine, hook): (Engine, HookChoice)) {
     );
 }
 
+/// Battery: L1
 #[test]
 fn records_say_what_was_found_in_the_kernel() {
     if require_root("records_say_what_was_found_in_the_kernel") {
@@ -91,6 +92,7 @@ fn records_say_what_was_found_in_the_kernel() {
     }
 }
 
+/// Battery: L1
 #[test]
 fn records_say_what_was_found_in_the_worker() {
     if require_root("records_say_what_was_found_in_the_worker") {

@@ -12,6 +12,7 @@ use super::kernels::device_wide::{
 use wirelane_tests::numbers::wirelane;
 use wirelane_tests::{Lab, require_root};
 
+/// Battery: L1
 #[test]
 fn device_wide_rules_change_native() {
     if require_root("device_wide_rules_change_native") {
@@ -19,6 +20,7 @@ fn device_wide_rules_change_native() {
     }
 }
 
+/// Battery: L1
 #[test]
 fn device_wide_rules_change_generic() {
     if require_root("device_wide_rules_change_generic") {
@@ -27,6 +29,7 @@ fn device_wide_rules_change_generic() {
 }
 
 /// By a filter, which the kernel would keep; and where nobody else is there when it is killed.
+/// Battery: L1
 #[test]
 fn device_wide_rules_change_clsact() {
     if !require_root("device_wide_rules_change_clsact") {
@@ -46,6 +49,7 @@ fn device_wide_rules_change_clsact() {
 }
 
 /// By what the payload says, which is searched in blocks: wherever a name lies, and however its line is folded.
+/// Battery: L1
 #[test]
 fn callers_are_blocked_wherever_their_names_lie() {
     if !require_root("callers_are_blocked_wherever_their_names_lie") {
@@ -90,6 +94,7 @@ fn callers_are_blocked_wherever_their_names_lie() {
 }
 
 /// On the way out; and by flow, one in two.
+/// Battery: L1
 #[test]
 fn device_wide_rules_block_what_leaves() {
     if !require_root("device_wide_rules_block_what_leaves") {
@@ -137,6 +142,7 @@ impl Drop for Stop<'_> {
 }
 
 /// While packets flow rules come and go, and each packet is blocked for all or for nobody.
+/// Battery: L1
 #[test]
 fn device_wide_rules_change_under_traffic() {
     if !require_root("device_wide_rules_change_under_traffic") {

@@ -12,6 +12,7 @@ use wirelane_tests::{repository, wirelane_binary};
 
 /// Any address may be the program's (PIE), what the linker fills in is read-only before the program starts (RELRO,
 /// BIND_NOW), nothing is both writable and executable, C code watches its stack.
+/// Battery: S10
 #[test]
 fn the_program_is_hardened() {
     // The release is linked with the same settings; WIRELANE_BIN names one to look at.
@@ -63,6 +64,7 @@ const LICENCES: [&str; 11] = [
 ];
 
 /// Dependencies come from the one registry, by their checksum, and under licences that go with ours.
+/// Battery: S10
 #[test]
 fn dependencies_are_pinned_and_freely_licensed() {
     let lock = std::fs::read_to_string(repository().join("Cargo.lock")).unwrap();

@@ -159,6 +159,7 @@ fn dropped_on_the_way(lab: &Lab) -> u64 {
     links[0]["stats64"]["tx"]["dropped"].as_u64().expect("a number of dropped packets")
 }
 
+/// Battery: L1
 #[test]
 fn every_byte_survives_full_wrapping_and_empty_rings() {
     if !require_root("every_byte_survives_full_wrapping_and_empty_rings") {

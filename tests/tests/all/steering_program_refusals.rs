@@ -78,6 +78,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
+/// Battery: S12
 #[test]
 fn what_is_no_steering_program_is_refused_with_the_reason() {
     if !require_root("what_is_no_steering_program_is_refused_with_the_reason") {
@@ -172,6 +173,7 @@ fn what_the_verifier_refuses_is_said_with_its_words() {
 }
 
 /// Where it is the first capture of the device, nothing stays on it.
+/// Battery: S12
 #[test]
 fn a_refused_program_leaves_nothing_behind() {
     if !require_root("a_refused_program_leaves_nothing_behind") {

@@ -90,6 +90,7 @@ fn assert_got(case: &str, child: Child, seen: u64, filtered: u64, workers: &[u64
     assert_eq!(end(child), Got { seen, filtered, workers: workers.to_vec() }, "{case}");
 }
 
+/// Battery: L1
 #[test]
 fn each_packet_reaches_the_worker_that_the_program_names() {
     if !require_root("each_packet_reaches_the_worker_that_the_program_names") {
@@ -303,6 +304,7 @@ fn a_fifth_program_is_refused_until_an_owner_is_killed() {
 }
 
 /// The program on the device is replaced with each that comes: no packet falls between two.
+/// Battery: L1
 #[test]
 fn joining_with_a_program_loses_nobody_a_packet() {
     if !require_root("joining_with_a_program_loses_nobody_a_packet") {
@@ -365,6 +367,7 @@ fn many_come_with_programs_at_once() {
 }
 
 /// Whoever is killed on the way leaves nothing that others stumble over: they run on, and all places can be taken.
+/// Battery: F2
 #[test]
 fn killed_at_any_moment_of_joining() {
     if !require_root("killed_at_any_moment_of_joining") {

@@ -155,6 +155,7 @@ fn bag(rows: impl Iterator<Item = String>) -> BTreeMap<String, u32> {
     bag
 }
 
+/// Battery: I10
 #[test]
 fn what_is_stored_is_what_is_exported_and_duckdb_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,6 +197,7 @@ fn what_is_stored_is_what_is_exported_and_duckdb_reads_the_same() {
     }
 }
 
+/// Battery: I10
 #[test]
 fn ready_questions_have_the_answers_of_the_exported_flows() {
     let folder = tempfile::tempdir().unwrap();
@@ -303,6 +305,7 @@ fn old_flows_go_by_age_and_by_size() {
     assert!((500_000..=1 << 20).contains(&bytes), "{bytes}");
 }
 
+/// Battery: F4
 #[test]
 fn a_killed_writer_loses_its_unfinished_file_alone_and_the_next_one_clears_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -359,6 +362,7 @@ fn a_killed_writer_loses_its_unfinished_file_alone_and_the_next_one_clears_up() 
     assert_eq!(ask(&db, &["SELECT * FROM flows"]).len(), stored.len() + more.len());
 }
 
+/// Battery: F3
 #[test]
 fn a_full_disk_is_said_and_mended_and_every_flow_counted() {
     if !require_root("a_full_disk_is_said_and_mended_and_every_flow_counted") {
@@ -400,6 +404,7 @@ fn a_full_disk_is_said_and_mended_and_every_flow_counted() {
     assert_eq!(sums(&db)[0], before + column(&last, "flows"));
 }
 
+/// Battery: F3, I10
 #[test]
 fn where_nothing_can_be_written_or_asked_it_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -454,6 +459,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
     assert_eq!(shown(&["--csv"]), "a,b|\\u{1b}[2J,'=1+1");
 }
 
+/// Battery: I10
 #[test]
 fn a_damaged_file_is_named_and_the_rest_answers_and_writers_do_not_meet() {
     let folder = tempfile::tempdir().unwrap();

@@ -65,6 +65,7 @@ fn wait_until_gone(word: &str) {
     }
 }
 
+/// Battery: L1
 #[test]
 fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
     if !require_root("every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named") {
@@ -324,6 +325,7 @@ fn a_sensor_that_fails_is_a_fault_and_the_battery_goes_on() {
     assert!(number("sent") > 0);
 }
 
+/// Battery: F2
 #[test]
 fn nothing_is_left_of_a_test_bed_that_is_killed() {
     if !require_root("nothing_is_left_of_a_test_bed_that_is_killed") {

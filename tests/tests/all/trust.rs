@@ -46,6 +46,7 @@ fn write_nonsense(map: &MapHandle, end: &AtomicBool) -> u64 {
     rounds
 }
 
+/// Battery: S12
 #[test]
 fn a_reader_that_writes_nonsense_harms_itself_only() {
     if !require_root("a_reader_that_writes_nonsense_harms_itself_only") {

@@ -93,6 +93,7 @@ fn hep(bytes: &[u8]) -> (u8, String) {
     (protocol, id)
 }
 
+/// Battery: I10
 #[test]
 fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     if !require_root("many_calls_of_sipp_are_those_of_sipp_tshark_and_hep")

@@ -65,6 +65,7 @@ fn found_by(sngrep: Child) -> Option<u64> {
     output.status.success().then(|| number.trim().parse().unwrap())
 }
 
+/// Battery: I10
 #[test]
 fn calls_and_streams_of_the_corpus_are_those_of_tshark() {
     let Some(corpus) = corpus("calls_and_streams_of_the_corpus_are_those_of_tshark") else { return };

@@ -157,6 +157,7 @@ fn other_calls(scene: &mut Scene) {
     scene.udp(5_200_000, ALICE, BOB, b"GET / HTTP/1.1\r\n\r\n");
 }
 
+/// Battery: I10
 #[test]
 fn made_up_calls_are_told_to_the_last_packet() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,6 +284,7 @@ fn made_up_calls_are_told_to_the_last_packet() {
     assert_eq!(column(&heard.streams[0], "lost") + column(&heard.streams[1], "lost"), 5);
 }
 
+/// Battery: I6
 #[test]
 fn hostile_signalling_and_media_are_bounded_and_counted() {
     let folder = tempfile::tempdir().unwrap();

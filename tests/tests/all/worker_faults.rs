@@ -49,6 +49,7 @@ fn numbers(worker: &mut Worker, mut pace: impl FnMut(usize)) -> BTreeSet<u64> {
 
 /// A process that is stopped for five seconds loses what its ring does not hold; the process beside it, on the same
 /// instance, loses nothing; and the first one goes on where it was.
+/// Battery: F5
 #[test]
 fn a_process_stopped_for_five_seconds() {
     if !require_root("a_process_stopped_for_five_seconds") {
@@ -79,6 +80,7 @@ fn a_process_stopped_for_five_seconds() {
     assert_eq!(lost, of("lost"), "{stopped}");
 }
 
+/// Battery: F5
 #[test]
 fn a_worker_that_dawdles_loses_in_its_own_line() {
     if !require_root("a_worker_that_dawdles_loses_in_its_own_line") {
@@ -129,6 +131,7 @@ fn a_worker_that_dawdles_loses_in_its_own_line() {
 
 /// A panic takes one worker's thread. The others have every packet that was theirs; what the lost one had not yet
 /// yielded is in flight, and what found no room behind it is lost, both in its line.
+/// Battery: F5
 #[test]
 fn a_worker_that_panics_takes_nobody_with_it() {
     if !require_root("a_worker_that_panics_takes_nobody_with_it") {

@@ -378,6 +378,7 @@ mod tests {
         assert_eq!(parse(long.as_bytes(), true).unwrap().content_length, Some(u64::MAX));
     }
 
+    /// Battery: I6
     #[test]
     fn headers_of_any_length_and_number() {
         let with = |lines: &str| {

@@ -400,6 +400,7 @@ mod tests {
         }
     }
 
+    /// Battery: I6
     #[test]
     fn heads_of_64_kib_are_malformed_and_what_follows_is_read() {
         let with = |length: usize| {
@@ -420,6 +421,7 @@ mod tests {
         }
     }
 
+    /// Battery: I6
     #[test]
     fn connections_are_bounded() {
         let mut streams = Streams::new(1 << 20);

@@ -115,6 +115,7 @@ fn lines(packets: &[Packet]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
+    /// Battery: I5
     #[test]
     fn any_segments_in_any_order_are_the_same_log(
         exchanges in prop::collection::vec(exchange(), 1..6),

@@ -102,6 +102,7 @@ fn share(talk: &Talk) -> (usize, usize) {
     (selected(&talk.packets, HttpSettings::default()).1, talk.packets.len())
 }
 
+/// Battery: I10
 #[test]
 fn bodies_stay_below() {
     let mut talk = Talk::new();
@@ -162,6 +163,7 @@ fn what_is_no_http_stays_below() {
 }
 
 /// Where one direction cannot know, everything comes up.
+/// Battery: I10
 #[test]
 fn what_is_in_doubt_comes_up() {
     let mut talk = Talk::new();

@@ -114,6 +114,7 @@ fn one_half_only() {
     assert_eq!(talk.lines(), ["GET /open 0 -> 200 4 [response_unfinished forced]"]);
 }
 
+/// Battery: I5
 #[test]
 fn mirrors_of_one_direction() {
     let mut talk = Talk::new();
@@ -202,6 +203,7 @@ fn lost_segments_of_bodies_cost_nothing_else() {
     assert_eq!(talk.lines(), ["GET /a 0 -> 200 30000-10000 [response_lost]", "GET /b 0 -> 200 4"]);
 }
 
+/// Battery: I5
 #[test]
 fn after_a_loss_answers_find_their_requests() {
     // The head of one response is missing, with its body.

@@ -93,6 +93,7 @@ fn tsharks(truth: &Value) -> Pairs {
     pairs
 }
 
+/// Battery: I10
 #[test]
 fn transactions_of_the_corpus_are_those_that_tshark_and_suricata_agree_on() {
     let Some(corpus) = corpus("transactions_of_the_corpus_are_those_that_tshark_and_suricata_agree_on")

@@ -8,6 +8,7 @@ fn lines(packets: &[Packet]) -> Vec<String> {
     run(packets).0.iter().map(line).collect()
 }
 
+/// Battery: I5
 #[test]
 fn a_million_fields_and_a_line_without_end() {
     let mut talk = Talk::new();
@@ -35,6 +36,7 @@ fn a_million_fields_and_a_line_without_end() {
     );
 }
 
+/// Battery: I5
 #[test]
 fn a_head_without_end_is_one_transaction() {
     let mut talk = Talk::new();
@@ -50,6 +52,7 @@ fn a_head_without_end_is_one_transaction() {
     );
 }
 
+/// Battery: I5
 #[test]
 fn smuggling_and_lengths_that_lie() {
     let answer = ok("x");
@@ -94,6 +97,7 @@ fn smuggling_and_lengths_that_lie() {
 }
 
 /// The greatest lengths that there are: nothing overflows, in whatever is lost of them.
+/// Battery: I5
 #[test]
 fn the_greatest_length_does_not_overflow() {
     let most = i64::MAX as u64;
@@ -110,6 +114,7 @@ fn the_greatest_length_does_not_overflow() {
     assert_eq!(lines(&talk.packets), ["GET / 0 -> 200 1005-1000 [response_lost response_unfinished]"]);
 }
 
+/// Battery: I5
 #[test]
 fn ten_thousand_requests_that_do_not_wait() {
     let mut talk = Talk::new();
@@ -125,6 +130,7 @@ fn ten_thousand_requests_that_do_not_wait() {
     assert_eq!(totals.without_request + totals.without_response, 0);
 }
 
+/// Battery: I5
 #[test]
 fn requests_that_are_never_answered_are_bounded_and_counted() {
     let mut talk = Talk::new();
@@ -145,6 +151,7 @@ fn requests_that_are_never_answered_are_bounded_and_counted() {
 }
 
 /// Of twice as many connections as there is memory for, all are logged, and those that had to go are counted.
+/// Battery: I5
 #[test]
 fn memory_is_bounded_under_twice_the_load() {
     let mut packets = Vec::new();
@@ -193,6 +200,7 @@ fn times_at_the_end_of_time_are_taken() {
     }
 }
 
+/// Battery: I5
 #[test]
 fn overlaps_with_other_bytes_are_marked_and_the_first_count() {
     let mut talk = Talk::new();
@@ -220,6 +228,7 @@ fn cpu_ns() -> u64 {
 }
 
 /// Segments in the worst order take no more than in proportion; with a thousand of them out of place nothing is lost.
+/// Battery: I5
 #[test]
 fn the_worst_order_costs_no_more_than_its_number() {
     let time = |count: usize| {
@@ -242,6 +251,7 @@ fn the_worst_order_costs_no_more_than_its_number() {
     assert!(eight < one * 8 * 3, "{one} ns, of eight times as many {eight} ns");
 }
 
+/// Battery: I5
 #[test]
 fn halves_that_close_early_and_resets() {
     let mut talk = Talk::new();

@@ -70,6 +70,7 @@ fn kernel_and_native_agree_on_every_packet() {
 }
 
 /// Packets of all categories, a few of each capture, cut at 0 to 128 bytes.
+/// Battery: I2
 #[test]
 fn every_truncation_has_one_result() {
     let what = "truncation sweep";

@@ -114,6 +114,7 @@ fn differences(expected: Sums, found: &Sums) -> Option<String> {
     (!theirs.is_empty() || !ours.is_empty()).then(|| format!("tshark {theirs:?}, ours {ours:?}"))
 }
 
+/// Battery: I10
 #[test]
 fn flows_equal_those_of_tshark() {
     let Some(corpus) = corpus("flows compared with tshark's") else { return };

@@ -103,6 +103,7 @@ fn layers_in_any_order() {
     hold("layers in any order", 3_000, (framed(), any::<bool>()).prop_map(|((link, p), f)| (link, p, f)));
 }
 
+/// Battery: I3
 #[test]
 fn mutations_of_good_packets() {
     let edits = vec((any::<Index>(), any::<u8>()), 0..4);

@@ -130,6 +130,7 @@ fn packets(dice: &mut Dice, many: usize) -> Vec<Timed> {
     all
 }
 
+/// Battery: I10
 #[test]
 fn the_kernel_counts_what_native_code_counts() {
     let Some(skel) = load("the kernel's RTP statistics") else { return };

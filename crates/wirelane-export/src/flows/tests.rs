@@ -465,6 +465,7 @@ fn flows_keys(record: &BTreeMap<String, Value>) -> Vec<&String> {
 }
 
 /// A collector that is connected and reads nothing: what finds no room is counted, flow by flow, and nobody waits.
+/// Battery: F6
 #[test]
 fn a_collector_that_does_not_read_costs_what_finds_no_room() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -53,6 +53,7 @@ fn line(format: LogFormat, transaction: &Transaction, extra: &[Box<str>]) -> Str
     String::from_utf8(out).unwrap()
 }
 
+/// Battery: S6
 #[test]
 fn lines_are_those_of_the_servers() {
     let mut one = transaction(b"/a?b=c", b"curl/7.88");
@@ -94,6 +95,7 @@ fn lines_are_those_of_the_servers() {
 }
 
 /// 256 hostile strings and some more: one transaction is one line, without a byte that moves a cursor or a column.
+/// Battery: S6
 #[test]
 fn one_transaction_is_one_line_whatever_its_bytes() {
     let mut hostile: Vec<Vec<u8>> = (0..=255).map(|byte| vec![b'/', byte, b'x', byte]).collect();

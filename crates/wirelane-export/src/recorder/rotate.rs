@@ -134,6 +134,7 @@ mod tests {
     proptest! {
         /// Whatever the clock does, there are no more files than spans that it reached anew or than intervals
         /// that went by, and a clock that only goes forward leaves no packet outside of its file's span.
+        /// Battery: F7
         #[test]
         fn clock_steps_never_loop(
             steps in proptest::collection::vec((0u64..2000, -5000i64..5000, 0u8..10), 1..400),

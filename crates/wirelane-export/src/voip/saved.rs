@@ -278,6 +278,7 @@ fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// Battery: S6
     #[test]
     fn names_of_files_have_nothing_in_them_that_leads_elsewhere() {
         assert_eq!(name_of("a84b4c@pc33.example.com"), "a84b4c@pc33.example.com");

@@ -83,6 +83,7 @@ fn a_packet_without_bytes_is_judged_by_its_length() {
 }
 
 /// Steps as no translator makes them: any bytes that another process may have put where an instance keeps filters.
+/// Battery: I8
 #[test]
 fn any_steps_end_in_a_verdict() {
     let mut dice = Dice(99);

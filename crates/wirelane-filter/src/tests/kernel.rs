@@ -186,6 +186,7 @@ fn the_kernel_knows_the_direction() {
 }
 
 /// Any steps that lead on: of all operations, with loads at all places, also across the ends of buffers.
+/// Battery: I8
 #[test]
 fn kernel_and_native_agree_on_any_steps() {
     let what = "kernel_and_native_agree_on_any_steps";

@@ -23,6 +23,7 @@ const TEXT: &str = "interval = \"1day\"\n[[measurement]]\nname = \"all\"\n\
     values = [\"packets\", \"bytes\", \"distinct-src\", \"distinct-dst\", \"top-src\"]\n\
     [[measurement]]\nname = \"pairs\"\nkey = [\"pair\"]\nkeys = 100\nvalues = [\"packets\", \"one-way\"]\n";
 
+/// Battery: I10
 #[test]
 fn captures_of_the_corpus_come_to_what_was_read() {
     let Some(captures) = captures("captures_of_the_corpus_come_to_what_was_read") else { return };

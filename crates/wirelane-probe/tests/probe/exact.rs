@@ -52,6 +52,7 @@ fn packets_bytes_and_rates_are_exact_by_key_and_interval() {
     assert_eq!((said.totals.intervals, said.totals.late), (3, 0));
 }
 
+/// Battery: L6
 #[test]
 fn keys_without_room_are_counted_in_other_and_packets_without_key_apart() {
     let mut frames: Vec<Timed> =

@@ -145,6 +145,7 @@ fn agree(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (usize
     (parts.len(), whole)
 }
 
+/// Battery: I10
 #[test]
 fn parts_come_to_what_their_packets_come_to() {
     let mut frames = Vec::new();
@@ -218,6 +219,7 @@ fn agree_with_each(file: &Path, ms: u64) -> usize {
     compared
 }
 
+/// Battery: I10
 #[test]
 fn captures_of_the_corpus_come_to_the_same_in_parts() {
     let Some(captures) = captures("captures_of_the_corpus_come_to_the_same_in_parts") else { return };

@@ -14,6 +14,7 @@ fn mistakes(text: &str) -> String {
     mistakes.to_string().replace("p.toml:", "")
 }
 
+/// Battery: I4
 #[test]
 fn mistakes_have_places_and_say_what_is_allowed() {
     let one = "[[measurement]]\nname = \"m\"\nvalues = [\"pps\"]\n";

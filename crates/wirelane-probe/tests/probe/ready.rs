@@ -16,6 +16,7 @@ fn row<'v>(said: &'v Said, measurement: &str, field: &str, is: &str) -> &'v Valu
     rows.next().unwrap_or_else(|| panic!("no {is} in {measurement}"))
 }
 
+/// Battery: I10
 #[test]
 fn syn_flood() {
     let flood = |second: u64| {
@@ -46,6 +47,7 @@ fn syn_flood() {
     assert_eq!(said("syn-flood", negative.collect()).alarms(), [""; 0]);
 }
 
+/// Battery: I10
 #[test]
 fn port_scan() {
     let ports =
@@ -69,6 +71,7 @@ fn port_scan() {
     assert_eq!(said("port-scan", negative.collect()).alarms(), [""; 0]);
 }
 
+/// Battery: I10
 #[test]
 fn bandwidth_by_network() {
     // Six seconds of 80,000 packets of 1,442 bytes would be a large file: the alarm's threshold is lowered instead.
@@ -95,6 +98,7 @@ fn bandwidth_by_network() {
     assert_eq!(said("bandwidth", packets(6, 100)).alarms(), [""; 0]);
 }
 
+/// Battery: I10
 #[test]
 fn dns_amplification() {
     let answers = |length: usize| -> Vec<Timed> {
@@ -113,6 +117,7 @@ fn dns_amplification() {
     assert_eq!(said("dns-amplification", negative).alarms(), [""; 0]);
 }
 
+/// Battery: I10
 #[test]
 fn arp_spoofing() {
     // Each with its own address, again and again.
@@ -134,6 +139,7 @@ fn arp_spoofing() {
     assert_eq!(said("arp-spoofing", taken_over).alarms(), ["arp-spoofing raised 10.0.0.1"]);
 }
 
+/// Battery: I10
 #[test]
 fn microbursts() {
     // 500 packets of 1,442 bytes within a millisecond of the second in which 100 others come.
@@ -153,6 +159,7 @@ fn microbursts() {
     assert_eq!(negative.of("bursts", true)[0]["rows"][0]["peak_packets"], 2);
 }
 
+/// Battery: I10
 #[test]
 fn one_way_traffic() {
     let there = |back: u32| -> Vec<Timed> {
@@ -170,6 +177,7 @@ fn one_way_traffic() {
     assert_eq!(said("one-way", multicast.chain(few).collect()).alarms(), [""; 0]);
 }
 
+/// Battery: I10
 #[test]
 fn tcp_retransmissions() {
     // Each tenth segment comes twice, or none does.

@@ -4,6 +4,7 @@ use wirelane_probe::Plan;
 
 use crate::traffic::*;
 
+/// Battery: L1
 #[test]
 fn a_configuration_is_replaced_with_every_packet_in_one_of_the_two() {
     let folder = tempfile::tempdir().unwrap();

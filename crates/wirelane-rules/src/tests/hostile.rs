@@ -121,6 +121,7 @@ fn told(text: &str, error: Error) {
     }
 }
 
+/// Battery: I4
 #[test]
 fn spoilt_files_are_sets_or_have_mistakes() {
     let mut dice = Dice(17);
@@ -166,6 +167,7 @@ fn spoilt_words_are_rules_or_have_mistakes() {
     assert!(right > 10, "{right}");
 }
 
+/// Battery: I4
 #[test]
 fn every_beginning_of_a_file() {
     for (end, _) in FILE.char_indices() {

@@ -140,6 +140,7 @@ fn all_was_said(said: &Said) {
     }
 }
 
+/// Battery: I8
 #[test]
 fn random_sets_and_packets() {
     let mut said = Said::default();
@@ -165,6 +166,7 @@ fn random_sets_and_packets() {
     assert!(said.half > 500, "{said:?}");
 }
 
+/// Battery: I8
 #[test]
 fn random_sets_and_the_packets_of_the_corpus() {
     let Some(captures) = captures("random_sets_and_the_packets_of_the_corpus", 60) else { return };

@@ -69,6 +69,7 @@ fn columns_count_characters() {
     has("[[rule]]\nid = 1\nport = [\"äöü\", \"x\"]\naction = \"drop\"\n", &["3:9: ", "3:16: 'x'"]);
 }
 
+/// Battery: I4
 #[test]
 fn a_long_line_takes_no_longer_than_many_short_ones() {
     let began = std::time::Instant::now();

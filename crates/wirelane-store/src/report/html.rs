@@ -147,6 +147,7 @@ mod tests {
         }
     }
 
+    /// Battery: S6
     #[test]
     fn hostile_names_are_text_wherever_they_are() {
         let page = Report::of(hostile()).html();

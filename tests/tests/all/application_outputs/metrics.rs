@@ -57,6 +57,7 @@ fn samples(text: &str) -> Option<BTreeMap<String, f64>> {
     Some(text.lines().map(sample).collect())
 }
 
+/// Battery: I10
 #[test]
 fn prometheus_reads_what_was_counted() {
     if !require_root("prometheus_reads_what_was_counted") {

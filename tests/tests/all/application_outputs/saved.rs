@@ -33,6 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
     sorted(names)
 }
 
+/// Battery: I10
 #[test]
 fn a_saved_call_has_its_own_packets_and_audio_where_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,6 +116,7 @@ fn only_chosen_calls_are_saved_and_what_cannot_be_is_said() {
     }
 }
 
+/// Battery: F4
 #[test]
 fn what_a_killed_process_left_of_calls_goes_and_what_a_living_one_has_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,6 +159,7 @@ fn what_a_killed_process_left_of_calls_goes_and_what_a_living_one_has_stays() {
     assert!(names(&saved).iter().all(|name| !name.starts_with('.')), "{:?}", names(&saved));
 }
 
+/// Battery: I10
 #[test]
 fn streams_are_ipfix_that_others_read() {
     let folder = tempfile::tempdir().unwrap();

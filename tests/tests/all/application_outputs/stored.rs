@@ -74,6 +74,7 @@ fn stream(stream: &Value, of: Option<&Value>) -> BTreeMap<String, String> {
     words(row)
 }
 
+/// Battery: I10
 #[test]
 fn what_is_stored_of_calls_is_what_is_exported() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,6 +163,7 @@ fn stored_transaction(row: &Value) -> BTreeMap<String, String> {
     row
 }
 
+/// Battery: I10
 #[test]
 fn what_is_stored_of_transactions_is_what_is_logged() {
     let folder = tempfile::tempdir().unwrap();

@@ -33,6 +33,7 @@ impl Drop for Slewed {
 
 /// Faster, slower, and as it should be: each packet has the time that UTC was, to within what was measured, and no
 /// packet of the queue is before the one in front of it.
+/// Battery: F7
 #[test]
 fn a_clock_that_is_slewed_is_followed_in_order() {
     if Guest::find("a_clock_that_is_slewed_is_followed_in_order").is_none() {

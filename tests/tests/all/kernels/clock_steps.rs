@@ -44,6 +44,7 @@ impl Part {
 
 /// Packets of the time before a step, from right behind it, and from when it has been followed: each has a time that
 /// was or is, and none one in between. Between steps time only grows, and no duration is below zero.
+/// Battery: F7
 #[test]
 fn a_clock_that_is_set_by_hours_is_followed() {
     if Guest::find("a_clock_that_is_set_by_hours_is_followed").is_none() {

@@ -78,6 +78,7 @@ fn agree_on_names(lab: &Lab, hook: &str) {
     assert!(named.len() >= SPOKEN.len() - 4, "{named:?}");
 }
 
+/// Battery: I10
 #[test]
 fn flows_in_the_kernel_are_those_of_the_workers_native() {
     on_veth("flows_in_the_kernel_are_those_of_the_workers_native", "native");

@@ -14,6 +14,7 @@ const FIRST: u16 = 2000;
 const PORTS: u16 = 12;
 const ANSWERS: u16 = 9;
 
+/// Battery: L1
 #[test]
 fn programs_of_libpcap_divide_conversations_among_them() {
     if !require_root("programs_of_libpcap_divide_conversations_among_them") {
@@ -52,6 +53,7 @@ fn programs_of_libpcap_divide_conversations_among_them() {
     assert_eq!(all, expected);
 }
 
+/// Battery: L1
 #[test]
 fn what_a_program_takes_reaches_other_captures_and_no_socket() {
     if !require_root("what_a_program_takes_reaches_other_captures_and_no_socket") {

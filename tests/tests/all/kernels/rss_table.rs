@@ -224,6 +224,7 @@ fn virtio_net_moves_entries_of_its_queues_only() {
 
 /// A second capture that would move entries is refused by name, while one that does not is welcome. A killed capture's
 /// helper puts the table back; where it is killed too, `tune restore` does, or the next capture that moves entries.
+/// Battery: F2
 #[test]
 fn virtio_net_is_put_back_after_a_kill() {
     let Some(guest) = Guest::find("virtio_net_is_put_back_after_a_kill") else { return };

@@ -136,6 +136,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     assert_eq!(field(&last, "absorbed"), 2 * 64 * (EACH - 1), "{last}");
 }
 
+/// Battery: L1
 #[test]
 fn patterns_decide_on_veth() {
     on_veth("patterns_decide_on_veth", |lab, hook| decide(lab, hook));

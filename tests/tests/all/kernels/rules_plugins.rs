@@ -76,6 +76,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     );
 }
 
+/// Battery: L1
 #[test]
 fn plug_ins_decide_on_veth() {
     on_veth("plug_ins_decide_on_veth", |lab, hook| decide(lab, hook));

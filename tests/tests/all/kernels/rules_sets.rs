@@ -119,6 +119,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     assert_eq!(field(&last, "absorbed"), (32 + 104) * EACH, "{last}");
 }
 
+/// Battery: L1
 #[test]
 fn named_sets_decide_on_veth() {
     on_veth("named_sets_decide_on_veth", |lab, hook| decide(lab, hook));

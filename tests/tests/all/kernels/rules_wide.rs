@@ -3,6 +3,7 @@
 use super::device_wide::block;
 use super::require_root;
 
+/// Battery: L1, F2
 #[test]
 fn device_wide_rules_block_native() {
     if require_root("device_wide_rules_block_native") {
@@ -10,6 +11,7 @@ fn device_wide_rules_block_native() {
     }
 }
 
+/// Battery: L1
 #[test]
 fn device_wide_rules_block_tc() {
     if require_root("device_wide_rules_block_tc") {

@@ -291,6 +291,7 @@ fn are_equal(hook: &str, pace: Duration) {
     println!("{hook}: {absorbed} of {rtp} RTP packets stayed in the kernel");
 }
 
+/// Battery: I10
 #[test]
 fn streams_in_the_kernel_are_those_of_user_space_native() {
     if require_root("streams_in_the_kernel_are_those_of_user_space_native") {
@@ -298,6 +299,7 @@ fn streams_in_the_kernel_are_those_of_user_space_native() {
     }
 }
 
+/// Battery: I10
 #[test]
 fn streams_in_the_kernel_are_those_of_user_space_generic() {
     let test = "streams_in_the_kernel_are_those_of_user_space_generic";
@@ -306,6 +308,7 @@ fn streams_in_the_kernel_are_those_of_user_space_generic() {
     }
 }
 
+/// Battery: I10
 #[test]
 fn streams_in_the_kernel_are_those_of_user_space_tc() {
     let test = "streams_in_the_kernel_are_those_of_user_space_tc";

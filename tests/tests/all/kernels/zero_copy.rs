@@ -59,6 +59,7 @@ fn record(guest: &Guest, zero_copy: &str) {
     assert!(found.keys().copied().eq(0..PACKETS), "{zero_copy}: {} numbers", found.len());
 }
 
+/// Battery: L1
 #[test]
 fn virtio_net_is_received_exactly() {
     let Some(guest) = Guest::find("virtio_net_is_received_exactly") else { return };
@@ -118,6 +119,7 @@ fn virtio_net_of_a_killed_process_is_given_back() {
 }
 
 /// What is said to be sent is what the host's side has got, packet by packet and byte by byte.
+/// Battery: L1
 #[test]
 fn virtio_net_sends_exactly() {
     let Some(guest) = Guest::find("virtio_net_sends_exactly") else { return };

@@ -30,6 +30,7 @@ pid-file: PLACE/pid
 unix-command: {enabled: no}
 ";
 
+/// Battery: L1
 #[test]
 fn suricata_sees_exactly_what_was_sent() {
     if !require_root("suricata_sees_exactly_what_was_sent") {
@@ -120,6 +121,7 @@ for number in range(64):
     os.write(tun, ip + udp)
 time.sleep(60)";
 
+/// Battery: L1
 #[test]
 fn tap_and_tun_devices_are_captured() {
     if !require_root("tap_and_tun_devices_are_captured") {

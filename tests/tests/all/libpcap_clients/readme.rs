@@ -112,6 +112,7 @@ fn processed() -> u64 {
     line.unwrap_or_else(|| panic!("{text}")).trim().parse().unwrap()
 }
 
+/// Battery: L1
 #[test]
 fn the_commands_of_the_guide_work() {
     if !require_root("the_commands_of_the_guide_work") {

@@ -315,6 +315,7 @@ mod tests {
         assert!(!rows.contains("+0.950") && rows.contains("+0.000"), "{rows}");
     }
 
+    /// Battery: S6
     #[test]
     fn nothing_panics_at_any_size_and_nothing_steers_the_terminal() {
         let mut view = view();

@@ -74,6 +74,7 @@ fn compare_with_capinfos(id: &str, packets: &[Got], capinfos: &Value, wrong: &mu
     }
 }
 
+/// Battery: I1, I9
 #[test]
 fn every_capture_has_the_packets_of_its_ground_truth() {
     let Some(corpus) = super::corpus("packet counts of the corpus") else { return };

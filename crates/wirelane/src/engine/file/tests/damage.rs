@@ -103,6 +103,7 @@ proptest! {
     }
 
     /// Bytes that were changed give packets or an error inside the file, never a panic, and the same each time.
+    /// Battery: I3
     #[test]
     fn changed_bytes(
         big: bool,

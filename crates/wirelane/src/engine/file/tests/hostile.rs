@@ -25,6 +25,7 @@ fn refused(order: Order, bad: &[u8], reason: &str) {
     assert!(got.contains(reason), "{got}");
 }
 
+/// Battery: I1, I9
 #[test]
 fn block_lengths() {
     for order in [Little, Big] {
@@ -97,6 +98,7 @@ fn packets_that_contradict_themselves() {
     }
 }
 
+/// Battery: I1, I9
 #[test]
 fn options() {
     for order in [Little, Big] {
@@ -112,6 +114,7 @@ fn options() {
     }
 }
 
+/// Battery: I1, I9
 #[test]
 fn a_million_interfaces() {
     let mut file = Little.section();

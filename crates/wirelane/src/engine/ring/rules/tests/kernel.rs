@@ -249,6 +249,7 @@ impl Probe {
     }
 }
 
+/// Battery: I8
 #[test]
 fn the_kernel_decides_what_the_conditions_say() {
     const WHAT: &str = "the_kernel_decides_what_the_conditions_say";

@@ -73,6 +73,7 @@ fn measured(name: &str, entries: Entries, member: impl Fn(u32) -> Member) {
     assert!(Arc::ptr_eq(&made, &kernel.of(&set).expect("it is there")));
 }
 
+/// Battery: I8
 #[test]
 fn a_million_entries_are_found_and_few_others() {
     const WHAT: &str = "a_million_entries_are_found_and_few_others";
@@ -108,6 +109,7 @@ fn packet(n: u32, turned: bool) -> Vec<u8> {
 }
 
 /// The program's answers: never no of what is in a set, and with confirmation never yes of anything else.
+/// Battery: I8
 #[test]
 fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
     let Some(probe) = Probe::load("the_program_takes_few_others_for_entries_and_none_where_it_confirms")

@@ -1,0 +1,215 @@
+//! Every capture of the corpus through every command, as it is and with bytes changed: each run ends by itself, in bounded
+//! time and memory, with the packets of the file, or with an error that names the place.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wirelane::{FileOptions, FileSource};
+use wirelane_tests::commands::reading;
+use wirelane_tests::numbers::column;
+use wirelane_tests::{Capture, ControlGroup, corpus, require_root, wirelane_binary};
+
+/// What a run may take; the program alone takes some 30 MiB in an unoptimised build.
+const MEMORY: u64 = 100 << 20;
+/// Reading and analysing an ordinary capture takes some milliseconds; the rest is what a busy machine may add.
+const TIME: Duration = Duration::from_secs(20);
+
+/// Runs a command over a file in the group.
+fn run(group: &ControlGroup, words: &[String], file: &Path) -> (Output, Duration) {
+    let mut command = group.command("timeout");
+    command.args(["--signal=ABRT", &TIME.as_secs().to_string()]).arg(wirelane_binary().unwrap());
+    command.args(words).args(["--json", "-r"]).arg(file);
+    let begun = Instant::now();
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    (output, begun.elapsed())
+}
+
+/// What is wrong with a run: a signal, a panic, a status that is not documented, an error that says nothing.
+fn wrong(output: &Output, file: &Path) -> Option<String> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let bad = match output.status.code() {
+        Some(0) => said.contains("panicked"),
+        // The error names the program and the file, or where packets of several kinds were to go.
+        Some(1) => {
+            let names = |line: &str| {
+                let file = line.contains(&*file.to_string_lossy()) || line.contains("/dev/null");
+                line.starts_with("wirelane: ") && file
+            };
+            said.contains("panicked") || !said.lines().any(names)
+        }
+        // Usage errors (2), timeouts (124) and signals are none of a file's.
+        _ => true,
+    };
+    bad.then(|| format!("{}: {}", output.status, said.trim()))
+}
+
+/// The last object; what was written before an error is not the last.
+fn last(output: &Output) -> Option<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last()?).ok().filter(|last: &Value| last["final"] == true)
+}
+
+/// Runs commands over captures; `share` of them, chosen by their numbers.
+fn sweep(test: &str, share: usize) {
+    let (true, Some(corpus)) = (require_root(test), corpus(test)) else { return };
+    let Some(group) = ControlGroup::limited(test, MEMORY) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let commands = reading(folder.path()).unwrap();
+    let (mut faults, mut runs, mut slowest) = (Vec::new(), 0, Duration::ZERO);
+    for (number, capture) in Capture::all(&corpus).unwrap().iter().enumerate() {
+        let hostile = ["malformed", "decode", "fileformat"].contains(&capture.category.as_str());
+        let chosen: Vec<&Vec<String>> = commands
+            .iter()
+            .enumerate()
+            .filter(|(command, _)| (number + command).is_multiple_of(if hostile { share } else { 3 * share }))
+            .map(|(_, words)| words)
+            .collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let file = folder.path().join("capture");
+        fs::write(&file, capture.bytes().unwrap()).unwrap();
+        let mut packets = Vec::new();
+        for words in chosen {
+            let (output, took) = run(&group, words, &file);
+            runs += 1;
+            slowest = slowest.max(took);
+            if let Some(fault) = wrong(&output, &file) {
+                faults.push(format!("{}, {words:?}: {fault}", capture.id));
+            }
+            packets.extend(last(&output).map(|last| (column(&last, "seen"), column(&last, "analysed"))));
+        }
+        if packets.windows(2).any(|two| two[0] != two[1]) {
+            faults.push(format!("{}: commands differ in packets: {packets:?}", capture.id));
+        }
+    }
+    println!("{runs} runs, the slowest {} ms", slowest.as_millis());
+    assert_eq!(group.killed(), 0, "more than {MEMORY} bytes");
+    assert!(faults.is_empty(), "{} of {runs} runs: {}", faults.len(), faults.join("\n"));
+}
+
+/// Each hostile capture through two of the commands, and others through fewer; `every_capture_through_every_command` has
+/// them all.
+/// Battery: I1
+#[test]
+fn captures_through_some_commands_each() {
+    sweep("captures_through_some_commands_each", 5);
+}
+
+/// Battery: I1
+#[test]
+#[ignore = "takes some minutes: make test-all"]
+fn every_capture_through_every_command() {
+    sweep("every_capture_through_every_command", 1);
+}
+
+/// A pcapng block.
+fn block(output: &mut Vec<u8>, kind: u32, body: &[u8]) {
+    let padded = body.len().next_multiple_of(4);
+    let length = (12 + padded as u32).to_le_bytes();
+    output.extend(kind.to_le_bytes());
+    output.extend(length);
+    output.extend(body);
+    output.resize(output.len() + padded - body.len(), 0);
+    output.extend(length);
+}
+
+/// Numbers that look like chance, the same each time.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// All packets of the corpus, each byte changed with a chance of 2 %, in files of 100,000 packets, an interface for each
+/// link type.
+/// Battery: I3
+#[test]
+fn the_corpus_with_two_percent_of_its_bytes_changed() {
+    const NAME: &str = "the_corpus_with_two_percent_of_its_bytes_changed";
+    const PACKETS: usize = 100_000;
+    let (true, Some(corpus)) = (require_root(NAME), corpus(NAME)) else { return };
+    let Some(group) = ControlGroup::limited(NAME, 400 << 20) else { return };
+    let seed = std::env::var("WIRELANE_SEED").map_or(0x5eed, |seed| seed.parse().unwrap());
+    println!("WIRELANE_SEED={seed}");
+    let mut chance = Chance(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let commands = reading(folder.path()).unwrap();
+    let (mut links, mut interfaces, mut packets, mut files) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut number = 0;
+    let mut file = |interfaces: &[u8], packets: &mut Vec<u8>, number: &mut usize| {
+        let path = folder.path().join(format!("changed-{}.pcapng", files.len()));
+        let mut output = fs::File::create(&path).unwrap();
+        let mut section = Vec::new();
+        block(
+            &mut section,
+            0x0a0d_0d0a,
+            &[&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat(),
+        );
+        output.write_all(&[&section, interfaces, packets].concat()).unwrap();
+        files.push((path, *number));
+        packets.clear();
+        *number = 0;
+    };
+    for capture in Capture::all(&corpus).unwrap() {
+        let path = folder.path().join("capture");
+        fs::write(&path, capture.bytes().unwrap()).unwrap();
+        let Ok(mut source) = FileSource::open(&path, FileOptions::as_written()) else { continue };
+        while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
+            for record in batch {
+                let link = record.link_type();
+                let interface = links.iter().position(|known| *known == link).unwrap_or_else(|| {
+                    links.push(link);
+                    let number = wirelane::linktype::number(link).unwrap_or(147) as u16;
+                    block(&mut interfaces, 1, &[&number.to_le_bytes()[..], &[0; 6]].concat());
+                    links.len() - 1
+                });
+                let mut data = record.data().to_vec();
+                let mut at = chance.next() % 100;
+                while at < data.len() as u64 {
+                    data[at as usize] = chance.next() as u8;
+                    // The distances between changed bytes are 50 in the mean.
+                    at += 1 + chance.next() % 99;
+                }
+                let us = (record.header().ts_ns / 1000).to_le_bytes();
+                let lengths = [
+                    (data.len() as u32).to_le_bytes(),
+                    record.wire_len().max(data.len() as u32).to_le_bytes(),
+                ];
+                let head = [&(interface as u32).to_le_bytes(), &us[4..], &us[..4], &lengths[0], &lengths[1]]
+                    .concat();
+                block(&mut packets, 6, &[head, data].concat());
+                number += 1;
+                if number == PACKETS {
+                    file(&interfaces, &mut packets, &mut number);
+                }
+            }
+        }
+    }
+    file(&interfaces, &mut packets, &mut number);
+    let total: usize = files.iter().map(|(_, packets)| packets).sum();
+    assert!(total > 200_000, "{total} packets");
+    for (path, packets) in &files {
+        for words in &commands {
+            // pcap has one link type in a file.
+            if words.iter().any(|word| word == "pcap") {
+                continue;
+            }
+            let (output, took) = run(&group, words, path);
+            println!("{words:?}: {packets} packets in {} ms", took.as_millis());
+            assert_eq!(group.killed(), 0, "{words:?}: more than {} bytes", 400 << 20);
+            assert!(output.status.success(), "{words:?}: {:?}", wrong(&output, path));
+            assert_eq!(column(&last(&output).unwrap(), "analysed"), *packets as u64, "{words:?}");
+        }
+    }
+}

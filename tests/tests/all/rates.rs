@@ -1,0 +1,246 @@
+//! Rates on this machine: the highest without loss for four mixes of sizes, beside tcpdump and dumpcap on the same
+//! generator, and twice as much. Run on a machine that does nothing else, with an optimised program.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of, spread_by_hash, wirelane};
+use wirelane_tests::{Child, Lab, LabOptions, require_root};
+
+/// Mixes: as `wirelane send --size` takes them, and the name.
+const MIXES: [(&str, &str); 4] =
+    [("60", "64 bytes"), ("imix", "IMIX"), ("1510", "1514 bytes"), ("9000", "9000 bytes")];
+/// How far apart a rate that passed and one that failed may be in the end, as a part.
+const WIDTH: f64 = 0.02;
+/// Times that a rate may fail before it has failed: a stall of the machine decides no search.
+const TRIES: usize = 3;
+
+/// Whether `WIRELANE_BIN` names an optimised program, of which alone rates say something.
+fn optimised(test: &str) -> bool {
+    let there = std::env::var_os("WIRELANE_BIN").is_some();
+    if !there {
+        println!(
+            "left out: {test} (no optimised program: make build, WIRELANE_BIN=$PWD/target/release/wirelane)"
+        );
+    }
+    there
+}
+
+/// What is captured with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Receiver {
+    Wirelane(&'static [&'static str]),
+    Tcpdump,
+    Dumpcap,
+}
+
+/// Sent, and lost of it.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    sent: u64,
+    lost: u64,
+    /// Packets a second that the generator reached.
+    rate: f64,
+}
+
+fn send(lab: &Lab, size: &str, rate: f64, seconds: f64) -> Value {
+    let packets = ((rate * seconds) as u64).max(100).to_string();
+    let end = lab.sender();
+    let rate = format!("{rate:.0}");
+    let words = ["send", "-i", &end.device, "--packets", &packets, "--rate", &rate, "--size", size, "--json"];
+    let more = ["--flows", "1024", "--pattern", "sources", "--no-retry"];
+    last_of(&wirelane(lab, &end.namespace, &[&words[..], &more].concat()).unwrap().finish(LIMIT).unwrap())
+        .unwrap()
+}
+
+/// Ends a foreign program by SIGINT; packets that it says it has received.
+fn foreign(child: Child, word: &str) -> u64 {
+    child.signal(wirelane_tests::Signal::Interrupt).unwrap();
+    let said = child.finish(LIMIT).unwrap().stderr;
+    let line =
+        said.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("no '{word}' in {said}"));
+    let digits = line.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty());
+    digits.unwrap_or_else(|| panic!("no number in {line}")).parse().unwrap()
+}
+
+fn trial(lab: &Lab, receiver: Receiver, size: &str, rate: f64, seconds: f64) -> Trial {
+    let end = lab.receiver();
+    let device = end.device.as_str();
+    let (sent, rate, analysed) = match receiver {
+        Receiver::Wirelane(options) => {
+            let words = ["count", "-i", device, "--json", "--direction", "rx", "--interval", "60"];
+            let child = capture(lab, &[&words[..], options].concat()).unwrap();
+            let sent = send(lab, size, rate, seconds);
+            let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
+            let (seen, lost, analysed) =
+                (column(&last, "seen"), column(&last, "lost"), column(&last, "analysed"));
+            assert_eq!(seen, lost + analysed, "{last}");
+            // What the veth pair dropped in front of us is the receiver's, as it is tcpdump's.
+            assert!(seen <= column(&sent, "offered"), "{last}, {sent}");
+            (column(&sent, "offered"), sent["pps"].as_f64().unwrap(), analysed)
+        }
+        Receiver::Tcpdump | Receiver::Dumpcap => {
+            let words: &[&str] = match receiver {
+                Receiver::Tcpdump => {
+                    &["tcpdump", "-i", device, "-n", "-w", "/dev/null", "-B", "65536", "-Q", "in"]
+                }
+                _ => &["dumpcap", "-i", device, "-w", "/dev/null", "-B", "64", "-p"],
+            };
+            let child = lab.spawn(&end.namespace, words).unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+            let sent = send(lab, size, rate, seconds);
+            std::thread::sleep(Duration::from_millis(500));
+            let word = if receiver == Receiver::Tcpdump { "packets captured" } else { "Packets captured" };
+            (column(&sent, "offered"), sent["pps"].as_f64().unwrap(), foreign(child, word))
+        }
+    };
+    Trial { sent, lost: sent.saturating_sub(analysed), rate }
+}
+
+/// The highest rate without loss, in packets a second: halving between one that passed and one that failed.
+fn search(lab: &Lab, receiver: Receiver, size: &str, seconds: f64) -> f64 {
+    let passes = |rate: f64| {
+        (0..TRIES).any(|_| {
+            let trial = trial(lab, receiver, size, rate, seconds);
+            trial.lost == 0 && trial.rate > 0.95 * rate
+        })
+    };
+    let (mut low, mut high) = (10_000.0, 20_000.0);
+    assert!(passes(low), "{receiver:?}, {size}: loss at {low} packets a second");
+    while passes(high) {
+        (low, high) = (high, 2.0 * high);
+    }
+    while high - low > WIDTH * low {
+        let middle = (low + high) / 2.0;
+        if passes(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// A lab of this many queues whose processes use the optimised program.
+fn lab(queues: u32, mtu: u32) -> Lab {
+    let lab = Lab::with(&LabOptions { queues, mtu, alone: true, ..LabOptions::default() }).unwrap();
+    if queues > 1 {
+        spread_by_hash(&lab, queues).unwrap();
+    }
+    lab
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// For each mix of sizes, on 1 and 2 RX queues.
+/// Battery: L2
+#[test]
+#[ignore = "measures rates: make test-all"]
+fn the_highest_rate_without_loss_is_found() {
+    const NAME: &str = "the_highest_rate_without_loss_is_found";
+    if !require_root(NAME) || !optimised(NAME) {
+        return;
+    }
+    for queues in [1, 2] {
+        let lab = lab(queues, 9100);
+        for (size, mix) in MIXES {
+            let rates: Vec<f64> = (0..3).map(|_| search(&lab, Receiver::Wirelane(&[]), size, 1.0)).collect();
+            println!("{mix}, {queues} RX queues: {rates:.0?} packets a second without loss");
+            let (least, most) = (
+                rates.iter().fold(f64::MAX, |a, b| a.min(*b)),
+                rates.iter().fold(0.0, |a: f64, b| a.max(*b)),
+            );
+            assert!(least > 20_000.0, "{mix}: {rates:?}");
+            assert!(most < 2.0 * least, "{mix}: the search finds another rate each time: {rates:?}");
+            // It holds for a longer time, with a tenth less.
+            let held =
+                (0..TRIES).any(|_| trial(&lab, Receiver::Wirelane(&[]), size, 0.9 * least, 10.0).lost == 0);
+            assert!(held, "{mix}: loss within 10 s at {:.0}", 0.9 * least);
+        }
+    }
+}
+
+/// The same generator at the same rates, in turns: ours takes at least what the others do.
+/// Battery: L3
+#[test]
+#[ignore = "measures rates: make test-all"]
+fn others_take_no_more() {
+    const NAME: &str = "others_take_no_more";
+    if !require_root(NAME) || !optimised(NAME) {
+        return;
+    }
+    let lab = lab(1, 9100);
+    for (size, mix) in MIXES {
+        let receivers = [
+            ("wirelane", Receiver::Wirelane(&[])),
+            ("wirelane, packet sockets", Receiver::Wirelane(&["--engine", "packet"])),
+            ("tcpdump", Receiver::Tcpdump),
+            ("dumpcap", Receiver::Dumpcap),
+        ];
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); receivers.len()];
+        for _ in 0..3 {
+            for ((_, receiver), rates) in receivers.iter().zip(&mut rates) {
+                rates.push(search(&lab, *receiver, size, 0.5));
+            }
+        }
+        let medians: Vec<f64> = rates.into_iter().map(median).collect();
+        for ((name, _), rate) in receivers.iter().zip(&medians) {
+            println!("{mix}: {name} {rate:.0} packets a second");
+        }
+        assert!(medians[0] >= medians[2] && medians[0] >= medians[3], "{mix}: {medians:.0?}");
+    }
+}
+
+/// Battery: L4
+#[test]
+#[ignore = "measures rates: make test-all"]
+fn twice_the_highest_rate_is_survived() {
+    const NAME: &str = "twice_the_highest_rate_is_survived";
+    if !require_root(NAME) || !optimised(NAME) {
+        return;
+    }
+    let lab = lab(1, 9100);
+    let ring: &[&str] = &["--ring-size", "4"];
+    for (size, mix) in MIXES {
+        let best = search(&lab, Receiver::Wirelane(ring), size, 0.5);
+        let shares: Vec<(f64, f64)> = (0..3)
+            .map(|_| {
+                let over = trial(&lab, Receiver::Wirelane(ring), size, 2.0 * best, 3.0);
+                let seconds = over.sent as f64 / over.rate;
+                ((over.sent - over.lost) as f64 / seconds / best, over.rate / best)
+            })
+            .collect();
+        println!(
+            "{mix}: {best:.0} without loss; delivered and offered at twice that, as parts of it: {shares:.2?}"
+        );
+        let delivered = median(shares.iter().map(|share| share.0).collect());
+        assert!(delivered >= 0.9, "{mix}: {shares:?}");
+        // A second later nothing is lost at a lower rate.
+        let child = capture(
+            &lab,
+            &[
+                "count",
+                "-i",
+                &lab.receiver().device,
+                "--json",
+                "--direction",
+                "rx",
+                "--interval",
+                "0.5",
+                "--ring-size",
+                "4",
+            ],
+        )
+        .unwrap();
+        send(&lab, size, 2.0 * best, 2.0);
+        std::thread::sleep(Duration::from_secs(1));
+        while child.next_json(Duration::from_millis(1)).is_ok() {}
+        send(&lab, size, 0.5 * best, 2.0);
+        let finished = child.terminate(LIMIT).unwrap();
+        let lines = finished.json().unwrap();
+        let (last, intervals) = lines.split_last().unwrap();
+        assert_eq!(column(last, "seen"), column(last, "lost") + column(last, "analysed"));
+        let later: u64 = intervals.iter().map(|line| column(line, "lost")).sum();
+        assert_eq!(later, 0, "{mix}: loss goes on once the load has fallen");
+        assert!(column(last, "analysed") > 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! What rules cost a packet in the kernel, by the kernel's own account of the time that programs run.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use libbpf_rs::query::ProgInfoIter;
+use wirelane::rules::{Action, PreciseFields, PreciseRule};
+use wirelane::{Capture, Engine, HookChoice, RulesRoom, Worker};
+use wirelane_tests::numbers::send;
+use wirelane_tests::ruled::{drain, open, rules};
+use wirelane_tests::{Lab, LabOptions, require_root};
+
+/// Packets of one measurement.
+const PACKETS: u64 = 20_000;
+/// Measurements of each kind, of which the least counts: others use the processors, too.
+const TIMES: usize = 5;
+
+/// Has the kernel measure run times of BPF programs until it is dropped (Documentation/admin-guide/sysctl/kernel.rst).
+struct Statistics(String);
+
+const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+impl Statistics {
+    fn on() -> Statistics {
+        let before = fs::read_to_string(SWITCH).unwrap();
+        fs::write(SWITCH, "1").unwrap();
+        Statistics(before)
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        let _ = fs::write(SWITCH, &self.0);
+    }
+}
+
+/// Nanoseconds and runs of the programs that packets have entered, of all that are loaded.
+fn runs() -> Vec<(u32, u64, u64)> {
+    ProgInfoIter::default().map(|program| (program.id, program.run_time_ns, program.run_cnt)).collect()
+}
+
+/// Nanoseconds that a packet of the generator's takes, at the program that ran exactly once for each.
+fn cost(lab: &Lab, capture: &Capture, worker: &mut Worker) -> f64 {
+    let seen = capture.ledger().unwrap().total.seen;
+    let before = runs();
+    send(lab, PACKETS, &["--flows", "4096", "--pattern", "sources", "--rate", "100k"]).unwrap();
+    drain(capture, worker, seen + PACKETS, |_| {});
+    let spent = runs().into_iter().filter_map(|(id, time, count)| {
+        let (_, time_before, count_before) = before.iter().find(|(other, ..)| *other == id)?;
+        (count - count_before == PACKETS).then(|| (time - time_before) as f64 / PACKETS as f64)
+    });
+    let spent: Vec<f64> = spent.collect();
+    assert_eq!(spent.len(), 1, "programs that ran once for each packet: {spent:?}");
+    spent[0]
+}
+
+/// The least cost of a packet with each of these sets of rules, measured in turns.
+fn costs(prepare: &[&dyn Fn(&mut Capture)]) -> Vec<f64> {
+    let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
+    let room = RulesRoom { rules: 2000, precise: 20_000, ..RulesRoom::default() };
+    let mut least = vec![f64::INFINITY; prepare.len()];
+    for _ in 0..TIMES {
+        for (prepare, least) in prepare.iter().zip(&mut least) {
+            let at = (Engine::Ring, HookChoice::Native);
+            let mut capture = open(&lab, at, |builder| builder.rules_room(room).ring_size(16 << 20)).unwrap();
+            let mut worker = capture.workers().remove(0);
+            prepare(&mut capture);
+            *least = least.min(cost(&lab, &capture, &mut worker));
+            drop(worker);
+            capture.close().unwrap();
+        }
+    }
+    least
+}
+
+/// Exact-match rules of this many sources, of which none sends.
+fn exact(capture: &mut Capture, number: u32) {
+    let rules = (0..number).map(|number| {
+        let src = Some(Ipv4Addr::from_bits(0x0b00_0000 + number).into());
+        PreciseRule::new(number + 1, PreciseFields { src, ..PreciseFields::default() }, Action::Drop)
+    });
+    capture.add_rules(Vec::new(), rules.collect()).unwrap();
+}
+
+/// Wildcard rules of this many source ports, of which none sends.
+fn wildcard(capture: &mut Capture, number: u32) {
+    let text: String = (1..=number)
+        .map(|id| {
+            format!(
+                "[[rule]]\nid = {id}\nprotocol = \"udp\"\nsrc-port = {}\naction = \"drop\"\n",
+                30_000 + id
+            )
+        })
+        .collect();
+    capture.add_rules(rules(&text).rules, Vec::new()).unwrap();
+}
+
+/// Battery: L10
+#[test]
+fn ten_thousand_exact_rules_cost_a_packet_little_more_than_one() {
+    if !require_root("ten_thousand_exact_rules_cost_a_packet_little_more_than_one") {
+        return;
+    }
+    let _statistics = Statistics::on();
+    let costs = costs(&[
+        &|_| {},
+        &|capture| exact(capture, 1),
+        &|capture| exact(capture, 10_000),
+        &|capture| wildcard(capture, 1),
+        &|capture| wildcard(capture, 1000),
+    ]);
+    println!("ns a packet: none, 1 exact, 10,000 exact, 1 wildcard, 1000 wildcard: {costs:.0?}");
+    let [_, one, many, one_wildcard, many_wildcard] = costs[..] else { panic!("{costs:?}") };
+    assert!(many < 1.2 * one, "10,000 exact rules: {many:.0} ns, one: {one:.0} ns");
+    assert!(
+        many_wildcard < 2.0 * one_wildcard,
+        "1000 wildcard rules: {many_wildcard:.0} ns, one: {one_wildcard:.0} ns"
+    );
+}
