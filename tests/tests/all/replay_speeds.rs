@@ -31,7 +31,10 @@ fn essence(command: &str, line: &Value) -> Vec<(String, u64)> {
             ["packets", "bytes"].map(|number| (format!("{ends} {number}"), column(line, number))).into()
         }
         "http" if line.get("transaction").is_some() => {
-            vec![(text(&["method", "host", "uri", "status", "request_body", "response_body", "marks"]), 1)]
+            // How long a gap is waited for is time of the wire, so that what is known beside it differs.
+            let whole = line.get("marks").is_none_or(|marks| marks.as_array().is_some_and(Vec::is_empty));
+            let more: &[&str] = if whole { &["request_body", "response_body"] } else { &[] };
+            vec![(text(&[&["method", "host", "uri", "status"], more].concat()), 1)]
         }
         "voip" if line.get("call_id").is_some() => {
             vec![(text(&["call_id", "from_uri", "to_uri", "status", "messages"]), 1)]
