@@ -65,6 +65,20 @@ fn file(data: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some((file, packets))
 }
 
+/// Takes the flows that have ended, and returns the sum of their packets.
+fn packets_of(flows: &mut FlowCache) -> u64 {
+    flows.finished().drain(..).map(|flow| flow.flow.packets).sum()
+}
+
+/// Writes the transactions that have ended in each format of logs.
+fn log(http: &mut HttpTable) {
+    for transaction in http.finished().drain() {
+        for (_, format) in LOG_FORMATS {
+            format.line(&mut Vec::new(), 0, &transaction, &[]);
+        }
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((file, packets)) = file(data) else { return };
     let mut source = FileSource::from_reader(Cursor::new(file), "fuzzed", FileOptions::as_written())
@@ -76,33 +90,39 @@ fuzz_target!(|data: &[u8]| {
     let config = Config::parse(PROBE, Path::new("p.toml")).expect("it is one");
     let switches = Arc::new(Switches::new(Plan::new(config, 7).expect("it can be used")));
     let mut probe = Worker::new(0, switches, true, Box::new(|_| true));
-    let mut read = 0;
+    let (mut read, mut exported) = (0, 0);
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
         for record in batch {
             let ts_ns = record.header().ts_ns;
             let (ip, packet) = reader.read(&record, ts_ns);
             flows.packet(ip, &packet);
             flows.tick(ts_ns);
+            exported += packets_of(&mut flows);
             http.record(&record, ts_ns);
             http.tick(ts_ns);
+            log(&mut http);
             calls.record(&record, ts_ns);
             calls.tick(ts_ns);
+            calls.finished().drain().for_each(drop);
             assert!(probe.record(&record, ts_ns));
             read += 1;
         }
     }
     assert!(read <= packets);
-    flows.flush();
-    assert_eq!(flows.totals().packets, read);
-    assert_eq!(flows.finished().iter().map(|flow| flow.flow.packets).sum::<u64>(), read);
-    http.flush();
-    assert_eq!((http.totals().packets, http.held()), (read, 0));
-    for transaction in http.finished().iter() {
-        for (_, format) in LOG_FORMATS {
-            format.line(&mut Vec::new(), 0, transaction, &[]);
-        }
+    while flows.flush() {
+        exported += packets_of(&mut flows);
     }
-    calls.flush();
-    assert_eq!((calls.counts().packets(), calls.memory()), (read, 0));
+    exported += packets_of(&mut flows);
+    assert_eq!((flows.totals().packets, exported), (read, read));
+    while http.flush() {
+        log(&mut http);
+    }
+    log(&mut http);
+    assert_eq!((http.totals().packets, http.held()), (read, 0));
+    while calls.flush() {
+        calls.finished().drain().for_each(drop);
+    }
+    calls.finished().drain().for_each(drop);
+    assert_eq!((calls.counts().packets(), calls.memory() + calls.held()), (read, 0));
     assert!(probe.finish());
 });
