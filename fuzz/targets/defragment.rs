@@ -45,7 +45,9 @@ fuzz_target!(|data: &[u8]| {
         packets += 1;
         assert!(monitor.memory() <= LEAST_MEMORY, "{}", monitor.memory());
     }
-    monitor.flush();
+    while monitor.flush() {
+        monitor.finished().drain().for_each(drop);
+    }
     let counts = monitor.counts();
     assert_eq!((counts.packets(), monitor.memory(), monitor.active()), (packets, 0, 0));
 
@@ -72,7 +74,9 @@ fuzz_target!(|data: &[u8]| {
         let (offset, part) = parts[at];
         monitor.packet(LinkType::Raw, &fragment(six, 9, offset as u16, at != last, part), 1_000_000_000);
     }
-    monitor.flush();
+    while monitor.flush() {
+        monitor.finished().drain().for_each(drop);
+    }
     let counts = monitor.counts();
     assert_eq!(counts.messages, 1, "{} parts of {size} bytes: {counts:?}", parts.len());
     assert_eq!(counts.packets(), parts.len() as u64);

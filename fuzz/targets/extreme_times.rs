@@ -96,13 +96,13 @@ fuzz_target!(|data: &[u8]| {
             let ts_ns = record.header().ts_ns;
             let (ip, packet) = reader.read(&record, ts_ns);
             flows.packet(ip, &packet);
-            flows.tick(ts_ns);
+            let _ = flows.tick(ts_ns);
             exported += packets_of(&mut flows);
             http.record(&record, ts_ns);
-            http.tick(ts_ns);
+            let _ = http.tick(ts_ns);
             log(&mut http);
             calls.record(&record, ts_ns);
-            calls.tick(ts_ns);
+            let _ = calls.tick(ts_ns);
             calls.finished().drain().for_each(drop);
             assert!(probe.record(&record, ts_ns));
             read += 1;
