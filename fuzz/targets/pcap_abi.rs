@@ -170,7 +170,8 @@ fuzz_target!(|data: &[u8]| {
     let mut error = Box::new([0 as c_char; 256]);
     // SAFETY: strings end with a zero, the file's bytes live as long as the handle, buffers are as large as they must be.
     unsafe {
-        let pcap = if options & 1 != 0 && !file.is_empty() {
+        let is_file = options & 1 != 0 && !file.is_empty();
+        let pcap = if is_file {
             let stream = libc::fmemopen(file.as_mut_ptr().cast(), file.len(), c"rb".as_ptr());
             assert!(!stream.is_null());
             let pcap = pcap_fopen_offline(stream, error.as_mut_ptr());
@@ -187,7 +188,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(error.contains(&0) && error[0] != 0, "an error is told");
             return;
         }
-        let mut activated = false;
+        let mut activated = is_file;
         for one in calls.chunks_exact(5) {
             let value = c_int::from_le_bytes([one[1], one[2], one[3], one[4]]);
             // A handle that could not be activated is only to be closed: libpcap 1.10.3 itself reads the name of the device,
@@ -197,6 +198,10 @@ fuzz_target!(|data: &[u8]| {
                 continue;
             }
             call(pcap, one[0], value, &text);
+        }
+        // libpcap 1.10.3 keeps a descriptor of a handle that is closed and was never activated.
+        if !activated {
+            pcap_activate(pcap);
         }
         pcap_close(pcap);
     }
