@@ -148,7 +148,7 @@ impl Results {
     pub fn suite(&self) -> Result<String> {
         let path = [SUITE, SUITE_BEFORE].map(|name| self.folder.join(name));
         let path = path.iter().find(|path| path.is_file()).unwrap_or(&path[0]);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
+        fs::read_to_string(path).with_context(|| path.display().to_string())
     }
 
     /// What it was measured on.

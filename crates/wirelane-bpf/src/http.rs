@@ -14,13 +14,13 @@ pub const HEAD_MOST: usize = crate::abi::WL_HTTP_HEAD_MOST as usize;
 #[repr(u32)]
 pub enum First {
     /// Nothing of HTTP/1.
-    Nothing = crate::abi::WL_HTTP_NOTHING as u32,
+    Nothing = crate::abi::WL_HTTP_NOTHING,
     /// A request: a known method and a blank.
-    Request = crate::abi::WL_HTTP_REQUEST as u32,
+    Request = crate::abi::WL_HTTP_REQUEST,
     /// A response: `HTTP/1.`.
-    Response = crate::abi::WL_HTTP_RESPONSE as u32,
+    Response = crate::abi::WL_HTTP_RESPONSE,
     /// They are too few to say.
-    Short = crate::abi::WL_HTTP_SHORT as u32,
+    Short = crate::abi::WL_HTTP_SHORT,
 }
 
 /// What has been read of a head's line (`enum wl_http_line`).

@@ -22,15 +22,15 @@ pub const MAX_OFFSET: usize = crate::abi::WL_MAX_OFFSET as usize;
 #[repr(u32)]
 pub enum Steering {
     /// By flow hash, through the table of buckets.
-    Flow = crate::abi::WL_STEER_FLOW as u32,
+    Flow = crate::abi::WL_STEER_FLOW,
     /// By RX queue: queue n to worker n, wrapping around.
-    Queue = crate::abi::WL_STEER_QUEUE as u32,
+    Queue = crate::abi::WL_STEER_QUEUE,
     /// By the outermost VLAN id, through the table of buckets.
-    Vlan = crate::abi::WL_STEER_VLAN as u32,
+    Vlan = crate::abi::WL_STEER_VLAN,
     /// By the source address, through the table of buckets.
-    Source = crate::abi::WL_STEER_SOURCE as u32,
+    Source = crate::abi::WL_STEER_SOURCE,
     /// By the destination address, through the table of buckets.
-    Destination = crate::abi::WL_STEER_DESTINATION as u32,
+    Destination = crate::abi::WL_STEER_DESTINATION,
 }
 
 /// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,

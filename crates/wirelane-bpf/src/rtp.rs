@@ -25,13 +25,13 @@ pub const MOST_NS: u64 = crate::abi::WL_RTP_MOST_NS;
 #[repr(u32)]
 pub enum ReadResult {
     /// It is RTP.
-    Ok = crate::abi::WL_RTP_OK as u32,
+    Ok = crate::abi::WL_RTP_OK,
     /// It is not: too short, or another version.
-    Not = crate::abi::WL_RTP_NOT as u32,
+    Not = crate::abi::WL_RTP_NOT,
     /// Header extension, sources or padding take more than there is.
-    Malformed = crate::abi::WL_RTP_MALFORMED as u32,
+    Malformed = crate::abi::WL_RTP_MALFORMED,
     /// Not captured as far as the header goes.
-    Cut = crate::abi::WL_RTP_CUT as u32,
+    Cut = crate::abi::WL_RTP_CUT,
 }
 
 /// Bits of [`RtpPacket::flags`].
