@@ -6,7 +6,7 @@ use wirelane_analysis::voip::rtcp;
 
 fuzz_target!(|data: &[u8]| {
     let Some(reports) = rtcp::parse(data) else { return };
-    assert!(rtcp::may_be(data) && data.len() % 4 == 0, "what is none was read");
+    assert!(rtcp::may_be(data) && data.len().is_multiple_of(4), "what is none was read");
     assert!(reports.sent.len() * 24 + reports.received.len() * 24 <= data.len(), "{reports:?}");
     // Two compound packets one behind the other are one.
     let twice = rtcp::parse(&data.repeat(2)).expect("both are sound");

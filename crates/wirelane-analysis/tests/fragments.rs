@@ -12,21 +12,20 @@ use wirelane_analysis::voip::{Monitor, Settings};
 /// Ends of a conversation: the client's address ends with 1, the server's with 2.
 const PORT: u16 = 40_000;
 
-/// A datagram of TCP, in fragments of so many bytes; of IPv6, too. `id` tells datagrams apart.
+/// A datagram of TCP (PSH and ACK), in fragments of so many bytes; of IPv6, too. `id` tells datagrams apart.
 fn fragments(
     six: bool,
     id: u16,
     from_client: bool,
     port: u16,
     seq: u32,
-    flags: u8,
     data: &[u8],
     most: usize,
 ) -> Vec<Vec<u8>> {
     let (src, dst, sport, dport) = if from_client { (1, 2, PORT, port) } else { (2, 1, port, PORT) };
     let mut tcp = [sport.to_be_bytes(), dport.to_be_bytes()].concat();
     tcp.extend(seq.to_be_bytes());
-    tcp.extend([0, 0, 0, 1, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    tcp.extend([0, 0, 0, 1, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
     tcp.extend(data);
     let last = tcp.len().div_ceil(most) - 1;
     tcp.chunks(most)
@@ -71,8 +70,8 @@ fn web(six: bool, backwards: bool) -> Vec<Vec<u8>> {
     let request = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\n";
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n";
     let answer = [&head[..], &[b'x'; 5000]].concat();
-    let mut frames = fragments(six, 1, true, 8080, 1000, 0x18, request, 24);
-    let mut behind = fragments(six, 2, false, 8080, 1, 0x18, &answer, 504);
+    let mut frames = fragments(six, 1, true, 8080, 1000, request, 24);
+    let mut behind = fragments(six, 2, false, 8080, 1, &answer, 504);
     if backwards {
         frames.reverse();
         behind.reverse();
@@ -93,11 +92,15 @@ fn transactions_in_fragments_are_whole() {
                 table.record(&record, record.header().ts_ns);
             }
         }
-        table.flush();
+        let mut transactions = Vec::new();
+        while table.flush() {
+            transactions.extend(table.finished().drain());
+        }
+        transactions.extend(table.finished().drain());
         let totals = *table.totals();
         assert!(totals.balance(), "{totals:?}");
         assert_eq!((totals.packets, table.held()), (frames.len() as u64, 0));
-        let [transaction] = &table.finished()[..] else { panic!("{} transactions", table.finished().len()) };
+        let [transaction] = &transactions[..] else { panic!("{} transactions", transactions.len()) };
         let response = transaction.response.as_ref().expect("an answer");
         assert_eq!(
             (response.status, response.body, response.missing),
@@ -148,7 +151,7 @@ fn calls_over_tcp_in_fragments_are_whole() {
     ]
     .concat();
     for (six, backwards) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut frames = fragments(six, 3, true, 5060, 1000, 0x18, &message, 504);
+        let mut frames = fragments(six, 3, true, 5060, 1000, &message, 504);
         if backwards {
             frames.reverse();
         }
@@ -156,7 +159,9 @@ fn calls_over_tcp_in_fragments_are_whole() {
         for (number, frame) in frames.iter().enumerate() {
             monitor.packet(wirelane::LinkType::Ethernet, frame, 1_000_000_000 + number as u64);
         }
-        monitor.flush();
+        while monitor.flush() {
+            monitor.finished().drain().for_each(drop);
+        }
         let counts = monitor.counts();
         assert_eq!((counts.messages, counts.packets()), (1, frames.len() as u64), "{counts:?}");
         assert_eq!(counts.signalling_packets, 1, "the fragment that made it whole");

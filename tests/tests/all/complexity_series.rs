@@ -66,7 +66,7 @@ fn scene(fill: impl FnOnce(&mut Scene)) -> Vec<Vec<u8>> {
 }
 
 /// A stream in segments of so many bytes, and its segments in this order.
-fn segments(to: &str, bytes: &[u8], size: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<Vec<u8>> {
+fn segments(to: &str, bytes: &[u8], size: usize, order: impl Fn(&mut [usize])) -> Vec<Vec<u8>> {
     scene(|scene| {
         scene.segment(CLIENT, to, 2, (0, 0), b"");
         let parts: Vec<&[u8]> = bytes.chunks(size).collect();
@@ -79,7 +79,7 @@ fn segments(to: &str, bytes: &[u8], size: usize, order: impl Fn(&mut Vec<usize>)
 }
 
 /// Any order, the same each time.
-fn shuffle(numbers: &mut Vec<usize>) {
+fn shuffle(numbers: &mut [usize]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for at in (1..numbers.len()).rev() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -67,6 +67,7 @@ fn add(sums: &mut Sums, ends: String, packets: u64, bytes: u64) {
 ///   wire bytes less the headers.
 /// * it has no flow that ends with TCP's FIN or RST while it reads a file: what follows later is the same flow to it.
 /// * it does not export types and codes of ICMPv6.
+///
 /// Battery: I10
 #[test]
 fn softflowd_has_the_same_flows() {
