@@ -16,8 +16,9 @@ const SYNTHETIC: &str = "conversations that were made up over the same addresses
 const PORT: &str = "tshark takes the port's word: HTTP is what the bytes say";
 
 /// Where a name is not tshark's: the capture, the name, packets, and why.
-const AT_ODDS: [(&str, &str, u64, &str); 25] = [
+const AT_ODDS: [(&str, &str, u64, &str); 26] = [
     ("ipfixprobe--rtsp", "RTSP", 2, AGAIN),
+    ("arkime--80211http", "HTTP", 1, AGAIN),
     ("ndpi--ocs", "HTTP", 1, AGAIN),
     ("arkime--arkime_synthetic", "HTTP2", 1, "at the port of TLS, which is as far as tshark looks"),
     ("arkime--arkime_synthetic", "QUIC", 1, SYNTHETIC),

@@ -160,15 +160,7 @@ fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
 }
 
 /// Captures whose tuples are not tshark's, and have reasons.
-const DIFFERENT: [&str; 11] = [
-    // 802.11, HDLC and PPP frames, which the parser does not know, and shims between Ethernet and IP that it does not
-    // follow (E-tag, NSH): flows of what is no IP.
-    "arkime--80211http",
-    "suricata--decode-chdlc-01.hdlc-http_1tx",
-    "suricata--decode-etag-02",
-    "suricata--decode-nsh-type1",
-    "suricata--decode-nsh-type2",
-    "suricata--defrag-bug-6887-defrag-ppp-ipv4-tcp-syn.frag-ppp-ip-tcp-syn",
+const DIFFERENT: [&str; 5] = [
     // IPv6 in IPv6: the ground truth pairs the outer addresses with the inner ports. In the second there are shims too.
     "akvorado--srv6-end-dt6",
     "arkime--arkime_synthetic",

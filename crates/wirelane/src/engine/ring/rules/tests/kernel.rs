@@ -260,6 +260,8 @@ fn the_kernel_decides_what_the_conditions_say() {
         .flat_map(|capture| capture.packets)
         .filter(|packet| (SHORTEST..=LONGEST).contains(&packet.data.len()))
         .map(|packet| (linktype::from_number(packet.link), packet.data, packet.wire_len))
+        // The kernel parses no link type that only files have.
+        .filter(|(link, ..)| link.is_of_devices())
         .collect();
     let mut dice = Dice(8);
     let (mut hits, mut precise, mut made, mut found) = (0, 0, 0, 0);
