@@ -140,7 +140,9 @@ fn is_usage(error: &anyhow::Error) -> bool {
     use wirelane::device;
     let library: Option<&wirelane::Error> = error.downcast_ref();
     library.is_some_and(wirelane::Error::is_usage)
+        || error.downcast_ref().is_some_and(wirelane_send::Error::is_usage)
         || error.is::<wirelane::filter::Error>()
+        || matches!(error.downcast_ref(), Some(wirelane::tune::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(wirelane::rules::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(device::Error::BadSelector { .. }))
         || matches!(error.downcast_ref(), Some(wirelane_pcapng::Error::BadOption { .. }))

@@ -57,6 +57,17 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Whether the user has to write something else: an option or a device's name.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Error::BadOption { .. }
+                | Error::Netdev(wirelane_netdev::Error::BadSelector { .. })
+                | Error::Pcapng(wirelane_pcapng::Error::BadOption { .. })
+                | Error::Privsep(wirelane_privsep::Error::BadOption { .. })
+        )
+    }
+
     /// The kernel refused `action` with the current `errno`.
     pub(crate) fn last_os(action: impl Into<String>) -> Error {
         Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
