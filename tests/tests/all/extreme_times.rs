@@ -167,7 +167,7 @@ fn every_command_takes_times_at_every_extreme() {
         for words in [
             &["report"][..],
             &["report", "--json"],
-            &["query", "top talkers"],
+            &["query", "top", "talkers"],
             &["query", "SELECT * FROM flows"],
         ] {
             run(folder.path(), &name, &[words, &["--store", "s.db"]].concat());

@@ -414,7 +414,7 @@ fn what_cannot_be_exported_to_is_refused() {
     let there = format!("file:{}", there.display());
     for (words, status, message) in [
         (vec!["--export", "ipfix://no.such.host.invalid"], 2, "'no.such.host.invalid' cannot be looked up"),
-        (vec!["--export", "netflow9://127.0.0.1?transport=tcp"], 2, "over TCP there is ipfix://"),
+        (vec!["--export", "netflow9://127.0.0.1?transport=tcp"], 2, "use ipfix:// for TCP"),
         (vec!["--export", "flows.csv"], 2, "write ipfix://HOST:PORT"),
         (vec!["--export", there.as_str()], 1, "symbolic link"),
         (vec!["--export", "file:/no/such/folder/x.json"], 1, "cannot be written"),

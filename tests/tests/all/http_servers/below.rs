@@ -15,7 +15,7 @@ pub fn start(lab: &Lab, log: &Path) -> Child {
     let device = lab.receiver().device.clone();
     let log = format!("json:{}", log.display());
     let words = ["http", "-i", &device, "--direction", "both", "--json", "--quiet", "--ring-size", "64"];
-    let words = [&words[..], &["--analysis", "kernel", "--log", &log]].concat();
+    let words = [&words[..], &["--analysis", "kernel", "--output-rate", "0", "--log", &log]].concat();
     capture(lab, &words).unwrap()
 }
 
