@@ -290,7 +290,7 @@ fn processes_share_a_group_by_flow() {
     let one_more = [binary.to_str().unwrap(), "run", "--", "tcpdump", "-n", "-i", &sixteen];
     let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
     let refused = refused.finish(LIMIT).unwrap();
-    assert!(refused.stderr.contains("already serves 16 groups, the most it can"), "{refused:?}");
+    assert!(refused.stderr.contains("already has 16 groups, the maximum"), "{refused:?}");
     drop(others);
     // A share whose process was killed is the next one's.
     let killed = children.remove(2);

@@ -214,7 +214,7 @@ fn what_does_not_keep_others_out_is_refused() {
     }
     for (files, what) in [
         (["none.pem", "key.pem", "token"], "none.pem: No such file"),
-        (["token", "key.pem", "token"], "token: there is no certificate in it"),
+        (["token", "key.pem", "token"], "token: no PEM certificate in it"),
         (["cert.pem", "cert.pem", "token"], "cert.pem: is readable by others (mode 0644)"),
         (["cert.pem", "open-key.pem", "token"], "open-key.pem: is readable by others (mode 0644)"),
         (["cert.pem", "key.pem", "open-token"], "open-token: is readable by others (mode 0604)"),

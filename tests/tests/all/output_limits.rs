@@ -17,7 +17,8 @@ fn flood(folder: &Path, options: &[&str]) -> (Value, u64) {
     let lab = Lab::new(1).unwrap();
     let file = folder.join("f.json");
     let export = format!("file:{}", file.display());
-    let words = ["flows", "--json", "--user", "root", "--overwrite", "--export", &export];
+    let device = &lab.receiver().device;
+    let words = ["flows", "-i", device, "--json", "--user", "root", "--overwrite", "--export", &export];
     let child = capture(&lab, &[&words[..], options].concat()).unwrap();
     until_packets_come(&child).unwrap();
     send(&lab, PACKETS, &["--flows", &PACKETS.to_string(), "--rate", "30k"]).unwrap();

@@ -240,7 +240,7 @@ fn plug_ins_harm_nobody_else() {
         (&["--plugin", number_at], &["NAME=FILE.bpf.o"]),
         (&["--plugin", &number, "--plugin", &number], &["two are called 'number'"]),
         (&["--plugin", &format!("a b={number_at}")], &["'a b' cannot name a plug-in"]),
-        (&five, &["--plugin", "5 are more than 4"]),
+        (&five, &["--plugin", "too many: 5 (at most 4)"]),
         (&["--plugin", &number, "--engine", "packet"], &["--plugin", "only --engine ring"]),
         (&["--plugin", &number, "--engine", "xsk", "--take"], &["--plugin", "only --engine ring"]),
     ] {

@@ -180,7 +180,7 @@ fn only_what_comes_up_can_be_measured_by_another_configuration() {
     );
     assert_eq!((column(&last, "reloads"), column(&last, "reloads_refused")), (1, 2));
     assert!(
-        output.stderr.contains("a measurement of the workers has the rule syn, whose packets do not come up"),
+        output.stderr.contains("a measurement of the workers has the rule syn, whose packets the running capture does not deliver"),
         "{}",
         output.stderr
     );

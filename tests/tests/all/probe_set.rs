@@ -91,7 +91,7 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
         // What is refused, for one of its parts, changes nothing.
         for (words, what) in [
             (&["measurement.one.active=false", "alarm.any.above=many"][..], "give a number"),
-            (&["measurement.one.active=false", "alarm.all.above=1"], "no alarm of this name; there are any"),
+            (&["measurement.one.active=false", "alarm.all.above=1"], "unknown alarm; defined: any"),
             (&["measurement.one.active=false", "alarm.any.clear=7"], "it would be cleared when it is raised"),
         ] {
             let told = probe(&lab, &child, &[&["set"], words].concat());
@@ -212,7 +212,7 @@ fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
         (r#"{"version":1,"ask":"stats"}"#, "not for a capture's rules"),
         (r#"{"version":1,"ask":{"program":{"fly":[]}}}"#, "invalid request"),
         (r#"{"version":1,"ask":{"program":{"set":[]}}}"#, "nothing to set"),
-        (r#"{"version":1,"ask":{"program":{"set":["\u001b[2J=1"]}}}"#, "there is nothing of this name"),
+        (r#"{"version":1,"ask":{"program":{"set":["\u001b[2J=1"]}}}"#, "unknown name"),
         (
             r#"{"version":1,"ask":{"program":"show"}}"#,
             r#""measurements":[{"active":true,"measurement":"all"}"#,
@@ -277,7 +277,7 @@ fn the_socket_goes_with_the_probe() {
     );
     for (words, what) in [
         (&["set"][..], "required"),
-        (&["set", "speed=1"], "there is nothing of this name"),
+        (&["set", "speed=1"], "unknown name"),
         (&["set", "measurement.x.keys=1"], "cannot be set while it runs"),
     ] {
         let told = wirelane(&lab, &lab.receiver().namespace, &[&["probe"], words].concat()).unwrap();

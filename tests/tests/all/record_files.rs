@@ -217,9 +217,9 @@ fn options_that_make_no_sense_are_refused() {
         (file, &["--rotate-interval", "1y"], "as in 30s"),
         (file, &["--compress", "gzip"], "zstd:LEVEL"),
         (file, &["--workers", "2"], "one worker"),
-        ("-", &["--rotate-size", "1MB"], "standard output"),
-        ("-", &["--post-rotate", "true"], "standard output"),
-        ("-", &["--direct-io"], "standard output"),
+        ("-", &["--rotate-size", "1MB"], "needs a file"),
+        ("-", &["--post-rotate", "true"], "needs a file"),
+        ("-", &["--direct-io"], "needs a file"),
     ] {
         let words = [&["-r", input.path().to_str().unwrap(), "-w", write], options].concat();
         let finished = record(&words).unwrap();

@@ -73,7 +73,7 @@ fn the_library_says_what_is_missing() {
                 .open()
         });
         match opened.unwrap() {
-            Err(Error::Unsupported { what, needs, instead }) => {
+            Err(Error::Tune(wirelane::tune::Error::Unsupported { what, needs, instead })) => {
                 assert!(what.contains(&end.device) && needs.contains("RSS table"), "{what}: {needs}");
                 assert!(instead.contains("--steering flow"), "{instead}");
             }

@@ -257,7 +257,7 @@ fn other_engines_and_other_steering_refuse_a_program() {
     let file = write(folder.path(), "empty.pcap", b"");
     let file = refused(&["-r", file.to_str().unwrap()]);
     assert_eq!(file.status.code(), Some(2), "{}", file.stderr);
-    for part in ["--steering-program", "a file is not analysed in the kernel"] {
+    for part in ["--steering-program", "for devices, not for files"] {
         assert!(file.stderr.contains(part), "{}", file.stderr);
     }
 }
