@@ -3,11 +3,11 @@
 use anyhow::Result;
 use wirelane::escape::printable;
 use wirelane_lab::Suite;
-use wirelane_lab::remote::{Agent, Agents, Files, Manager, Options};
+use wirelane_lab::remote::{Agent, Agents, Files, Manager, Options, run_front};
 use wirelane_lab::run::On;
 
 use super::manage::adapters;
-use super::{AgentArgs, Identity, wirelane_program};
+use super::{AgentArgs, FrontArgs, Identity, wirelane_program};
 use crate::out;
 
 /// `wirelane testbed agent`.
@@ -22,8 +22,12 @@ pub fn run(args: &AgentArgs) -> Result<()> {
     };
     let agent = Agent::listen(options, log)?;
     out::print(format!("listening on {}\n", agent.address()?))?;
-    agent.serve();
-    Ok(())
+    agent.serve(&["agent-front", "--"])
+}
+
+/// `wirelane-testbed agent-front`: the process of an agent that accepts connections.
+pub fn front(args: &FrontArgs) -> Result<()> {
+    run_front(&Files { cert: args.cert.clone(), key: args.key.clone(), ca: args.ca.clone() })
 }
 
 fn log(text: &str) {

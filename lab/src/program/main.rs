@@ -44,6 +44,9 @@ enum Command {
     Sensors(SensorsArgs),
     /// Wait for managers on other machines, and send or capture for them
     Agent(AgentArgs),
+    /// Accept the connections of an agent
+    #[command(hide = true)]
+    AgentFront(FrontArgs),
     /// Capture by libpcap, and spin for each packet: the sensor 'libpcap-loops'
     Sensor(SensorArgs),
     /// Receive with a small program of its own kind; ends at SIGTERM
@@ -68,6 +71,14 @@ enum Generate {
     Clones(bench::clones::Args),
     /// Flows that end, or differ in size
     Flows(bench::flows::Args),
+}
+
+/// Files of the agent: certificate, key, authority.
+#[derive(clap::Args, Debug)]
+pub struct FrontArgs {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
 }
 
 /// Options of `testbed run`.
@@ -326,6 +337,7 @@ fn main() -> ExitCode {
         Command::Report(args) => manage::report(&args),
         Command::Sensors(args) => manage::sensors(&args),
         Command::Agent(args) => agent::run(&args),
+        Command::AgentFront(args) => agent::front(&args),
         Command::Sensor(args) => sensor::run(&args),
         #[cfg(feature = "bench")]
         Command::Receive(args) => bench::receive::run(&args),

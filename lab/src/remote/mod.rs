@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manager                                            agent
-//!   Agents -> Link -> thread  <== wire, tls ==>  serve: a thread for each connection -> worker: roles/
+//!   Agents -> Link -> thread  <== wire, tls ==>  front (no rights)  <==>  serve (root): a thread for each peer -> worker: roles/
 //! ```
 //! An agent starts `wirelane send` and sensors out of adapters that it has itself, and what a manager says are names and numbers:
 //! its certificate is no remote shell. It works for one manager at a time and for one role. Both sides say something every second;
@@ -10,6 +10,7 @@
 //! an agent has started ends with it (`holder`).
 
 mod agents;
+mod front;
 mod link;
 mod message;
 mod serve;
@@ -20,6 +21,7 @@ mod work;
 use std::time::Duration;
 
 pub use agents::Agents;
+pub use front::run as run_front;
 pub use message::{PROTOCOL, VERSION};
 pub use serve::{Agent, Options};
 pub use tls::{Files, Manager};

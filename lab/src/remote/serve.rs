@@ -1,20 +1,19 @@
 //! An agent: waits for managers, and works for one of them at a time.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::front::{Front, Session};
 use super::message::{
     FromAgent, Hello, Offer, Order, PROTOCOL, Role, ToAgent, VERSION, Welcome, read, read_hello,
 };
 use super::tls::{Files, Listening};
-use super::wire::Wire;
 use super::work::Worker;
 use super::{AT_ONCE, HANDSHAKE, SILENCE, SOON};
 use crate::duts::Duts;
@@ -22,9 +21,6 @@ use crate::holder::output;
 use crate::machine::Machine;
 use crate::suite::{Resources, is_device, tools};
 use crate::watcher;
-
-/// Connections at a time: a manager's, and those that come meanwhile.
-const MOST_CONNECTIONS: usize = 32;
 
 /// What an agent is started with.
 #[derive(Debug)]
@@ -47,19 +43,18 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Agent {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Shared,
 }
 
 /// What its connections share.
 struct Shared {
-    tls: Listening,
+    files: Files,
     device: Option<String>,
     cores: Vec<usize>,
     sensors: Duts,
     wirelane: PathBuf,
     /// Whom it works for.
     manager: Mutex<Option<SocketAddr>>,
-    connections: AtomicUsize,
     log: fn(&str),
 }
 
@@ -88,20 +83,20 @@ impl Agent {
             ensure!(is_there(device), "there is no device {device}");
         }
         let cores = if options.cores.is_empty() { resources.cores } else { options.cores };
-        let tls = Listening::new(&options.files)?;
+        // What is wrong with the files is told before anything listens.
+        Listening::new(&options.files)?;
         let listener =
             TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
         let shared = Shared {
-            tls,
+            files: options.files,
             device: options.device,
             cores,
             sensors: options.sensors,
             wirelane: options.wirelane,
             manager: Mutex::new(None),
-            connections: AtomicUsize::new(0),
             log,
         };
-        Ok(Agent { listener, shared: Arc::new(shared) })
+        Ok(Agent { listener, shared })
     }
 
     /// Where it listens.
@@ -112,38 +107,15 @@ impl Agent {
         self.listener.local_addr().context("the address of the listening socket")
     }
 
-    /// Works for managers, for ever.
-    pub fn serve(&self) {
-        for connection in self.listener.incoming() {
-            let Ok(socket) = connection else {
-                // Out of descriptors, or gone again: nothing that asking at once would mend.
-                thread::sleep(SOON);
-                continue;
-            };
-            let shared = Arc::clone(&self.shared);
-            // Relaxed: a bound, and nothing is read by whoever has seen it.
-            if shared.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-                shared.connections.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let spawned = thread::Builder::new().name("manager".into()).spawn(move || {
-                let _counted = Counted(&shared.connections);
-                shared.meet(socket);
-            });
-            if spawned.is_err() {
-                // What was counted in the closure's stead.
-                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// One connection, while there is one.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// Works for managers, until the process that meets the network ends. `front`: the words of a command line, to be followed
+    /// by the three files, that start it ([`super::run_front`]).
+    ///
+    /// # Errors
+    /// That it has ended, or cannot be started.
+    pub fn serve(&self, front: &[&str]) -> Result<()> {
+        let shared = &self.shared;
+        let mut front = Front::start(&self.listener, front, &shared.files)?;
+        front.serve(shared.log, |peer, session| shared.meet(peer, session))
     }
 }
 
@@ -158,12 +130,7 @@ impl Drop for Taken<'_> {
 
 impl Shared {
     /// Works for whoever has connected, if it is a manager and none is there.
-    fn meet(&self, socket: TcpStream) {
-        let Ok(peer) = socket.peer_addr() else { return };
-        let mut wire = match self.tls.accept(socket) {
-            Ok(wire) => wire,
-            Err(error) => return (self.log)(&format!("{peer} is refused: {error:#}")),
-        };
+    fn meet(&self, peer: SocketAddr, mut wire: Session) {
         match self.welcome(&mut wire, peer) {
             Ok((hello, _taken)) => {
                 (self.log)(&format!("works for {peer} as {} on {}", hello.role.name(), hello.device));
@@ -180,7 +147,7 @@ impl Shared {
     }
 
     /// Hears what a manager wants, and takes it as the only one.
-    fn welcome(&self, wire: &mut Wire, peer: SocketAddr) -> Result<(Hello, Taken<'_>)> {
+    fn welcome(&self, wire: &mut Session, peer: SocketAddr) -> Result<(Hello, Taken<'_>)> {
         let hello = read_hello(&wire.receive(HANDSHAKE)?)?;
         let taken = self.take(peer)?;
         self.check_device(&hello)?;
@@ -241,7 +208,7 @@ impl Shared {
     }
 
     /// Carries out orders until the manager is gone; why it is.
-    fn work(&self, wire: &mut Wire, hello: &Hello) -> anyhow::Error {
+    fn work(&self, wire: &mut Session, hello: &Hello) -> anyhow::Error {
         let (orders, taken) = channel();
         let (give, answers) = channel();
         thread::scope(|scope| {
@@ -266,7 +233,7 @@ impl Shared {
 }
 
 /// Passes orders and answers on, until one side is gone.
-fn relay(wire: &mut Wire, orders: &Sender<Order>, answers: &Receiver<FromAgent>) -> Result<()> {
+fn relay(wire: &mut Session, orders: &Sender<Order>, answers: &Receiver<FromAgent>) -> Result<()> {
     let mut heard = Instant::now();
     let mut working = false;
     loop {

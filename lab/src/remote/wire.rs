@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 /// The longest frame. A welcome has adapters in it.
-const LONGEST: usize = 4 << 20;
+pub const LONGEST: usize = 4 << 20;
 const HEAD: usize = 4;
 
 /// What TLS makes of a connection.
@@ -36,15 +36,28 @@ impl Wire {
     /// # Errors
     /// Where the other side is gone.
     pub fn say<T: Serialize>(&mut self, message: &T) -> Result<()> {
-        let text = serde_json::to_vec(message)?;
+        self.send(&serde_json::to_vec(message)?)
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// Where the other side is gone.
+    pub fn send(&mut self, text: &[u8]) -> Result<()> {
         ensure!(text.len() <= LONGEST, "a message of {} bytes is too long", text.len());
         let length = u32::try_from(text.len())?.to_be_bytes();
         let mut write = || {
             self.stream.write_all(&length)?;
-            self.stream.write_all(&text)?;
+            self.stream.write_all(text)?;
             self.stream.flush()
         };
         write().context("the connection broke")
+    }
+
+    /// Says that nothing else comes.
+    pub fn close(&mut self) {
+        // One that has gone needs no word.
+        let _ = self.stream.flush().and_then(|()| self.socket.shutdown(std::net::Shutdown::Write));
     }
 
     /// What has come in, where there is a whole frame within this time, which is not zero.

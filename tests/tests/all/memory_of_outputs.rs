@@ -52,7 +52,7 @@ fn new_call(number: u32) -> Vec<u8> {
     ethernet(0x0800, &udp([10, 0, 0, 1], [10, 0, 0, 2], (5060, 5060), message.as_bytes()))
 }
 
-fn make(path: &Path, packets: u32, packet: fn(u32) -> Vec<u8>) {
+fn make(path: &Path, packets: u32, packet: impl Fn(u32) -> Vec<u8>) {
     let mut output = BufWriter::new(File::create(path).unwrap());
     write_header(&mut output).unwrap();
     for number in 0..packets {
@@ -73,20 +73,21 @@ fn run(folder: &Path, words: &[&str], file: &str, bytes: u64) -> Option<(Value, 
     Some((finished.last_json().unwrap(), group.peak()?))
 }
 
-/// What a command needs without traffic is measured over a capture of one packet.
+/// The command's own need is measured over as many packets of one flow, connection or call: reading a file takes memory of
+/// its own, which sorting by time bounds.
 fn holds(name: &str, packets: u32, packet: fn(u32) -> Vec<u8>, words: &[&str]) -> Option<Value> {
     if !require_root(name) {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    make(&folder.path().join("one.pcap"), 1, packet);
+    make(&folder.path().join("one.pcap"), packets, |_| packet(0));
     make(&folder.path().join("flood.pcap"), packets, packet);
     let memory = MEMORY.to_string();
     let words = [words, &["--memory", &memory, "--user", "root"]].concat();
     let (_, base) = run(folder.path(), &words, "one.pcap", 4 << 30)?;
     let bound = MEMORY << 20;
     let (last, peak) = run(folder.path(), &words, "flood.pcap", base + bound + bound / 10)?;
-    println!("{name}: {} KiB without traffic, {} KiB with it", base >> 10, peak >> 10);
+    println!("{name}: {} KiB with one flow, {} KiB with the flood", base >> 10, peak >> 10);
     Some(last)
 }
 

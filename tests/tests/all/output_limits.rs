@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use wirelane_tests::numbers::{LIMIT, capture, column, send, until_packets_come};
+use wirelane_tests::numbers::{LIMIT, capture, column, send};
 use wirelane_tests::recordings::make_capture;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
@@ -20,7 +20,6 @@ fn flood(folder: &Path, options: &[&str]) -> (Value, u64) {
     let device = &lab.receiver().device;
     let words = ["flows", "-i", device, "--json", "--user", "root", "--overwrite", "--export", &export];
     let child = capture(&lab, &[&words[..], options].concat()).unwrap();
-    until_packets_come(&child).unwrap();
     send(&lab, PACKETS, &["--flows", &PACKETS.to_string(), "--rate", "30k"]).unwrap();
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);

@@ -104,7 +104,7 @@ impl Field {
     }
 
     /// Writes a battery between the two.
-    fn battery(&self, name: &str, rest: &str) {
+    fn suite(&self, name: &str, rest: &str) {
         let (injector, sensor) = (self.address("injector"), self.address("sensor"));
         let text = format!(
             "name = \"{name}\"\n{rest}\n[traffic]\nmethod = \"socket\"\n[injector]\nagent = \"{injector}:{PORT}\"\ndevice = \"tx0\"\n\
@@ -194,7 +194,7 @@ fn every_packet_between_two_machines_has_a_place() {
     let _sensor = field.agent("sensor", &["--sensors", "others"]);
 
     let sensors = "[\"wirelane-count\", \"tcpdump\", \"mine\", \"changed\", \"absent\"]";
-    field.battery(
+    field.suite(
         "two",
         &format!(
             "sensors = {sensors}\nrates = [5000]\nduration = \"200ms\"\nengines = [\"ring\"]\ncores = [[1]]"
@@ -253,7 +253,7 @@ fn whoever_has_no_certificate_for_it_is_refused() {
         return;
     }
     let field = Field::new();
-    field.battery("b", "sensors = [\"tcpdump\"]\nrates = [1000]\nduration = \"100ms\"\ncores = [[1]]");
+    field.suite("b", "sensors = [\"tcpdump\"]\nrates = [1000]\nduration = \"100ms\"\ncores = [[1]]");
     let refused = |field: &Field, cert: &str, ca: &str| {
         let (key, ca) = (format!("{cert}.key"), format!("{ca}.pem"));
         let words = ["run", "b.toml", "--cert", &format!("{cert}.pem"), "--key", &key, "--ca", &ca];
@@ -350,7 +350,7 @@ fn an_agent_that_is_killed_is_a_fault_and_nothing_of_it_is_left() {
     }
     let field = Field::new();
     let (_injector, sensor) = field.agents();
-    field.battery(
+    field.suite(
         "k",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"4s\"\nrepetitions = 2\ncores = [[1]]",
     );
@@ -371,7 +371,7 @@ fn an_agent_that_is_killed_is_a_fault_and_nothing_of_it_is_left() {
     assert!(number(&trials[1], "sent") > 0 && number(&trials[1], "unaccounted") == 0, "{trials:?}");
 
     // One that stays away ends the run, and what is left of it is for later.
-    field.battery(
+    field.suite(
         "s",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"2s\"\nrepetitions = 3\ncores = [[1]]",
     );
@@ -401,7 +401,7 @@ fn agents_are_free_for_the_next_manager_when_theirs_is_gone() {
     let (mut injector, mut sensor) = field.agents();
     field
         .battery("long", "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"60s\"\ncores = [[1]]");
-    field.battery(
+    field.suite(
         "short",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"500ms\"\ncores = [[1]]",
     );
@@ -428,5 +428,54 @@ fn agents_are_free_for_the_next_manager_when_theirs_is_gone() {
     assert!(field.run_when_free(&["short.toml", "--out", "again"]).status.success());
     manager.signal(Signal::Kill).unwrap();
     let _ = manager.finish(LIMIT).unwrap();
+    assert!(injector.is_running().unwrap() && sensor.is_running().unwrap());
+}
+
+/// Battery: S1, S2, S8
+#[test]
+fn an_agent_meets_the_network_without_rights_and_half_open_handshakes_keep_no_manager_out() {
+    if !require_root("an_agent_meets_the_network_without_rights_and_half_open_handshakes_keep_no_manager_out")
+    {
+        return;
+    }
+    let field = Field::new();
+    let (mut injector, mut sensor) = field.agents();
+    for agent in [&injector, &sensor] {
+        let children = format!("/proc/{0}/task/{0}/children", agent.pid());
+        let front = fs::read_to_string(children).unwrap();
+        let front: u32 = front.split_whitespace().next().expect("the front").parse().unwrap();
+        let status = || fs::read_to_string(format!("/proc/{front}/status")).unwrap();
+        let has = |name: &str, value: &str| {
+            status().lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
+        };
+        let end = Instant::now() + LIMIT;
+        while !has("Seccomp:", "2") {
+            assert!(Instant::now() < end, "{}", status());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(has("CapEff:", "0000000000000000") && has("CapPrm:", "0000000000000000"), "{}", status());
+        assert!(has("NoNewPrivs:", "1") && !status().contains("Uid:\t0\t"), "{}", status());
+    }
+    // More connections than there is room for, which say nothing, or begin a handshake and leave it at that.
+    let link = &field.lab.links[0];
+    let address = format!("{}:{PORT}", field.address("injector"));
+    let silent = field.lab.enter(&link.sender.namespace, || {
+        (0..200)
+            .map(|number| {
+                let mut socket = std::net::TcpStream::connect(&address).unwrap();
+                let _ = std::io::Write::write_all(&mut socket, &[0x16, 3, 1, 2, 0][..number % 6]);
+                socket
+            })
+            .collect::<Vec<_>>()
+    });
+    let silent = silent.unwrap();
+    field.suite(
+        "short",
+        "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"500ms\"\ncores = [[1]]",
+    );
+    let begun = Instant::now();
+    let told = field.run(&["short.toml"]);
+    assert!(told.status.success(), "{}", told.stderr);
+    println!("beside {} silent connections: {:?}", silent.len(), begun.elapsed());
     assert!(injector.is_running().unwrap() && sensor.is_running().unwrap());
 }

@@ -328,6 +328,12 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
             allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);
             allowed.insert(libc::SYS_sendmmsg, Vec::new());
         }
+        Work::Serve => {
+            allowed.insert(libc::SYS_accept4, Vec::new());
+            allowed.insert(libc::SYS_getpeername, Vec::new());
+            let options = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::TCP_NODELAY];
+            allowed.insert(libc::SYS_setsockopt, one_of(2, &options.map(int))?);
+        }
     }
     Ok(allowed)
 }
@@ -338,7 +344,7 @@ mod tests {
 
     #[test]
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
-        for work in [Work::Capture, Work::Read, Work::Send] {
+        for work in [Work::Capture, Work::Read, Work::Send, Work::Serve] {
             use Writes::{Files, Folders, Nothing};
             for (writes, rules) in
                 [(Nothing, false), (Files, false), (Folders, false), (Nothing, true), (Files, true)]
@@ -349,7 +355,8 @@ mod tests {
                 assert!(Filters::compile(work, writes, many).is_ok(), "{work:?}");
                 let allowed = calls(work, writes, few).unwrap();
                 let accepts = allowed.contains_key(&libc::SYS_accept4);
-                assert_eq!(accepts, rules && work == Work::Capture, "{work:?}");
+                let serves = rules && work == Work::Capture || work == Work::Serve;
+                assert_eq!(accepts, serves, "{work:?}");
                 for call in [
                     libc::SYS_execve,
                     libc::SYS_execveat,

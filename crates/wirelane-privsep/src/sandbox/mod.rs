@@ -39,6 +39,8 @@ pub enum Work {
     Read,
     /// Sends packets.
     Send,
+    /// Serves connections of TCP at a socket that listens already.
+    Serve,
 }
 
 /// What is given up, and what is kept: see the [module](self).

@@ -15,7 +15,7 @@ use super::FileSource;
 use super::arena::{self, Arena};
 use crate::error::Result;
 
-/// Bytes of memory that the window takes, or one record where that is larger.
+/// Bytes of memory that the window takes with its entries, or one record where that is larger.
 const WINDOW: usize = 16 << 20;
 /// Bytes of a chunk of the window. Its memory is freed when all of its records have left.
 const CHUNK: usize = 256 << 10;
@@ -24,12 +24,16 @@ const CHUNK: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     ts_ns: u64,
-    /// Number of the chunk, from the start of the file, and the place in it.
-    chunk: u64,
-    start: usize,
-    end: usize,
+    /// Number of the chunk, from the start of the file.
+    chunk: u32,
+    /// Place in the chunk, in bytes.
+    start: u32,
+    len: u32,
     device: u16,
 }
+
+/// Memory of an entry: the queue and the heap double when they are full.
+const ENTRY: usize = 2 * size_of::<Entry>();
 
 #[derive(Debug, Default)]
 struct Chunk {
@@ -54,7 +58,7 @@ pub(super) struct Sorter {
     heap: BinaryHeap<Reverse<Entry>>,
     chunks: VecDeque<Chunk>,
     /// Number of the first chunk.
-    first: u64,
+    first: u32,
     /// Bytes of memory that the chunks take.
     held: usize,
     spare: Vec<Vec<u8>>,
@@ -72,7 +76,7 @@ impl Sorter {
 
     /// Whether records have to leave before others may enter.
     pub(super) fn is_full(&self) -> bool {
-        self.held >= WINDOW
+        self.held + (self.queue.len() + self.heap.len()) * ENTRY >= WINDOW
     }
 
     /// Records that were out of order so far.
@@ -86,7 +90,7 @@ impl Sorter {
         while let Some((ts_ns, size)) = arena::stamp_and_size(rest) {
             let (record, behind) = rest.split_at(size);
             let (chunk, start) = self.store(record);
-            self.enter(Entry { ts_ns, chunk, start, end: start + size, device });
+            self.enter(Entry { ts_ns, chunk, start, len: size as u32, device });
             rest = behind;
         }
         arena.clear();
@@ -98,7 +102,7 @@ impl Sorter {
         while let Some(entry) = self.queue.front().copied().or_else(|| self.heap.peek().map(|entry| entry.0))
         {
             let chunk = &mut self.chunks[(entry.chunk - self.first) as usize];
-            let record = &chunk.bytes[entry.start..entry.end];
+            let record = &chunk.bytes[entry.start as usize..][..entry.len as usize];
             if device.is_some_and(|device| device != entry.device) || !arena.takes(record.len()) {
                 break;
             }
@@ -130,11 +134,11 @@ impl Sorter {
     }
 
     /// Copies a record into the last chunk, or into a new one; where it lies.
-    fn store(&mut self, record: &[u8]) -> (u64, usize) {
+    fn store(&mut self, record: &[u8]) -> (u32, u32) {
         let fits =
             self.chunks.back().is_some_and(|last| last.bytes.len() + record.len() <= last.bytes.capacity());
         if !fits {
-            let full = self.first + self.chunks.len() as u64;
+            let full = self.first + self.chunks.len() as u32;
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.reserve_exact(record.len().max(CHUNK));
             self.held += bytes.capacity();
@@ -144,16 +148,16 @@ impl Sorter {
                 self.free(before);
             }
         }
-        let number = self.first + self.chunks.len() as u64 - 1;
+        let number = self.first + self.chunks.len() as u32 - 1;
         let Some(last) = self.chunks.back_mut() else { unreachable!("a chunk was just added") };
-        let start = last.bytes.len();
+        let start = last.bytes.len() as u32;
         last.bytes.extend_from_slice(record);
         last.left += 1;
         (number, start)
     }
 
     /// Frees the memory of a chunk if all of its records have left and no more will enter.
-    fn free(&mut self, number: u64) {
+    fn free(&mut self, number: u32) {
         let Some(at) = number.checked_sub(self.first).map(|at| at as usize) else { return };
         if at + 1 < self.chunks.len() && self.chunks[at].left == 0 {
             let mut bytes = std::mem::take(&mut self.chunks[at].bytes);
