@@ -11,8 +11,8 @@ use wirelane_tests::frames::{ethernet, udp};
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{Child, ControlGroup, require_root, wirelane_binary};
 
-/// MiB of `--memory`: so little that some 100,000 packets exceed it, and so much that a tenth is more than noise.
-const MEMORY: u64 = 48;
+/// MiB of `--memory`: so little that some 50,000 packets exceed it, and so much that a tenth is more than noise.
+const MEMORY: u64 = 32;
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn address(number: u32) -> [u8; 4] {
@@ -97,8 +97,8 @@ fn flows_with_outputs_keep_their_bound_to_the_end() {
     const NAME: &str = "flows_with_outputs_keep_their_bound_to_the_end";
     let words = ["flows", "--store", "s.db", "--export", "file:f.json", "--export", "ipfix://127.0.0.1:9"];
     let words = [&words[..], &["--export-wait", "0.1", "--export-rate", "0"]].concat();
-    let Some(last) = holds(NAME, 300_000, new_flow, &words) else { return };
-    assert_eq!((&last["store"]["flows"], &last["exports"][0]["flows"]), (&300_000.into(), &300_000.into()));
+    let Some(last) = holds(NAME, 200_000, new_flow, &words) else { return };
+    assert_eq!((&last["store"]["flows"], &last["exports"][0]["flows"]), (&200_000.into(), &200_000.into()));
     assert!(last["end_reasons"]["resources"].as_u64().unwrap() > 0, "the bound was reached");
 }
 
@@ -107,8 +107,8 @@ fn flows_with_outputs_keep_their_bound_to_the_end() {
 fn transactions_with_outputs_keep_their_bound_to_the_end() {
     const NAME: &str = "transactions_with_outputs_keep_their_bound_to_the_end";
     let words = ["http", "--store", "s.db", "--log", "json:h.json"];
-    let Some(last) = holds(NAME, 80_000, new_request, &words) else { return };
-    assert_eq!((&last["store"]["transactions"], &last["logs"][0]["lines"]), (&80_000.into(), &80_000.into()));
+    let Some(last) = holds(NAME, 54_000, new_request, &words) else { return };
+    assert_eq!((&last["store"]["transactions"], &last["logs"][0]["lines"]), (&54_000.into(), &54_000.into()));
     assert!(last["evicted_connections"].as_u64().unwrap() > 0, "the bound was reached");
 }
 
@@ -117,7 +117,7 @@ fn transactions_with_outputs_keep_their_bound_to_the_end() {
 fn calls_with_outputs_keep_their_bound_to_the_end() {
     const NAME: &str = "calls_with_outputs_keep_their_bound_to_the_end";
     let words = ["voip", "--store", "s.db", "--export", "file:c.json"];
-    let Some(last) = holds(NAME, 40_000, new_call, &words) else { return };
-    assert_eq!((&last["store"]["calls"], &last["exports"][0]["messages"]), (&40_000.into(), &40_000.into()));
+    let Some(last) = holds(NAME, 27_000, new_call, &words) else { return };
+    assert_eq!((&last["store"]["calls"], &last["exports"][0]["messages"]), (&27_000.into(), &27_000.into()));
     assert!(last["calls_evicted"].as_u64().unwrap() > 0, "the bound was reached");
 }

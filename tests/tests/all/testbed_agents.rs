@@ -399,8 +399,7 @@ fn agents_are_free_for_the_next_manager_when_theirs_is_gone() {
     }
     let field = Field::new();
     let (mut injector, mut sensor) = field.agents();
-    field
-        .battery("long", "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"60s\"\ncores = [[1]]");
+    field.suite("long", "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"60s\"\ncores = [[1]]");
     field.suite(
         "short",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"500ms\"\ncores = [[1]]",

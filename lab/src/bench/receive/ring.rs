@@ -45,6 +45,12 @@ pub struct RingArgs {
     /// 'generate flows --zipf'
     #[arg(long)]
     order: bool,
+    /// Merge lanes by time stamp
+    #[arg(long)]
+    in_order: bool,
+    /// Tell the time from a packet's stamp to the worker: of the first packet of each batch
+    #[arg(long)]
+    delay: bool,
     /// Rules in force from the first packet on
     #[arg(long)]
     rules: Option<PathBuf>,
@@ -100,7 +106,7 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         .engine(Engine::Ring)
         .hook(HookChoice::Native)
         .direction(Direction::Rx)
-        .in_order(false)
+        .in_order(options.in_order)
         .take(!options.leave)
         .filter(&options.filter)
         .ring_size((args.buffer as usize) << 20)
@@ -179,6 +185,13 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         ];
         figures.extend(spreads.into_iter().filter_map(|(name, value)| Some((name, value?))));
     }
+    if options.delay {
+        let mut delays: Vec<u64> = analysed.iter().flat_map(|one| one.delays_ns.iter().copied()).collect();
+        delays.sort_unstable();
+        let at = |percent: usize| delays.get(delays.len().saturating_sub(1) * percent / 100).copied();
+        let parts = [("delay p50, us", 50), ("delay p99, us", 99), ("delay max, us", 100)];
+        figures.extend(parts.into_iter().filter_map(|(name, part)| Some((name, at(part)? as f64 / 1000.0))));
+    }
     Ok(Counts {
         seen: Some(total.seen),
         received: total.analysed - rejected,
@@ -240,6 +253,8 @@ struct Analysed {
     reordered: u64,
     /// The number after that of the elephant's last packet here; 0: there was none.
     elephant: u64,
+    /// From the stamp to the worker, in nanoseconds.
+    delays_ns: Vec<u64>,
 }
 
 fn analyse(
@@ -249,14 +264,19 @@ fn analyse(
     latest: &Latest,
 ) -> Result<Analysed> {
     worker.pin()?;
+    let timebase = worker.timebase();
     let mut done = Analysed::default();
     while let Some(batch) = worker.next_batch(Duration::from_millis(100))? {
         if batch.is_empty() {
             continue;
         }
         done.first.get_or_insert_with(Instant::now);
+        let mut measures_delay = options.delay;
         for record in batch {
             done.packets += 1;
+            if std::mem::take(&mut measures_delay) {
+                done.delays_ns.push(timebase.steady_now_ns().saturating_sub(timebase.steady_ns(&record)));
+            }
             let wanted = |sieve: &Filter| sieve.accepts(record.data(), record.wire_len(), record.is_egress());
             if !sieve.is_none_or(wanted) {
                 done.rejected += 1;

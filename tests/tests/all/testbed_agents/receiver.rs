@@ -68,7 +68,7 @@ impl Behind {
 
     /// As [`Field::battery`], with a receiver.
     fn battery(field: &Field, name: &str, device: &str, rest: &str) {
-        field.battery(name, rest);
+        field.suite(name, rest);
         let mut file = fs::OpenOptions::new().append(true).open(field.path(&format!("{name}.toml"))).unwrap();
         writeln!(file, "[receiver]\nagent = \"{}:{PORT}\"\ndevice = \"{device}\"", Behind::ADDRESS).unwrap();
     }
