@@ -114,7 +114,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	}
 	taken = wl_offer(skb, WL_HOOK_SKB, &packet);
 	/* After all groups: it moves the packet in memory. */
-	if (packet.senders)
+	if (wl_has(WL_HAS_RULES) && packet.senders)
 		wl_send(skb, packet.lane, packet.senders);
 	return taken ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }

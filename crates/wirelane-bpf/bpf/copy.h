@@ -123,7 +123,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (!ring || !data)
 		return WL_LOST;
 	ring_index = packet->lane * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, hash, packet->segments))
+	if (wl_has(WL_HAS_SHED) && wl_shed(ring, data, ring_index, group, hash, packet->segments))
 		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
@@ -180,7 +180,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			size += sizeof(*tail);
 		}
 	}
-	if (packet->found) {
+	if (wl_has(WL_HAS_RULES) && packet->found) {
 		struct wl_found *found = wl_found_at(room, size);
 
 		if (found) {
@@ -232,7 +232,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 {
 	__u32 target = g | worker << 8, fate;
 
-	if (group->flags & WL_GROUP_HTTP) {
+	if (wl_has(WL_HAS_HTTP) && group->flags & WL_GROUP_HTTP) {
 		fate = hook == WL_HOOK_XDP ? wl_http_xdp(ctx, packet, parsed, target)
 					   : wl_http_skb(ctx, packet, parsed, target);
 		if (fate & WL_HTTP_READ) {
@@ -254,7 +254,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 		}
 	}
 	/* Rules have ids from 1 on: 0, which is none, is above all others here. */
-	if (group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
+	if (wl_has(WL_HAS_FLOWS) && group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
 		fate = wl_keep_flow(packet, parsed, target);
 		if (fate & WL_NAMELESS) {
 			if (hook == WL_HOOK_XDP)

@@ -118,7 +118,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	struct wl_ring *ring;
 	void *flows, *data;
 
-	if (!packet || !parsed || worker >= WL_MAX_WORKERS)
+	if (!wl_has(WL_HAS_FLOWS) || !packet || !parsed || worker >= WL_MAX_WORKERS)
 		return WL_LOST;
 	lane_key = packet->lane;
 	group = bpf_map_lookup_elem(&wl_groups, &g);

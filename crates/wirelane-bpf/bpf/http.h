@@ -39,7 +39,7 @@ __noinline int wl_http_word(__u64 word, __u32 count)
 /* Reads the next byte; a function of its own for the same reason. */
 __noinline int wl_http_byte(struct wl_http_way *way, __u32 byte)
 {
-	return way ? wl_http_step(way, byte) : 1;
+	return way && wl_has(WL_HAS_HTTP) ? wl_http_step(way, byte) : 1;
 }
 
 /* The next block of the segment, or the run that comes next. False: there is no more to read. */
@@ -76,12 +76,12 @@ static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl
 
 __noinline int wl_http_piece_xdp(struct xdp_md *ctx, struct wl_http_way *way, struct wl_http_work *work)
 {
-	return way && work ? wl_http_piece(ctx, WL_HOOK_XDP, way, work) : 0;
+	return wl_has(WL_HAS_HTTP) && way && work ? wl_http_piece(ctx, WL_HOOK_XDP, way, work) : 0;
 }
 
 __noinline int wl_http_piece_skb(struct __sk_buff *ctx, struct wl_http_way *way, struct wl_http_work *work)
 {
-	return way && work ? wl_http_piece(ctx, WL_HOOK_SKB, way, work) : 0;
+	return wl_has(WL_HAS_HTTP) && way && work ? wl_http_piece(ctx, WL_HOOK_SKB, way, work) : 0;
 }
 
 /* Reads the segment that wl_http_choose() has found. */
@@ -108,12 +108,12 @@ static __always_inline int wl_http_read(void *ctx, enum wl_hook hook, struct wl_
 
 __noinline int wl_http_read_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
 {
-	return packet ? wl_http_read(ctx, WL_HOOK_XDP, packet, target) : 0;
+	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_XDP, packet, target) : 0;
 }
 
 __noinline int wl_http_read_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
 {
-	return packet ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
+	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
 }
 
 /* Tells the worker what has stayed below of this direction. False: there is no room. */
@@ -261,13 +261,13 @@ lost:
 __noinline int wl_http_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return packet && parsed ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target) : WL_LOST;
+	return wl_has(WL_HAS_HTTP) && packet && parsed ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target) : WL_LOST;
 }
 
 __noinline int wl_http_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return packet && parsed ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target) : WL_LOST;
+	return wl_has(WL_HAS_HTTP) && packet && parsed ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target) : WL_LOST;
 }
 
 #endif

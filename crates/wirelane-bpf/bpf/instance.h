@@ -52,7 +52,7 @@
 #include "../include/wirelane/steer.h"
 
 /* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 14
+#define WL_INTERFACE_VERSION 15
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -319,6 +319,18 @@ struct wl_lane {
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
 
+/*
+ * Features that a capture program is loaded with: bits of wl_config.features. The verifier removes the code of
+ * all others. A group that needs another one replaces the program before it joins.
+ */
+#define WL_HAS_FILTERS 0x1  /* expressions (lib/filter.h) */
+#define WL_HAS_RULES   0x2  /* rules, sets, patterns and exits (judge.h, send.h) */
+#define WL_HAS_STREAMS 0x4  /* rules that measure RTP (streams.h) */
+#define WL_HAS_FLOWS   0x8  /* WL_GROUP_FLOWS */
+#define WL_HAS_HTTP    0x10 /* WL_GROUP_HTTP */
+#define WL_HAS_BALANCE 0x20 /* WL_GROUP_ADAPTIVE */
+#define WL_HAS_SHED    0x40 /* congestion control (shed.h) */
+
 struct wl_config {
 	__u32 lanes;
 	__u32 queues;
@@ -330,6 +342,7 @@ struct wl_config {
 	__u32 never;	  /* 0, which the verifier knows (room.h) */
 	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
 	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */
+	__u32 features;	  /* WL_HAS_*, which the verifier knows */
 };
 
 #endif

@@ -106,14 +106,14 @@ static __always_inline void *wl_rules_outputs(__u32 target)
 /* Searches the lane's payload. For global functions see wl_copy_xdp(). */
 __noinline int wl_search_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
 {
-	if (packet)
+	if (packet && wl_has(WL_HAS_RULES))
 		wl_search_payload(ctx, WL_HOOK_XDP, packet->lane, target, packet->vlan);
 	return 0;
 }
 
 __noinline int wl_search_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
 {
-	if (packet)
+	if (packet && wl_has(WL_HAS_RULES))
 		wl_search_payload(ctx, WL_HOOK_SKB, packet->lane, target, packet->vlan);
 	return 0;
 }
@@ -129,7 +129,7 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	struct wl_rule_work *work;
 	__u32 verdict;
 
-	if (!packet)
+	if (!packet || !wl_has(WL_HAS_RULES))
 		return WL_VERDICT_NONE;
 	work = wl_rules_lane(packet->lane, &parsed);
 	if (!work)

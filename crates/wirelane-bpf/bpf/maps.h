@@ -14,6 +14,12 @@
 
 const volatile struct wl_config wl_config = {.lanes = 1, .queues = 1};
 
+/* Whether the program was loaded with one of these features (WL_HAS_*). */
+static __always_inline bool wl_has(__u32 features)
+{
+	return wl_config.features & features;
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

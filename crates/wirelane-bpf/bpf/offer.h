@@ -80,12 +80,12 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 
 __noinline int wl_accepts_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 key)
 {
-	return packet ? wl_accepts(ctx, WL_HOOK_XDP, packet, key) : 0;
+	return packet && wl_has(WL_HAS_FILTERS) ? wl_accepts(ctx, WL_HOOK_XDP, packet, key) : 0;
 }
 
 __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 key)
 {
-	return packet ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
+	return packet && wl_has(WL_HAS_FILTERS) ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
 }
 
 /*
@@ -106,7 +106,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	packet->half = 0;
 	packet->digest = 0;
 	packet->exits = 0;
-	if (!rules)
+	if (!wl_has(WL_HAS_RULES) || !rules)
 		return true;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
 	verdict = wl_rules_of(packet, target, group->flags & WL_GROUP_INNER ? WL_RULES_INNER : 0);
@@ -121,7 +121,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	}
 	if (hook == WL_HOOK_SKB && packet->exits)
 		wl_send_later(packet, g);
-	if (verdict == WL_VERDICT_MEASURE) {
+	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
 		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
 			return true;
 		tally->kept += packet->segments;
@@ -171,7 +171,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	}
 	/* Once: its owner may change it meanwhile. */
 	filter = *(volatile __u32 *)&group->filter;
-	if (filter) {
+	if (wl_has(WL_HAS_FILTERS) && filter) {
 		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
 		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
 					  : wl_accepts_skb(ctx, packet, key))) {
@@ -213,7 +213,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		bucket = wl_bucket(
 		    wl_steering_hash(group->steering, parsed, chosen, packet->hash, wl_config.seed));
 		worker = group->buckets[bucket];
-		if (group->flags & WL_GROUP_ADAPTIVE)
+		if (wl_has(WL_HAS_BALANCE) && group->flags & WL_GROUP_ADAPTIVE)
 			worker = wl_balance_bucket(group, g, packet->lane, bucket, worker);
 	}
 	wl_account_seen(tally, packet);

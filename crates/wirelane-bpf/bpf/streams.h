@@ -196,12 +196,12 @@ static __always_inline int wl_measure(void *ctx, enum wl_hook hook, struct wl_pa
 /* As functions of their own; see wl_copy_xdp(). Whether the packet was added to its stream. */
 __noinline int wl_measure_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 g)
 {
-	return packet ? wl_measure(ctx, WL_HOOK_XDP, packet, g) : 0;
+	return packet && wl_has(WL_HAS_STREAMS) ? wl_measure(ctx, WL_HOOK_XDP, packet, g) : 0;
 }
 
 __noinline int wl_measure_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 g)
 {
-	return packet ? wl_measure(ctx, WL_HOOK_SKB, packet, g) : 0;
+	return packet && wl_has(WL_HAS_STREAMS) ? wl_measure(ctx, WL_HOOK_SKB, packet, g) : 0;
 }
 
 #endif

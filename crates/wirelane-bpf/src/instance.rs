@@ -78,6 +78,26 @@ pub mod group_flags {
     pub const HTTP: u32 = crate::abi::WL_GROUP_HTTP;
 }
 
+/// Bits of the features that a capture program is loaded with (`wl_config.features`).
+pub mod features {
+    /// Expressions of groups.
+    pub const FILTERS: u32 = crate::abi::WL_HAS_FILTERS;
+    /// Rules, sets, patterns and exits.
+    pub const RULES: u32 = crate::abi::WL_HAS_RULES;
+    /// Rules that measure RTP.
+    pub const STREAMS: u32 = crate::abi::WL_HAS_STREAMS;
+    /// [`super::group_flags::FLOWS`].
+    pub const FLOWS: u32 = crate::abi::WL_HAS_FLOWS;
+    /// [`super::group_flags::HTTP`].
+    pub const HTTP: u32 = crate::abi::WL_HAS_HTTP;
+    /// [`super::group_flags::ADAPTIVE`].
+    pub const BALANCE: u32 = crate::abi::WL_HAS_BALANCE;
+    /// Congestion control.
+    pub const SHED: u32 = crate::abi::WL_HAS_SHED;
+    /// All of them.
+    pub const ALL: u32 = FILTERS | RULES | STREAMS | FLOWS | HTTP | BALANCE | SHED;
+}
+
 /// Values of [`Group::steering`].
 pub mod steering {
     /// By the symmetric flow hash, through the bucket table.

@@ -134,6 +134,7 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
     let mut builder = Builder::new([wanted.selector.clone()])
         .promiscuous(options.promiscuous)
+        .filter_later(true)
         .immediate(options.immediate)
         .take_all(take)
         .snap_len(kept);

@@ -208,6 +208,15 @@ impl Builder {
         self
     }
 
+    /// Whether [`crate::Capture::set_filter`] works without the rights to load programs, which a confined capture has given
+    /// up, where the capture begins without a filter. Costs the kernel some time at the start. Default: no. Engine `ring`
+    /// only; the others always can.
+    #[must_use]
+    pub fn filter_later(mut self, filter_later: bool) -> Builder {
+        self.0.filter_later = filter_later;
+        self
+    }
+
     /// What becomes of the packets that the filter wants: rules decide which are delivered, how much of them, and what
     /// is counted ([`crate::rules`]). Those that a rule drops are
     /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts

@@ -107,7 +107,8 @@ impl Capture {
     ///
     /// # Errors
     /// [`crate::Error::Filter`], and the expression before stays in force; [`crate::Error::Bpf`] where the kernel
-    /// does not take it.
+    /// does not take it; [`crate::Error::Unsupported`] where the capture began without a filter and has no rights any more
+    /// ([`crate::Builder::filter_later`]).
     pub fn set_filter(&self, expression: &str) -> Result<()> {
         self.backend.set_filter(expression)
     }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, reap};
-use crate::engine::ring::group_config::GroupConfig;
+use crate::engine::ring::group_config::{GroupConfig, needed_features};
 use crate::engine::ring::instance::{Instance, beside_others};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
@@ -108,6 +108,7 @@ impl LiveCapture {
             places.extend(settings.hooks(selected)?.into_iter().map(|hook| (selected, hook)));
         }
         let asked = places.len();
+        let features = needed_features(settings);
         for (selected, hook) in places {
             let index = parts.len();
             let device = &selected.device;
@@ -115,8 +116,8 @@ impl LiveCapture {
             let ours = settings.hook == HookChoice::Auto && settings.exits.is_empty() && !selected.by_queue;
             let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc(), cleanup),
-                None => Instance::open_xdp(device, cleanup),
+                Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),
+                None => Instance::open_xdp(device, features, cleanup),
             };
             let instance = match opened {
                 // Nobody asked for these in so many words.
@@ -304,14 +305,15 @@ impl Backend for LiveCapture {
             })
             .collect::<wirelane_filter::Result<_>>()?;
         for (part, filter) in parts.iter_mut().zip(&filters) {
-            part.membership.set_filter(filter.as_ref())?;
+            part.membership.set_filter(&part.selected.device, filter.as_ref())?;
         }
         Ok(())
     }
 
     /// The same filter for all devices.
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
-        self.lock().iter_mut().try_for_each(|part| part.membership.set_filter(Some(filter)))
+        let set = |part: &mut Part| part.membership.set_filter(&part.selected.device, Some(filter));
+        self.lock().iter_mut().try_for_each(set)
     }
 
     fn rules(&self) -> Option<&Arc<ActiveRuleset>> {

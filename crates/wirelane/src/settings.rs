@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) patience: Option<Duration>,
     /// Records are merged by their stamps.
     pub(crate) in_order: bool,
+    /// Whether a filter may be set later without the rights to load programs.
+    pub(crate) filter_later: bool,
     pub(crate) promiscuous: bool,
     pub(crate) hook: HookChoice,
     pub(crate) direction: Direction,
@@ -112,6 +114,7 @@ impl Settings {
             immediate: false,
             patience: None,
             in_order: true,
+            filter_later: false,
             promiscuous: true,
             hook: HookChoice::Auto,
             direction: Direction::Auto,

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
+use wirelane_bpf::instance::features::{ALL, FILTERS, FLOWS, HTTP, RULES, STREAMS};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::skel::capture::CaptureSkelBuilder;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
@@ -32,6 +33,15 @@ use wirelane_tests::{Lab, kernel_version, require_root};
 const LANES: u32 = 4;
 /// Programs that are loaded with places for users' programs as well: none that is bound to a device (`crates/wirelane-bpf/bpf/room.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
+/// Sets of features that captures ask for.
+const FEATURES: [(&str, u32); 6] = [
+    ("plain", 0),
+    ("filters", FILTERS),
+    ("filters rules", FILTERS | RULES),
+    ("filters rules streams", FILTERS | RULES | STREAMS),
+    ("flows", FLOWS),
+    ("http", HTTP),
+];
 /// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
 const BOUND: &str = "wirelane_xdp_md";
 /// Drivers answer that (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
@@ -127,15 +137,19 @@ fn capture() -> Result<()> {
     lab.enter(&receiver.namespace, || -> Result<()> {
         for (program, per_cpu) in programs {
             // Without any, with places for steering programs, and with those for plug-ins too.
-            let steered = [(1, links[0], 1, 0), (1, links[0], 1, 1)];
-            let steered = steered.into_iter().filter(|_| STEERED.contains(&program));
+            let steered = [(1, links[0], 1, 0, ALL), (1, links[0], 1, 1, ALL)];
+            // And with some of the features only.
+            let featured = FEATURES.map(|(_, features)| (per_cpu[0], links[0], 0, 0, features));
+            let few = steered.into_iter().chain(featured).filter(|_| STEERED.contains(&program));
             let configurations =
-                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0, 0))).chain(steered);
-            for (per_cpu, (link_name, link), programs, plugins) in configurations {
+                per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0, 0, ALL))).chain(few);
+            for (per_cpu, (link_name, link), programs, plugins, features) in configurations {
                 let lanes = if per_cpu == 1 { "lane-per-cpu" } else { "lane-per-queue" };
                 let steering = if programs == 1 { " steering-programs" } else { "" };
                 let plugged = if plugins == 1 { " plug-ins" } else { "" };
-                let configuration = format!("{lanes} {link_name}{steering}{plugged}");
+                let some = FEATURES.iter().find(|(_, set)| *set == features);
+                let some = some.map(|(name, _)| format!(" {name}")).unwrap_or_default();
+                let configuration = format!("{lanes} {link_name}{steering}{plugged}{some}");
                 let bound = program == BOUND;
                 if bound && kernel_version()? < VLAN_METADATA {
                     println!("capture/{program}\t{configuration}\t-");
@@ -154,6 +168,7 @@ fn capture() -> Result<()> {
                         rodata.wl_config.link = link as u32;
                         rodata.wl_config.programs = programs;
                         rodata.wl_config.plugins = plugins;
+                        rodata.wl_config.features = features;
                         if bound {
                             open.progs.wirelane_xdp_md.set_ifindex(ifindex);
                             open.progs

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::instance::{
     AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
-    group_flags,
+    features, group_flags,
 };
 
 use super::bell::Bell;
@@ -57,6 +57,8 @@ pub(crate) struct Membership {
     clock: Clock,
     /// Its rules hold for the whole device.
     wide: bool,
+    /// Whether the program on the device is known to have [`features::FILTERS`].
+    knows_filters: bool,
     joined: bool,
 }
 
@@ -251,8 +253,15 @@ impl Membership {
             filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
         })?;
         plugins::clear(instance, place.group);
-        let installed =
-            program::install(instance, device, place.group, config.program.as_ref(), &config.plugins)?;
+        let own = Some(place.group);
+        let installed = program::install(
+            instance,
+            device,
+            own,
+            config.features,
+            config.program.as_ref(),
+            &config.plugins,
+        )?;
         let plugins = GroupPlugins::new(&config.plugins, &installed.plugins);
         let programs = (installed.place, plugins.mask());
         write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
@@ -295,6 +304,7 @@ impl Membership {
             http,
             clock: config.clock,
             wide: config.flags & group_flags::WIDE != 0,
+            knows_filters: config.features & features::FILTERS != 0,
             joined: true,
         };
         membership.hand_over()?;
@@ -303,9 +313,25 @@ impl Membership {
 
     /// From its next packet on, each lane judges by this filter; `None` accepts everything. On return none judges by
     /// the one before.
-    pub(crate) fn set_filter(&mut self, filter: Option<&Filter>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the program that runs knows no filters, and cannot be replaced.
+    pub(crate) fn set_filter(&mut self, device: &Device, filter: Option<&Filter>) -> Result<()> {
         if !self.joined {
             return Ok(());
+        }
+        if filter.is_some() && !self.knows_filters {
+            program::ensure(&self.instance, device, features::FILTERS).map_err(|error| {
+                Error::Unsupported {
+                    what: format!(
+                        "a filter of a capture on {} that began without one ({error})",
+                        device.name
+                    ),
+                    needs: "the rights to load programs (CAP_BPF, CAP_NET_ADMIN)".into(),
+                    instead: "a filter from the start, or Builder::filter_later".into(),
+                }
+            })?;
+            self.knows_filters = true;
         }
         let group = self.place.group;
         let number = match filter {

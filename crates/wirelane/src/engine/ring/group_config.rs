@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wirelane_bpf::instance::{SEGMENT, group_flags, steering};
+use wirelane_bpf::instance::{SEGMENT, features, group_flags, steering};
 use wirelane_filter::Filter;
 use wirelane_netdev::Selected;
 
@@ -23,6 +23,8 @@ const PUBLISH_EVERY: u32 = 2048;
 /// What a group asks of an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
+    /// Features that the capture program must have: [`needed_features`].
+    pub(crate) features: u32,
     /// RX queues, ascending.
     pub(crate) queues: Vec<u32>,
     pub(crate) snap_len: u32,
@@ -57,6 +59,21 @@ pub(crate) struct GroupConfig {
     pub(crate) streams: Option<Arc<Streams>>,
 }
 
+/// The features of the capture program that a capture needs.
+pub(crate) fn needed_features(settings: &Settings) -> u32 {
+    [
+        (!settings.filter.is_empty() || settings.filter_later, features::FILTERS),
+        (settings.rules.is_some(), features::RULES),
+        (settings.streams.is_some(), features::STREAMS),
+        (settings.flows.is_some(), features::FLOWS),
+        (settings.http.is_some(), features::HTTP),
+        (settings.moves_buckets(), features::BALANCE),
+        (settings.congestion_control.is_some(), features::SHED),
+    ]
+    .into_iter()
+    .fold(0, |all, (needed, feature)| if needed { all | feature } else { all })
+}
+
 impl GroupConfig {
     /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
     ///
@@ -79,6 +96,7 @@ impl GroupConfig {
             selected.queues.clone()
         };
         Ok(GroupConfig {
+            features: needed_features(settings),
             filter: wirelane_filter::for_device(
                 &settings.filter,
                 selected.device.link_type,

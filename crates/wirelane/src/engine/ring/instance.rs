@@ -83,7 +83,7 @@ pub(super) enum Hold {
 }
 
 impl Instance {
-    /// The instance on this hook of `device`: the running one, or a new one.
+    /// The instance on this hook of `device`: the running one, or a new one whose program has these features.
     ///
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
@@ -91,6 +91,7 @@ impl Instance {
         device: &Device,
         hook: Hook,
         tc: Tc,
+        features: u32,
         cleanup: &Arc<CleanupProcess>,
     ) -> Result<Instance> {
         if let Err(e) = clsact::heal(device) {
@@ -98,7 +99,7 @@ impl Instance {
         }
         // Between looking and acting another process may start or end an instance: look again then.
         for _ in 0..16 {
-            if let Some(instance) = find_or_load(device, hook, tc, cleanup)? {
+            if let Some(instance) = find_or_load(device, hook, tc, features, cleanup)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -114,14 +115,18 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::open`].
-    pub(crate) fn open_xdp(device: &Device, cleanup: &Arc<CleanupProcess>) -> Result<Instance> {
+    pub(crate) fn open_xdp(
+        device: &Device,
+        features: u32,
+        cleanup: &Arc<CleanupProcess>,
+    ) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook, Tc::Best, cleanup);
+            return Instance::open(device, hook, Tc::Best, features, cleanup);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, cleanup) {
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, features, cleanup) {
             Err(Error::Unsupported { what, needs, .. }) => {
                 tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
-                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, cleanup)
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, features, cleanup)
             }
             result => result,
         }
@@ -243,6 +248,7 @@ fn find_or_load(
     device: &Device,
     hook: Hook,
     tc: Tc,
+    features: u32,
     cleanup: &Arc<CleanupProcess>,
 ) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
@@ -262,7 +268,7 @@ fn find_or_load(
                 return join(device, program, hook, Hold::Filter(filter));
             }
             attach::refuse_headerless(device, hook)?;
-            load(device, hook, matches!(found, Found::NoLinks).then_some(cleanup))
+            load(device, hook, features, matches!(found, Found::NoLinks).then_some(cleanup))
         }
     }
 }
@@ -324,11 +330,16 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
 
 /// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
 /// faster.
-fn load(device: &Device, hook: Hook, as_filter: Option<&Arc<CleanupProcess>>) -> Result<Option<Instance>> {
+fn load(
+    device: &Device,
+    hook: Hook,
+    features: u32,
+    as_filter: Option<&Arc<CleanupProcess>>,
+) -> Result<Option<Instance>> {
     // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
     let metadata = hook == Hook::Xdp(XdpMode::Native)
         && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
-    match load_as(device, hook, as_filter, metadata)? {
+    match load_as(device, hook, features, as_filter, metadata)? {
         Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
         Loaded::Unsafe { given, now } => {
             tracing::warn!(
@@ -336,7 +347,7 @@ fn load(device: &Device, hook: Hook, as_filter: Option<&Arc<CleanupProcess>>) ->
                  its card is not asked for VLAN tags and times",
                 device.name
             );
-            match load_as(device, hook, as_filter, false)? {
+            match load_as(device, hook, features, as_filter, false)? {
                 Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
                 Loaded::Unsafe { .. } => unreachable!("only a program that is bound to its device is unsafe"),
             }
@@ -356,6 +367,7 @@ enum Loaded {
 fn load_as(
     device: &Device,
     hook: Hook,
+    features: u32,
     as_filter: Option<&Arc<CleanupProcess>>,
     metadata: bool,
 ) -> Result<Loaded> {
@@ -384,6 +396,7 @@ fn load_as(
         rodata.wl_config.seed = seed;
         rodata.wl_config.link = device.link_type as u32;
         rodata.wl_config.batches = batches.into();
+        rodata.wl_config.features = features;
         rodata.wl_config.batch_mark = random_number();
     }
     let progs = &mut open.progs;

@@ -1,4 +1,5 @@
-//! The capture program with users' programs in it: linked, and loaded over the maps of a running instance.
+//! The capture program with more features, or with users' programs in it: linked, and loaded over the maps of a running
+//! instance.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -26,10 +27,9 @@ const READ_ONLY: &str = ".rodata";
 /// larger ones, and a program that does not end is verified for seconds. Only what is used takes memory.
 const LOG: usize = (16 << 20) - 1;
 
-/// Links the capture program with these objects, each for its place. The last one is the new one, whose fault an error
-/// is.
-fn link(programs: &[Placed], new: &UserProgram) -> Result<Vec<u8>> {
-    let failed = |e| Error::kernel(format!("linking a {}", new.kind().word()), e);
+/// Links the capture program with these objects, each for its place. `new` is the one among them whose fault an error is.
+fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
+    let failed = |e| Error::kernel("linking the capture program", e);
     // SAFETY: a static string that ends with a zero, and a flag.
     let fd = unsafe { libc::memfd_create(c"wirelane-linked".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -69,11 +69,24 @@ fn said(status: i32) -> std::io::Result<()> {
     if status == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(-status)) }
 }
 
+/// A refusal of a user's program, or of the capture program where there is no new one.
+fn refusal(new: Option<&UserProgram>, reason: &str) -> Error {
+    new.map_or_else(
+        || {
+            Error::kernel(
+                "loading the capture program with more features",
+                std::io::Error::other(reason.to_owned()),
+            )
+        },
+        |new| new.refusal(reason),
+    )
+}
+
 /// What libbpf said when it could not link a program.
-fn unlinkable(new: &UserProgram, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
+fn unlinkable(new: Option<&UserProgram>, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
     let said = said.join("; ");
-    new.refusal(&format!("cannot be linked with the capture program ({error}): {}", printable(&said)))
+    refusal(new, &format!("cannot be linked with the capture program ({error}): {}", printable(&said)))
 }
 
 /// A capture program that has been loaded.
@@ -98,22 +111,37 @@ fn missing(what: &str) -> Error {
     )
 }
 
-/// Loads the capture program that runs (an open descriptor) anew, with these programs of users, over the same maps
-/// and with the same configuration. The last of them is the new one.
+/// The maps of a program.
+fn maps_of(ids: Vec<u32>) -> Result<Vec<MapHandle>> {
+    let open =
+        |id| MapHandle::from_map_id(id).map_err(|e| Error::bpf("opening the maps of the capture program", e));
+    ids.into_iter().map(open).collect()
+}
+
+/// The features that the running program (an open descriptor) was loaded with.
+pub(super) fn features(running: &OwnedFd) -> Result<u32> {
+    let (_, ids) = attach::program_info(running)?;
+    let config = configuration(&maps_of(ids)?)?;
+    let at = offset_of!(wl_config, features);
+    let word = config.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
+}
+
+/// Loads the capture program that runs (an open descriptor) anew, with these programs of users and with these features
+/// besides its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs that
+/// does not run yet.
 pub(super) fn load(
     device: &Device,
     running: &OwnedFd,
     programs: &[Placed],
-    new: &UserProgram,
+    features: u32,
+    new: Option<&UserProgram>,
 ) -> Result<Loaded> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let (info, ids) = attach::program_info(running)?;
     let name = attach::name_in(&info);
-    let mut maps = Vec::new();
-    for id in ids {
-        maps.push(MapHandle::from_map_id(id).map_err(|e| Error::bpf(doing("opening the maps"), e))?);
-    }
-    let linked = link(programs, new)?;
+    let maps = maps_of(ids)?;
+    let linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
     let (open, heard) = log::listening(|| {
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
     });
@@ -122,8 +150,7 @@ pub(super) fn load(
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
-            let theirs = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
-            let config = configuration(theirs.ok_or_else(|| missing(READ_ONLY))?, programs)?;
+            let config = with(configuration(&maps)?, programs, features)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own.starts_with("wl_") {
@@ -164,12 +191,12 @@ pub(super) fn load(
     let object = loaded.map_err(|e| match log::verdict(&said) {
         Some(verdict) => {
             let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", printable(line))).collect();
-            new.refusal(&format!(
+            refusal(new, &format!(
                 "the kernel's verifier refuses it; the end of its log (all of it with WIRELANE_LOG=debug):\n{}",
                 lines.join("\n")
             ))
         }
-        None => Error::bpf(doing(&format!("loading the capture program with a {}", new.kind().word())), e),
+        None => Error::bpf(doing("loading the capture program anew"), e),
     })?;
     let loaded = Loaded { object, name };
     let given = loaded.object.progs().find(|program| program.name() == loaded.name.as_str());
@@ -179,7 +206,7 @@ pub(super) fn load(
             let now = attach::instructions(program)?;
             tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
             if room::may_have_moved(program, given)? {
-                return Err(new.refusal(&format!(
+                return Err(refusal(new, &format!(
                     "this kernel made the capture program longer with it than it had room for ({given} instructions, \
                      {now} now), which is not safe while {} provides VLAN tags and times: a shorter program, or \
                      --hook generic or tc",
@@ -196,20 +223,29 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// The configuration that the running program was loaded with, which begins its read-only data, as it is with these
-/// programs.
-fn configuration(read_only: &MapHandle, programs: &[Placed]) -> Result<Vec<u8>> {
+/// The configuration that the running program was loaded with, which begins its read-only data.
+fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
+    let read_only = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
     let value = read_only
+        .ok_or_else(|| missing(READ_ONLY))?
         .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| Error::bpf("reading the capture program's configuration", e))?;
     let mut config = value.ok_or_else(|| missing(READ_ONLY))?;
     config.truncate(size_of::<wl_config>());
-    for (kind, at) in
-        [(Kind::Steering, offset_of!(wl_config, programs)), (Kind::Plugin, offset_of!(wl_config, plugins))]
-    {
-        let there = u32::from(programs.iter().any(|one| one.kind == kind));
-        let place = config.get_mut(at..at + 4).ok_or_else(|| missing(READ_ONLY))?;
-        place.copy_from_slice(&there.to_ne_bytes());
-    }
+    Ok(config)
+}
+
+/// A configuration as it is with these programs, and with these features besides its own.
+fn with(mut config: Vec<u8>, programs: &[Placed], features: u32) -> Result<Vec<u8>> {
+    let is_there = |kind| u32::from(programs.iter().any(|one| one.kind == kind));
+    let mut set = |at: usize, change: &dyn Fn(u32) -> u32| {
+        let place =
+            config.get_mut(at..).and_then(|rest| rest.first_chunk_mut()).ok_or_else(|| missing(READ_ONLY))?;
+        *place = change(u32::from_ne_bytes(*place)).to_ne_bytes();
+        Ok::<_, Error>(())
+    };
+    set(offset_of!(wl_config, programs), &|_| is_there(Kind::Steering))?;
+    set(offset_of!(wl_config, plugins), &|_| is_there(Kind::Plugin))?;
+    set(offset_of!(wl_config, features), &|own| own | features)?;
     Ok(config)
 }

@@ -1,10 +1,14 @@
-//! Steering programs and plug-ins: how a group gets its own into the capture program that runs
-//! (`bpf/program.h`, `plugin.h`).
+//! Features, steering programs and plug-ins: how a group gets what it needs into the capture program that runs
+//! (`wl_config.features`, `bpf/program.h`, `plugin.h`).
 //!
 //! ```text
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //! ```
+//!
+//! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
+//! group that needs more loads the program with its features besides, and replaces the one that runs. Features are only
+//! added: a running group never loses one.
 //!
 //! An instance has places for four different steering programs and four different plug-ins; groups that bring the same
 //! one share its place. Who joins with a program that is not there yet links all that are in use with it, so the objects
@@ -71,7 +75,7 @@ impl Plugin {
 struct Lock(#[expect(dead_code, reason = "held open, not used")] (UnixDatagram, UnixDatagram));
 
 impl Lock {
-    fn take(instance: &Instance, device: &str, wanted: &UserProgram) -> Result<Lock> {
+    fn take(instance: &Instance, device: &str) -> Result<Lock> {
         let pair = UnixDatagram::pair().map_err(|e| Error::kernel("making a lock", e))?;
         let token = (pair.0.as_raw_fd() as u64).to_ne_bytes();
         let start = Instant::now();
@@ -82,11 +86,12 @@ impl Lock {
                     return Err(Error::bpf("locking the programs of users", e));
                 }
                 Err(_) if start.elapsed() >= PATIENCE => {
-                    return Err(wanted.refusal(&format!(
-                        "another Wirelane has been at the steering programs and plug-ins of {device} for {} s; is one \
-                         stopped (SIGSTOP)?",
+                    let reason = format!(
+                        "another Wirelane has been replacing the capture program of {device} for {} s; is one stopped \
+                         (SIGSTOP)?",
                         PATIENCE.as_secs()
-                    )));
+                    );
+                    return Err(Error::BadOption { option: "-i", reason });
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -113,7 +118,15 @@ pub(super) struct Installed {
     _lock: Option<Lock>,
 }
 
-/// Sees to it that these programs run on the device, for the group at `own`; nothing to do where there are none.
+/// Sees to it that the program on the device has these features.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn ensure(instance: &Instance, device: &Device, features: u32) -> Result<()> {
+    install(instance, device, None, features, None, &[]).map(|_| ())
+}
+
+/// Sees to it that the program on the device has these features and programs, for the group at `own`.
 ///
 /// # Errors
 /// [`Error::BadOption`] where all places are taken, or where one cannot be linked or the verifier refuses it; what the
@@ -121,15 +134,19 @@ pub(super) struct Installed {
 pub(super) fn install(
     instance: &Instance,
     device: &Device,
-    own: usize,
+    own: Option<usize>,
+    features: u32,
     steering: Option<&UserProgram>,
     plugins: &[Plugin],
 ) -> Result<Installed> {
     let wanted: Vec<&UserProgram> =
         steering.into_iter().chain(plugins.iter().map(|plugin| &plugin.program)).collect();
-    let Some(first) = wanted.first() else { return Ok(Installed::default()) };
-    let lock = Lock::take(instance, &device.name, first)?;
+    if wanted.is_empty() && features & !link::features(&instance.program()?)? == 0 {
+        return Ok(Installed::default());
+    }
+    let lock = Lock::take(instance, &device.name)?;
     let mut used = in_use(instance, own)?;
+    // Another may have replaced it before the lock was ours.
     let running = instance.program()?;
     let (mut places, mut new, mut loaded) = (Vec::new(), Vec::new(), None);
     for program in wanted {
@@ -148,7 +165,10 @@ pub(super) fn install(
         new.push(one);
         places.push(place);
         // One after the other, so that it is known which of them is refused.
-        loaded = Some(link::load(device, &running, &used, program)?);
+        loaded = Some(link::load(device, &running, &used, features, Some(program))?);
+    }
+    if loaded.is_none() && features & !link::features(&running)? != 0 {
+        loaded = Some(link::load(device, &running, &used, features, None)?);
     }
     if let Some(loaded) = loaded {
         for one in &new {
@@ -191,9 +211,9 @@ pub(super) fn release(instance: &Instance, group: usize) {
 }
 
 /// The programs of all groups but one that have an owner.
-fn in_use(instance: &Instance, own: usize) -> Result<Vec<Placed>> {
+fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
     let mut places = Vec::new();
-    for group in (0..MAX_GROUPS).filter(|group| *group != own) {
+    for group in (0..MAX_GROUPS).filter(|group| Some(*group) != own) {
         let owner = instance.owners.lookup(&(group as u32).to_ne_bytes(), MapFlags::ANY);
         if owner.map_err(|e| Error::bpf("looking for a group's owner", e))?.is_none() {
             continue;
