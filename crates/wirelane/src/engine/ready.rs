@@ -81,6 +81,18 @@ impl Ready {
         }
     }
 
+    /// There is something to read that has to wait for something else: it becomes readable by a waker, and soon by itself.
+    pub(crate) fn held(&mut self) -> Result<()> {
+        self.set(Timer::Soon(Instant::now() + SOON), SOON)
+    }
+
+    /// Whether this waker makes it readable.
+    pub(crate) fn heed(&self, waker: BorrowedFd<'_>, heeded: bool) -> Result<()> {
+        let events = if heeded { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.set, waker, epoll::EventData::new_u64(0), events)
+            .map_err(|e| Error::kernel("choosing what to wait for", e.into()))
+    }
+
     fn set(&mut self, state: Timer, time: Duration) -> Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
