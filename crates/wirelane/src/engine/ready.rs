@@ -141,5 +141,13 @@ mod tests {
         assert!(!readable(&ready, LATE * 2), "no timer is left for the next second");
         rustix::io::write(&bell, &1u64.to_ne_bytes()).expect("the bell rings");
         assert!(readable(&ready, Duration::ZERO), "by its bell");
+        ready.heed(bell.as_fd(), false).expect("another choice");
+        for round in 0..3 {
+            ready.held().expect("held");
+            assert!(!readable(&ready, Duration::ZERO), "what is there is held back");
+            assert!(readable(&ready, Duration::from_millis(900)), "soon, each time: {round}");
+        }
+        ready.heed(bell.as_fd(), true).expect("another choice");
+        assert!(readable(&ready, Duration::ZERO), "by its bell again");
     }
 }

@@ -102,7 +102,6 @@ pub(super) unsafe fn record(
             seed: recipe.seed,
             more_packets: segments - 1,
             more_bytes: aggregate.map_or(0, |aggregate| aggregate.more_bytes),
-            ..Facts::default()
         };
         judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
     });
