@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use wirelane::{FileOptions, FileSource};
-use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
+use wirelane_tests::numbers::{
+    LIMIT, capture, column, finish, last_of, number_of, until_packets_come, wirelane,
+};
 use wirelane_tests::{Child, End, Lab, LabOptions, Signal, require_root};
 
 /// Packets that each end of each link sends.
@@ -195,19 +197,19 @@ fn one_packet_socket_records_what_several_processes_send_in_time_order() {
     assert_eq!(numbered(&file, 3), 3 * SENT);
 }
 
-/// Both ends send at a steady rate; the recorder is stopped for 0.3 s meanwhile. In rings of so many MiB that lose then, or do
-/// not.
+/// Both ends send at a steady rate; the recorder is stopped for 0.3 s meanwhile, or for 0.6 s with rings of so few MiB that
+/// packets are lost then.
 fn check_stopped(engine: &str, ring_size: &str, loses: bool) {
     let lab = Lab::with(&LabOptions { queues: 4, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.pcapng");
     let base = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--json"];
-    let options = ["--direction", "both", "--engine", engine, "--ring-size", ring_size];
+    let options = ["--direction", "both", "--engine", engine, "--ring-size", ring_size, "--interval", "0.1"];
     let recorder = capture(&lab, &[&base[..], &options].concat()).unwrap();
     let senders = senders(&lab, &["--rate", "50000"]);
-    std::thread::sleep(Duration::from_millis(400));
+    until_packets_come(&recorder).unwrap();
     recorder.signal(Signal::Stop).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(if loses { 600 } else { 300 }));
     recorder.signal(Signal::Continue).unwrap();
     let all: u64 = senders
         .into_iter()
