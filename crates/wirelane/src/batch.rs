@@ -70,6 +70,13 @@ impl Slot {
         self.header.flags |= self.said.flags;
         self
     }
+
+    /// The same of an aggregate (GRO, GSO), after [`Slot::judged`]. See [`Tail`].
+    pub(crate) fn aggregated(mut self, segment_size: u16, headers: u16) -> Slot {
+        self.said = self.said.of_aggregate(segment_size, headers);
+        self.header.flags |= flags::GSO;
+        self
+    }
 }
 
 /// Turns a header into that of a digest, and gives what the record is of then.

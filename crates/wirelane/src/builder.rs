@@ -107,8 +107,9 @@ impl Builder {
     }
 
     /// Yields the records of a worker in the order of their timestamps, over all RX queues, CPUs, directions and devices.
-    /// Records are held back for some 30 us, until no other lane can have an earlier one. Default: yes. Without it each
-    /// lane's records come in their order, which costs the lanes and the worker less.
+    /// Records are held back for some 30 us, until no other lane can have an earlier one; by engine `packet` for up to 4 ms
+    /// and the kernel's timer, where a worker has several sockets. Engine `xsk` does not merge. Default: yes. Without it
+    /// each lane's records come in their order, which costs the lanes and the worker less.
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Builder {
         self.0.in_order = in_order;

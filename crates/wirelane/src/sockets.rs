@@ -313,16 +313,23 @@ impl Device {
                 part.queues().iter().map(|queue| of(*queue as usize)).collect()
             })
             .collect();
+        // What was taken includes what is analysed, so it is read behind that.
+        let aggregates: Vec<Vec<(u64, u64)>> = tallies
+            .iter()
+            .map(|tally| part.queues().iter().map(|queue| tally.aggregates(*queue as usize)).collect())
+            .collect();
         let account = part.account(closed)?;
         for line in account.lines {
             let at = part.queues().iter().position(|queue| *queue == line.queue);
             let [packets, bytes, refused, absorbed] = at.map_or([0; 4], |at| analysed[line.worker][at]);
+            // Sockets count an aggregate once.
+            let (further, aggregates) = at.map_or((0, 0), |at| aggregates[line.worker][at]);
             // While packets flow the counts are read one after the other.
-            let delivered = line.delivered.saturating_sub(refused + absorbed);
+            let delivered = (line.delivered + further).saturating_sub(refused + absorbed);
             let delivered = if closed { delivered } else { delivered.max(packets) };
             let filtered = line.filtered + refused;
             let counters = Counters {
-                seen: if closed { line.seen } else { filtered + absorbed + line.lost + delivered },
+                seen: if closed { line.seen + further } else { filtered + absorbed + line.lost + delivered },
                 filtered,
                 absorbed,
                 lost: line.lost,
@@ -330,6 +337,7 @@ impl Device {
                 analysed: packets,
                 in_flight: delivered.saturating_sub(packets),
                 bytes,
+                aggregates,
                 ..Counters::default()
             };
             *queues.entry(line.queue).or_default() += counters;

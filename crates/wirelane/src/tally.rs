@@ -11,6 +11,9 @@ struct QueueTally {
     filtered: AtomicU64,
     /// Taken by the worker's rules, which only count.
     absorbed: AtomicU64,
+    /// Of records that were taken from a socket: packets on the wire beside the first, and how many had such.
+    further: AtomicU64,
+    aggregates: AtomicU64,
 }
 
 /// What one worker has analysed of one device, per RX queue.
@@ -39,18 +42,37 @@ impl DeviceTally {
         add(&tally.bytes, wire_bytes);
     }
 
-    /// A packet from `queue` was refused by a filter or rule. For the one worker that owns the counters.
-    pub(crate) fn refuse(&self, queue: u16) {
+    /// A record of so many packets on the wire from `queue` was refused by a filter or rule. For the one worker that owns
+    /// the counters.
+    pub(crate) fn refuse(&self, queue: u16, packets: u32) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
-        tally.filtered.store(tally.filtered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tally.filtered.store(tally.filtered.load(Ordering::Relaxed) + u64::from(packets), Ordering::Relaxed);
     }
 
-    /// A packet from `queue` was counted by a rule, and no more. For the one worker that owns the counters.
-    pub(crate) fn absorb(&self, queue: u16) {
+    /// A record of so many packets on the wire from `queue` was counted by a rule, and no more. For the one worker that
+    /// owns the counters.
+    pub(crate) fn absorb(&self, queue: u16, packets: u32) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
-        tally.absorbed.store(tally.absorbed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tally.absorbed.store(tally.absorbed.load(Ordering::Relaxed) + u64::from(packets), Ordering::Relaxed);
+    }
+
+    /// An aggregate of so many packets on the wire was taken from a socket, which has counted it once. Wherever it goes.
+    /// For the one worker that owns the counters.
+    pub(crate) fn aggregate(&self, queue: u16, packets: u32) {
+        let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
+        // As in `count`.
+        let further = tally.further.load(Ordering::Relaxed) + u64::from(packets.saturating_sub(1));
+        tally.further.store(further, Ordering::Relaxed);
+        tally.aggregates.store(tally.aggregates.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Of one queue so far: the packets on the wire that its socket has not counted, and the aggregates.
+    pub(crate) fn aggregates(&self, queue: usize) -> (u64, u64) {
+        self.queues.get(queue).map_or((0, 0), |tally| {
+            (tally.further.load(Ordering::Relaxed), tally.aggregates.load(Ordering::Relaxed))
+        })
     }
 
     /// Packets of one queue that a rule has absorbed so far.

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use wirelane::{FileOptions, FileSource};
-use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, number_of, wirelane};
-use wirelane_tests::{Lab, LabOptions, require_root};
+use wirelane_tests::numbers::{
+    LIMIT, capture, column, finish, last_of, number_of, until_packets_come, wirelane,
+};
+use wirelane_tests::{Child, End, Lab, LabOptions, Signal, require_root};
 
 /// Packets that each end of each link sends.
 const SENT: u64 = 60_000;
@@ -32,8 +35,8 @@ fn is_strictly_ordered(file: &Path) -> bool {
     }
 }
 
-/// How many of the generator's packets a file has; each number as often as there are senders.
-fn numbered(file: &Path, senders: u8) -> u64 {
+/// How often a file has each number of the generator's packets, and how many packets.
+fn times(file: &Path) -> (Vec<u8>, u64) {
     let mut source = FileSource::open(file, FileOptions::as_written()).unwrap();
     let mut seen = vec![0; SENT as usize];
     while let Some(batch) = source.next_batch(LIMIT).unwrap() {
@@ -41,9 +44,30 @@ fn numbered(file: &Path, senders: u8) -> u64 {
             seen[number as usize] += 1;
         }
     }
+    let packets = seen.iter().map(|times| u64::from(*times)).sum();
+    (seen, packets)
+}
+
+/// How many of the generator's packets a file has; each number as often as there are senders.
+fn numbered(file: &Path, senders: u8) -> u64 {
+    let (seen, packets) = times(file);
     let wrong = seen.iter().position(|times| *times != senders);
     assert_eq!(wrong, None, "this number was not recorded from each of {senders} senders");
-    seen.iter().map(|times| u64::from(*times)).sum()
+    packets
+}
+
+/// An end of a link that sends, by these options.
+fn sender(lab: &Lab, end: &End, options: &[&str]) -> Child {
+    let packets = SENT.to_string();
+    let method = ["--packets", &packets, "--method", "socket", "--size", "60", "--json"];
+    let words = [&["send", "-i", &end.device][..], &method, options].concat();
+    wirelane(lab, &end.namespace, &words).unwrap()
+}
+
+/// Both ends of all links send.
+fn senders(lab: &Lab, options: &[&str]) -> Vec<Child> {
+    let ends = lab.links.iter().flat_map(|link| [&link.sender, &link.receiver]);
+    ends.map(|end| sender(lab, end, options)).collect()
 }
 
 /// Records what both ends of all links send at full speed at the same time, and lets capinfos judge. Gives the folder
@@ -56,16 +80,7 @@ fn check(options: &LabOptions, words: &[&str], lost: u64) -> TempDir {
         let devices: Vec<&str> = lab.links.iter().map(|link| link.receiver.device.as_str()).collect();
         let base = ["record", "-i", &devices.join(","), "-w", file.to_str().unwrap(), "--json"];
         let child = capture(&lab, &[&base, words].concat()).unwrap();
-        let packets = SENT.to_string();
-        let ends = lab.links.iter().flat_map(|link| [&link.sender, &link.receiver]);
-        let senders: Vec<_> = ends
-            .map(|end| {
-                let method = ["--packets", &packets, "--method", "socket", "--size", "60", "--json"];
-                let words = [&["send", "-i", &end.device][..], &method].concat();
-                wirelane(&lab, &end.namespace, &words).unwrap()
-            })
-            .collect();
-        for sender in senders {
+        for sender in senders(&lab, &[]) {
             assert_eq!(column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"), SENT);
         }
         let last = finish(child).unwrap();
@@ -152,4 +167,71 @@ fn two_devices_are_recorded_in_time_order() {
     let options = LabOptions { queues: 2, links: 2, ..LabOptions::default() };
     let words = ["--hook", "tc", "--direction", "both", "--ring-size", "64"];
     test("two_devices_are_recorded_in_time_order", &options, &words);
+}
+
+#[test]
+fn packet_sockets_record_both_directions_of_two_devices_in_time_order() {
+    let options = LabOptions { queues: 4, links: 2, ..LabOptions::default() };
+    let words = ["--engine", "packet", "--direction", "both", "--ring-size", "64"];
+    test("packet_sockets_record_both_directions_of_two_devices_in_time_order", &options, &words);
+}
+
+/// Several CPUs write to its blocks at the same time.
+#[test]
+fn one_packet_socket_records_what_several_processes_send_in_time_order() {
+    if !require_root("one_packet_socket_records_what_several_processes_send_in_time_order") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcapng");
+    let base = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--json"];
+    let options = ["--engine", "packet", "--direction", "rx", "--ring-size", "64"];
+    let recorder = capture(&lab, &[&base[..], &options].concat()).unwrap();
+    let all: Vec<_> = (0..3).map(|_| sender(&lab, lab.sender(), &[])).collect();
+    for sender in all {
+        assert_eq!(column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"), SENT);
+    }
+    assert_eq!(column(&finish(recorder).unwrap(), "lost"), 0);
+    assert!(is_strictly_ordered(&file));
+    assert_eq!(numbered(&file, 3), 3 * SENT);
+}
+
+/// Both ends send at a steady rate; the recorder is stopped for 0.3 s meanwhile, or for 0.6 s with rings of so few MiB that
+/// packets are lost then.
+fn check_stopped(engine: &str, ring_size: &str, loses: bool) {
+    let lab = Lab::with(&LabOptions { queues: 4, ..LabOptions::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcapng");
+    let base = ["record", "-i", &lab.receiver().device, "-w", file.to_str().unwrap(), "--json"];
+    let options = ["--direction", "both", "--engine", engine, "--ring-size", ring_size, "--interval", "0.1"];
+    let recorder = capture(&lab, &[&base[..], &options].concat()).unwrap();
+    let senders = senders(&lab, &["--rate", "50000"]);
+    until_packets_come(&recorder).unwrap();
+    recorder.signal(Signal::Stop).unwrap();
+    std::thread::sleep(Duration::from_millis(if loses { 600 } else { 300 }));
+    recorder.signal(Signal::Continue).unwrap();
+    let all: u64 = senders
+        .into_iter()
+        .map(|sender| column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"))
+        .sum();
+    // The command fails where the ledger does not balance.
+    let last = finish(recorder).unwrap();
+    let (analysed, lost) = (column(&last, "analysed"), column(&last, "lost"));
+    assert_eq!((all, column(&last, "seen"), column(&last, "in_flight")), (2 * SENT, 2 * SENT, 0), "{last}");
+    assert_eq!((analysed + lost, lost > 0), (all, loses), "{last}");
+    assert!(is_strictly_ordered(&file), "engine {engine}: the recording is out of time order");
+    let (seen, packets) = times(&file);
+    assert_eq!((packets, seen.iter().max()), (analysed, Some(&2)));
+    assert_eq!(seen.iter().map(|times| u64::from(2 - times)).sum::<u64>(), lost);
+}
+
+#[test]
+fn a_recording_is_in_time_order_after_its_process_was_stopped() {
+    if require_root("a_recording_is_in_time_order_after_its_process_was_stopped") {
+        for engine in ["ring", "packet"] {
+            check_stopped(engine, "64", false);
+            check_stopped(engine, "1", true);
+        }
+    }
 }

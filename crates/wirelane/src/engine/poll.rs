@@ -32,6 +32,17 @@ impl Poller {
         Poller { polls, last_wake: None, immediate }
     }
 
+    /// From now on waits for those only of whose places this is true.
+    pub(crate) fn only(&mut self, wanted: impl Fn(usize) -> bool) {
+        for (at, poll) in self.polls.iter_mut().enumerate() {
+            // poll(2) leaves out what is negative; of any descriptor the complement is.
+            if wanted(at) == (poll.fd < 0) {
+                poll.fd = !poll.fd;
+            }
+            poll.revents = 0;
+        }
+    }
+
     /// Sleeps until one of them has something, or for a few milliseconds, or `at_most`. `failed` is told of each
     /// that reports an error.
     ///

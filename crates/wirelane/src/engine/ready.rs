@@ -81,6 +81,18 @@ impl Ready {
         }
     }
 
+    /// There is something to read that has to wait for something else: it becomes readable by a waker, and soon by itself.
+    pub(crate) fn held(&mut self) -> Result<()> {
+        self.set(Timer::Soon(Instant::now() + SOON), SOON)
+    }
+
+    /// Whether this waker makes it readable.
+    pub(crate) fn heed(&self, waker: BorrowedFd<'_>, heeded: bool) -> Result<()> {
+        let events = if heeded { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.set, waker, epoll::EventData::new_u64(0), events)
+            .map_err(|e| Error::kernel("choosing what to wait for", e.into()))
+    }
+
     fn set(&mut self, state: Timer, time: Duration) -> Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
@@ -129,5 +141,13 @@ mod tests {
         assert!(!readable(&ready, LATE * 2), "no timer is left for the next second");
         rustix::io::write(&bell, &1u64.to_ne_bytes()).expect("the bell rings");
         assert!(readable(&ready, Duration::ZERO), "by its bell");
+        ready.heed(bell.as_fd(), false).expect("another choice");
+        for round in 0..3 {
+            ready.held().expect("held");
+            assert!(!readable(&ready, Duration::ZERO), "what is there is held back");
+            assert!(readable(&ready, Duration::from_millis(900)), "soon, each time: {round}");
+        }
+        ready.heed(bell.as_fd(), true).expect("another choice");
+        assert!(readable(&ready, Duration::ZERO), "by its bell again");
     }
 }

@@ -5,7 +5,9 @@
 //!  classic.rs  the programs that steer and filter, in classic BPF
 //!  socket.rs   one socket: its ring, its counters
 //!  block.rs    the ring's blocks, and the packets in them
-//!  source.rs   a worker: all sockets that lead to it; records made where packets lie
+//!  order.rs    merging of sockets by time stamp
+//!  source.rs   a worker: all sockets that lead to it
+//!  record.rs   records made where packets lie
 //! ```
 //!
 //! TPACKET does not say on which RX queue a packet came, but the group's program can ask: so there is a socket per
@@ -14,6 +16,8 @@
 
 mod block;
 mod classic;
+mod order;
+mod record;
 mod socket;
 mod source;
 
@@ -24,8 +28,9 @@ use wirelane_bpf::layout::flags;
 
 use self::block::Blocks;
 use self::classic::{Demux, Filter};
+use self::record::Recipe;
 use self::socket::{MOST_SOCKETS, RingShape, Socket};
-use self::source::{End, PacketSource, Recipe};
+use self::source::{End, PacketSource};
 use crate::active_rules::{Judge, NativeRules};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
@@ -158,7 +163,7 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Start
         .into_iter()
         .map(|ends| {
             let shared = Arc::new(Shared::default());
-            let source = PacketSource::new(ends, Arc::clone(&shared), settings.immediate);
+            let source = PacketSource::new(ends, Arc::clone(&shared), settings.immediate, settings.in_order);
             (Box::new(source) as Box<dyn Source>, shared)
         })
         .collect();
@@ -263,8 +268,10 @@ impl Part for Sockets {
 
     fn account(&self, _closed: bool) -> Result<Account> {
         let mut account = Account::default();
+        let mut undescribed = 0;
         for (queue, worker, socket) in &self.sockets {
             let counts = socket.counts()?;
+            undescribed += counts.undescribed.min(counts.lost);
             account.lines.push(SocketLine {
                 queue: *queue,
                 worker: *worker,
@@ -274,7 +281,9 @@ impl Part for Sockets {
                 delivered: counts.seen - counts.lost,
             });
         }
-        account.causes.push(("ring_full", account.lines.iter().map(|line| line.lost).sum()));
+        let lost: u64 = account.lines.iter().map(|line| line.lost).sum();
+        account.causes.push(("ring_full", lost - undescribed));
+        account.causes.push(("unknown_offload", undescribed));
         Ok(account)
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::classic::Filter;
@@ -13,10 +14,9 @@ use crate::error::{Error, Result};
 
 /// Room that the kernel leaves before a packet, beyond what it needs itself: a VLAN tag is put back there.
 pub(super) const RESERVE: u32 = 8;
-/// Bytes of a block at least: the longest packet fits, with room.
-const SMALLEST_BLOCK: usize = 256 << 10;
-/// Bytes of a block at most.
-const LARGEST_BLOCK: usize = 1 << 20;
+/// Bytes of a block: the longest packet fits, with room. No more, since a block that is handed over before it is full
+/// takes its whole room: while packets are few, the ring lasts for `retire_ms` times the number of blocks.
+const BLOCK: usize = 256 << 10;
 /// The kernel wants to know how large a frame is, and does not use it in TPACKET_V3 but for checks.
 const FRAME: usize = 2048;
 /// Most sockets of a fanout group (`PACKET_FANOUT_MAX`, net/packet/internal.h).
@@ -27,8 +27,10 @@ pub(super) const MOST_SOCKETS: usize = 1 << 16;
 pub(super) struct Counts {
     /// Packets that its filter accepted.
     pub(super) seen: u64,
-    /// Of these, packets that found no room.
+    /// Of these, packets that were lost.
     pub(super) lost: u64,
+    /// Of the lost ones, aggregates that the kernel could not describe in a `struct virtio_net_hdr`.
+    pub(super) undescribed: u64,
 }
 
 /// How the ring of a socket is cut.
@@ -43,8 +45,7 @@ pub(super) struct RingShape {
 impl RingShape {
     /// A ring of this many bytes, at least two blocks.
     pub(super) fn of(bytes: usize, immediate: bool) -> RingShape {
-        let block = (bytes / 16).next_power_of_two().clamp(SMALLEST_BLOCK, LARGEST_BLOCK);
-        RingShape { block, blocks: (bytes / block).max(2), retire_ms: if immediate { 1 } else { 4 } }
+        RingShape { block: BLOCK, blocks: (bytes / BLOCK).max(2), retire_ms: if immediate { 1 } else { 4 } }
     }
 }
 
@@ -57,6 +58,10 @@ pub(super) struct Socket {
     /// The ring, mapped for reading and writing: blocks are handed back through it.
     ring: NonNull<u8>,
     counts: Mutex<Counts>,
+    /// A `struct virtio_net_hdr` lies before each packet.
+    tells_segments: bool,
+    /// What the reader has found of [`Counts::undescribed`].
+    undescribed: AtomicU64,
 }
 
 // SAFETY: the ring is memory that the kernel changes anyway; all access goes through `block.rs`, which has one reader.
@@ -91,6 +96,7 @@ impl Socket {
         set(&fd, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V3 as i32))
             .map_err(refused)?;
         set(&fd, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVE).map_err(refused)?;
+        let tells_segments = tell_segments(&fd);
         let request = libc::tpacket_req3 {
             tp_block_size: shape.block as u32,
             tp_block_nr: shape.blocks as u32,
@@ -105,8 +111,15 @@ impl Socket {
             Error::kernel(format!("making a packet socket's ring of {bytes} bytes on {device}"), e)
         })?;
         let ring = map(&fd, shape.block * shape.blocks).map_err(refused)?;
-        let socket =
-            Socket { fd, device: device.to_owned(), shape, ring, counts: Mutex::new(Counts::default()) };
+        let socket = Socket {
+            fd,
+            device: device.to_owned(),
+            shape,
+            ring,
+            counts: Mutex::new(Counts::default()),
+            tells_segments,
+            undescribed: AtomicU64::new(0),
+        };
         // SAFETY: `sockaddr_ll` is plain integers; all zero is a valid value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as libc::c_ushort;
@@ -140,6 +153,19 @@ impl Socket {
     /// The start of the ring: `blocks` times `block` bytes, mapped for as long as the socket lives.
     pub(super) fn ring(&self) -> NonNull<u8> {
         self.ring
+    }
+
+    /// Whether a `struct virtio_net_hdr` lies before each packet.
+    pub(super) fn tells_segments(&self) -> bool {
+        self.tells_segments
+    }
+
+    /// Counts a record without a packet: the kernel had reserved room for it, and then could not describe it. For the one
+    /// reader.
+    #[cold]
+    pub(super) fn count_undescribed(&self) {
+        // One writer: a load and a store. Relaxed: whoever counts wants the value only.
+        self.undescribed.store(self.undescribed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// From the next packet on this filter decides.
@@ -205,6 +231,8 @@ impl Socket {
     /// [`Error::Kernel`].
     pub(super) fn counts(&self) -> Result<Counts> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: see count_undescribed(). Read first: the kernel has counted as lost what the reader finds.
+        counts.undescribed = self.undescribed.load(Ordering::Relaxed);
         // struct tpacket_stats_v3: packets (lost ones included), lost ones, times that the queue froze. Reading
         // sets them to zero.
         let mut since = [0u32; 3];
@@ -228,6 +256,13 @@ impl Drop for Socket {
         // SAFETY: exactly what mmap gave; readers hold the socket, so none is left.
         unsafe { libc::munmap(self.ring.as_ptr().cast(), self.shape.block * self.shape.blocks) };
     }
+}
+
+/// Asks for a `struct virtio_net_hdr` before each packet, which says of aggregates how long their segments are. The kernel
+/// does not capture packets that it cannot describe: before Linux 6.2 these are aggregates of UDP, so that there none is
+/// asked for; since then they are aggregates of SCTP, and of UDP by fragmentation (UFO), which old guests send.
+fn tell_segments(fd: &OwnedFd) -> bool {
+    wirelane_bpf::kernel::at_least(6, 2) && set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32).is_ok()
 }
 
 fn map(fd: &OwnedFd, bytes: usize) -> io::Result<NonNull<u8>> {

@@ -3,15 +3,12 @@
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use wirelane_bpf::judge;
-use wirelane_bpf::layout::{LinkType, Parsed, RecordHeader, flags, record_kind};
-use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, FlatSet};
-
-use super::block::{self, Blocks, Packet};
-use crate::active_rules::{Fate, Judge, fate};
+use super::block::Blocks;
+use super::order::{self, Merge, Next, Run};
+use super::record::{Made, Recipe, record};
+use crate::active_rules::Judge;
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
@@ -24,18 +21,10 @@ use wirelane_filter::View;
 
 /// Most records of one batch: their headers stay in the first-level cache.
 const BATCH: usize = 64;
-
-/// What a record needs to be made of a packet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Recipe {
-    pub(super) link: LinkType,
-    pub(super) queue: u16,
-    /// Flags that all records get.
-    pub(super) flags: u16,
-    pub(super) inner: bool,
-    pub(super) snap_len: usize,
-    pub(super) seed: u32,
-}
+/// CPUs of a machine that does not say how many it has.
+const MOST_CPUS: usize = 512;
+/// Most turns without a record before an empty batch, so that whoever waits can do something else.
+const TURNS: usize = 64;
 
 /// One socket that leads to the worker.
 #[derive(Debug)]
@@ -52,6 +41,8 @@ pub(super) struct End {
     taken: u64,
     /// How many there will have been, once the capture has stopped.
     total: Option<u64>,
+    /// Whether [`Ready`] heeds the socket.
+    heeded: bool,
 }
 
 impl End {
@@ -64,7 +55,7 @@ impl End {
         wanted: View,
         judge: Option<Judge>,
     ) -> End {
-        End { blocks, recipe, device, tally, wanted, judge, taken: 0, total: None }
+        End { blocks, recipe, device, tally, wanted, judge, taken: 0, total: None, heeded: true }
     }
 
     /// Whether everything has been taken that will ever come. Asked once the capture has stopped.
@@ -96,14 +87,33 @@ pub(super) struct PacketSource {
     damaged: bool,
     /// For whoever waits elsewhere.
     ready: Option<Ready>,
+    /// Merges packets by their stamps; `None`: each block is read in turn.
+    merge: Option<Merge>,
+    ordered: bool,
+    /// For how long packets are held back at most, if they are.
+    held: Option<Duration>,
     /// What an empty batch counts into.
     nothing: DeviceTally,
 }
 
 impl PacketSource {
-    /// A source over these sockets; `immediate`: it is woken for every block.
-    pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, immediate: bool) -> PacketSource {
+    /// A source over these sockets; `immediate`: it is woken for every block; `ordered`: packets come in the order of their
+    /// stamps. Those of a single socket are sorted within each block, and not held back.
+    pub(super) fn new(
+        mut ends: Vec<End>,
+        shared: Arc<Shared>,
+        immediate: bool,
+        ordered: bool,
+    ) -> PacketSource {
+        if ordered {
+            // A CPU writes one packet at a time; twice as many, for what interrupts it.
+            let cpus = libbpf_rs::num_possible_cpus().unwrap_or(MOST_CPUS);
+            ends.iter_mut().for_each(|end| end.blocks.sort_blocks(2 * cpus));
+        }
         PacketSource {
+            merge: (ordered && ends.len() > 1).then(|| Merge::new(ends.len())),
+            ordered,
+            held: None,
             poller: Poller::new(ends.iter().map(|end| end.blocks.socket().raw()), immediate),
             ends,
             slots: Vec::with_capacity(BATCH),
@@ -121,6 +131,7 @@ impl PacketSource {
     /// Throws away what the last batch has yielded; false while some of it is left.
     fn release(&mut self) -> bool {
         let yielded = self.progress.take();
+        self.held = None;
         self.slots.drain(..yielded);
         if let (true, Some(at)) = (self.slots.is_empty(), self.current) {
             self.current = None;
@@ -130,55 +141,166 @@ impl PacketSource {
         self.slots.is_empty()
     }
 
-    /// Makes records of the next packets that are wanted. False: none are there now.
+    /// Makes records of the next packets that are wanted. False: none are there now, or they are held back.
     fn fill(&mut self) -> Result<bool> {
-        let ends = self.ends.len();
-        for turn in 0..ends {
-            let at = (self.next + turn) % ends;
-            let end = &mut self.ends[at];
-            if !end.blocks.is_ready() {
-                // An empty block, if ever there is one, is nobody's.
-                end.blocks.hand_back();
-                continue;
-            }
-            end.wanted.refresh();
-            let now_ns = end.judge.as_ref().map_or(0, |_| monotonic_ns());
-            let set = end.judge.as_mut().and_then(|judge| judge.begin(""));
-            while self.slots.len() < BATCH {
-                let Ok(packet) = end.blocks.take() else {
-                    self.damaged = true;
-                    break;
-                };
-                let Some(packet) = packet else { break };
-                end.taken += 1;
-                let judge = end.judge.as_mut().zip(set.as_deref());
-                // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it
-                // is left. Nobody has seen the packet yet.
-                match unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns, &mut self.digests) } {
-                    Made::Slot(slot) => self.slots.push(slot),
-                    Made::Refused => end.tally.refuse(end.recipe.queue),
-                    Made::Absorbed => end.tally.absorb(end.recipe.queue),
-                }
-            }
-            end.judge.iter_mut().for_each(Judge::end);
-            self.current = Some(at);
-            // Stay until the block is done: it is in the cache, and the kernel wants it back.
-            self.next = at;
-            if !end.blocks.is_ready() {
-                self.next = at + 1;
-            }
+        for _ in 0..TURNS {
+            let at = match self.merge {
+                None => self.next_ready()?.map(|at| (at, None)),
+                Some(_) => self.next_run()?.map(|run| (run.socket, Some(run))),
+            };
+            let Some((at, run)) = at else { return Ok(false) };
+            self.take(at, run);
             if !self.slots.is_empty() {
+                self.current = Some(at);
                 return Ok(true);
             }
             if self.damaged {
                 return Err(damage());
             }
-            // None of the block was wanted: the batch is empty, so that whoever waits can do something else.
-            self.current = None;
+            // None of these was wanted.
             self.ends[at].blocks.hand_back();
-            return Ok(true);
         }
-        Ok(false)
+        Ok(true)
+    }
+
+    /// The next socket that has packets, where they come in any order.
+    fn next_ready(&mut self) -> Result<Option<usize>> {
+        let ends = self.ends.len();
+        for turn in 0..ends {
+            let at = (self.next + turn) % ends;
+            let blocks = &mut self.ends[at].blocks;
+            match blocks.is_ready() {
+                Ok(true) => {
+                    self.next = at;
+                    return Ok(Some(at));
+                }
+                // An empty block, if ever there is one, is nobody's.
+                Ok(false) => blocks.hand_back(),
+                Err(_) => {
+                    self.damaged = true;
+                    return Err(damage());
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The socket whose packet is the earliest, if it is known to be.
+    fn next_run(&mut self) -> Result<Option<Run>> {
+        if let Some(Next::Run(run)) = self.merge.as_ref().map(Merge::next) {
+            return Ok(Some(run));
+        }
+        self.look()?;
+        match self.merge.as_ref().map(Merge::next) {
+            Some(Next::Run(run)) => Ok(Some(run)),
+            Some(Next::Held(time)) => {
+                self.held = Some(time);
+                Ok(None)
+            }
+            Some(Next::Nothing) | None => Ok(None),
+        }
+    }
+
+    /// Opens the blocks that were handed over; asks the other sockets whether they have packets. See `order.rs`.
+    fn look(&mut self) -> Result<()> {
+        let Some(merge) = &mut self.merge else { return Ok(()) };
+        for end in &mut self.ends {
+            if end.blocks.is_ready().is_err() {
+                self.damaged = true;
+                return Err(damage());
+            }
+        }
+        let utc = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        merge.looked(monotonic_ns(), utc.map_or(0, |utc| utc.as_nanos() as u64));
+        for (at, end) in self.ends.iter_mut().enumerate() {
+            if end.blocks.were_stamped_before() {
+                merge.loosen();
+            }
+            if let (true, Some(head)) = (merge.has_none(at), end.blocks.head()) {
+                merge.opened(at, head);
+            } else if !end.blocks.is_open() && end.blocks.is_quiet() {
+                merge.quiet(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes records of packets of a socket: of its block, or of a run of it.
+    fn take(&mut self, at: usize, run: Option<Run>) {
+        let end = &mut self.ends[at];
+        end.wanted.refresh();
+        let now_ns = end.judge.as_ref().map_or(0, |_| monotonic_ns());
+        let set = end.judge.as_mut().and_then(|judge| judge.begin(""));
+        let within = |stamp: u64| run.is_none_or(|run| run.has(stamp));
+        while self.slots.len() < BATCH {
+            let Ok(packet) = end.blocks.take(&within) else {
+                self.damaged = true;
+                break;
+            };
+            let Some(packet) = packet else { break };
+            end.taken += 1;
+            if let Some(merge) = &mut self.merge {
+                merge.took(packet.ns);
+            }
+            let judge = end.judge.as_mut().zip(set.as_deref());
+            let queue = end.recipe.queue;
+            // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it is left,
+            // and `fill` where there is none. Nobody has seen the packet yet.
+            let (made, packets) =
+                unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns, &mut self.digests) };
+            if packets > 1 {
+                end.tally.aggregate(queue, packets);
+            }
+            match made {
+                Made::Slot(slot) => self.slots.push(slot),
+                Made::Refused => end.tally.refuse(queue, packets),
+                Made::Absorbed => end.tally.absorb(queue, packets),
+            }
+        }
+        end.judge.iter_mut().for_each(Judge::end);
+        if let Some(merge) = &mut self.merge {
+            merge.goes_on(at, end.blocks.head());
+        } else if !end.blocks.has_packets() {
+            // Stay until the block is done: it is in the cache, and the kernel wants it back.
+            self.next = at + 1;
+        }
+    }
+
+    /// Sleeps until a socket has a block that may be read, or for so long.
+    fn wait(&mut self, mut left: Duration) -> Result<()> {
+        let ends = &self.ends;
+        if self.merge.is_some() {
+            // A socket with an open block would wake it at once.
+            self.poller.only(|at| !ends[at].blocks.is_open());
+            left = self.held.map_or(left, |held| left.min(held));
+        }
+        self.poller.wait(left, &self.shared, |at| ends[at].blocks.socket().take_error())
+    }
+
+    /// Tells whoever waits elsewhere whether there is something to read.
+    fn tell(&mut self) -> Result<()> {
+        let Some(ready) = &mut self.ready else { return Ok(()) };
+        if !self.slots.is_empty() {
+            return ready.full();
+        }
+        if self.merge.is_none() {
+            return ready.empty();
+        }
+        let (held, mut open) = (self.held.is_some(), false);
+        for end in &mut self.ends {
+            open |= end.blocks.is_open();
+            // One whose packets are held back would be readable at once.
+            let heeded = !held || !end.blocks.is_open();
+            if end.heeded != heeded {
+                ready.heed(end.blocks.socket().fd(), heeded)?;
+                end.heeded = heeded;
+            }
+        }
+        match (held, open) {
+            (true, _) => ready.held(),
+            (false, true) => ready.full(),
+            (false, false) => ready.empty(),
+        }
     }
 
     fn is_drained(&mut self) -> Result<bool> {
@@ -191,84 +313,6 @@ impl PacketSource {
     }
 }
 
-/// What has become of a packet.
-enum Made {
-    Slot(Slot),
-    /// A filter or a rule does not want it.
-    Refused,
-    /// A rule has counted it, and no more.
-    Absorbed,
-}
-
-/// Makes a record of a packet: parsed where it lies, its tag put back.
-///
-/// # Safety
-/// The packet's block stays ours for as long as the slot exists, and nobody has a reference to the packet.
-unsafe fn record(
-    mut packet: Packet,
-    recipe: &Recipe,
-    wanted: &View,
-    judge: Option<(&mut Judge, &FlatSet)>,
-    now_ns: u64,
-    digests: &mut Digests,
-) -> Made {
-    if recipe.link == LinkType::Ethernet {
-        // SAFETY: the caller's part.
-        unsafe { block::put_tag_back(&mut packet) };
-    }
-    // SAFETY: the caller's part.
-    let data = unsafe { block::bytes(&packet) };
-    let egress = recipe.flags & flags::EGRESS != 0;
-    if !wanted.accepts(data, packet.length, egress) {
-        return Made::Refused;
-    }
-    let parsed: Parsed = native::parse(recipe.link, data, true);
-    let mut captured = data.len().min(recipe.snap_len);
-    let judged = judge.map(|(judge, set)| {
-        let facts = Facts {
-            now_ns,
-            wire_len: packet.length,
-            queue: recipe.queue.into(),
-            egress: egress.into(),
-            seed: recipe.seed,
-            ..Facts::default()
-        };
-        judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
-    });
-    let mut digested = false;
-    if let Some(judged) = &judged {
-        match fate(judged) {
-            Fate::Delivered { at_most } => captured = captured.min(at_most),
-            Fate::Digested => digested = true,
-            Fate::Filtered => return Made::Refused,
-            Fate::Absorbed => return Made::Absorbed,
-        }
-    }
-    let mut header = RecordHeader {
-        ts_ns: packet.ns,
-        cap_len: captured as u32,
-        wire_len: packet.length,
-        queue: recipe.queue,
-        kind: record_kind::PACKET,
-        ..RecordHeader::default()
-    };
-    native::fill_record(&mut header, &parsed, recipe.inner, recipe.seed);
-    header.flags |= recipe.flags;
-    if captured < packet.length as usize {
-        header.flags |= flags::SNAPPED;
-    }
-    if packet.gso {
-        header.flags |= flags::GSO;
-    }
-    let slot = if digested {
-        digests.slot(header, &parsed)
-    } else {
-        // SAFETY: `captured` bytes are there, and stay (the caller's part).
-        unsafe { Slot::new(header, packet.data) }
-    };
-    Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
-}
-
 fn damage() -> Error {
     Error::kernel(
         "reading a packet socket's ring: invalid packet header",
@@ -277,6 +321,10 @@ fn damage() -> Error {
 }
 
 impl Source for PacketSource {
+    fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
     fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
         let ready = match self.ready.take() {
             Some(ready) => ready,
@@ -295,6 +343,7 @@ impl Source for PacketSource {
             loop {
                 // Before looking: what was accepted by then is found by the look.
                 let closed = self.shared.closed.load(Ordering::Acquire);
+                self.held = None;
                 if self.fill()? {
                     break;
                 }
@@ -307,17 +356,14 @@ impl Source for PacketSource {
                 if left.is_zero() {
                     break;
                 }
-                let ends = &self.ends;
-                self.poller.wait(left, &self.shared, |at| ends[at].blocks.socket().take_error())?;
+                self.wait(left)?;
             }
         }
+        self.tell()?;
         let (device, tally) = match self.current {
             Some(at) => (self.ends[at].device, &*self.ends[at].tally),
             None => (0, &self.nothing),
         };
-        if let Some(ready) = &mut self.ready {
-            if self.slots.is_empty() { ready.empty()? } else { ready.full()? }
-        }
         Ok(Some(Batch::apart(&self.slots, device, &self.progress, tally)))
     }
 }
@@ -327,5 +373,13 @@ impl Drop for PacketSource {
         // What was not yielded stays in the ledger as in flight; the ring goes with the socket.
         self.slots.clear();
         self.digests.clear();
+        let late = self.merge.as_ref().map_or(0, Merge::late);
+        if late != 0 {
+            tracing::warn!(
+                "{late} packets came out of time order: they were stamped before their socket saw them, or a CPU held a \
+                 packet for more than {} s while others went on",
+                order::LONGEST_HOLD.as_secs()
+            );
+        }
     }
 }

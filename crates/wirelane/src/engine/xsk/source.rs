@@ -215,8 +215,8 @@ impl XskSource {
             // assembly; both stay ours until `release`, when no slot is left.
             match unsafe { record(data, length, stamp, recipe, judge, digests) } {
                 Made::Slot(slot) => slots.push(slot),
-                Made::Refused => tally.refuse(recipe.queue),
-                Made::Absorbed => tally.absorb(recipe.queue),
+                Made::Refused => tally.refuse(recipe.queue, 1),
+                Made::Absorbed => tally.absorb(recipe.queue, 1),
             }
             position = next;
             taken += 1;

@@ -1,0 +1,208 @@
+//! Merging of sockets by time stamp. A worker has a socket per device, direction and RX queue, and the kernel hands over
+//! the packets of each in blocks: one that is full, or whose time (`retire_ms`) is up.
+//!
+//! Packets of a block come in order (`block.rs`), and those of the socket's next block are later. So the earliest packet of
+//! all open blocks may be yielded if no socket *without* an open block has an earlier one. The worker does not wait for a
+//! timer to know: the kernel counts a packet in its block (`num_pkts`, which lies in the shared memory) before it reads the
+//! clock for it. The worker looks at a socket's count after it has seen another's block handed over:
+//!
+//! - The count is 0: the socket's next packet is stamped later than all packets of that block. Nothing is held back.
+//! - It is not 0: the socket may have an earlier packet, and hands it over when its block's time is up. Until then the
+//!   others are held back. The worker sleeps in poll(2), for the sockets without an open block only.
+//!
+//! This does not depend on how punctual the kernel's timer is, which is late on a virtual CPU that is not scheduled. A
+//! record is held back until the blocks that had a packet when its own block was seen are handed over: for `retire_ms`, and on
+//! a kernel with coarse timers (before Linux 6.18) for up to two ticks more (8 ms at 250 Hz).
+//!
+//! The kernel's store to the count is visible before the clock is read: on x86 the lock that it takes in between
+//! (`read_lock()` in `prb_fill_curr_block()`) is a full barrier. Other processors may keep the store in their store buffer
+//! meanwhile, for less than a microsecond; there, a block is held for [`STORE`] before a socket's count is believed.
+//!
+//! Exceptions, of which [`Merge::late`] counts the packets that come out of order:
+//!
+//! - A process of the machine has asked for time stamps (SO_TIMESTAMP: ping, chrony). Then the kernel stamps packets when
+//!   it takes them from the driver, and a packet socket gets this stamp (`TP_STATUS_TS_SOFTWARE`). From the first such
+//!   packet on, and for [`LOOSE_FOR`] after the last, blocks are held for [`LOOSE`] beside the above: for the time that a
+//!   packet can wait in a queue of the stack. Packets of one socket that several CPUs have stamped may still be late.
+//! - A block that has packets is not handed over for [`LONGEST_HOLD`]: a CPU that writes to it is not scheduled. Then the
+//!   others go on without it.
+//!
+//! Stamps are UTC, which can be set. They are compared with each other only; all waiting is measured by CLOCK_MONOTONIC.
+//! A stamp that is later than UTC was when its block was seen is from before UTC was set back: it comes first.
+
+use std::time::Duration;
+
+/// See the head of this file.
+pub(super) const STORE: Duration = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+    Duration::ZERO
+} else {
+    Duration::from_micros(10)
+};
+/// See the head of this file.
+const LOOSE: Duration = Duration::from_millis(10);
+/// See the head of this file.
+const LOOSE_FOR: Duration = Duration::from_secs(10);
+/// Longest time that a socket whose block is not handed over holds back the packets of others.
+pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(1);
+/// UTC that was set back by less was adjusted.
+const STEP: Duration = Duration::from_millis(1);
+
+const fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// The place of a packet among others: false for stamps from before UTC was set back.
+type Key = (bool, u64);
+
+/// What is known of a socket. Times are of CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The stamp of the next packet of its open block.
+    head: Option<u64>,
+    /// When the block was seen: its packets were stamped before.
+    opened_ns: u64,
+    /// When it was last seen without a packet that it has not handed over: all that come are stamped later.
+    quiet_ns: u64,
+}
+
+/// The socket to read from next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) socket: usize,
+    /// The last place to yield.
+    bound: Key,
+    utc_ns: u64,
+}
+
+impl Run {
+    /// Whether a packet of the socket with this stamp is in the run.
+    pub(super) fn has(&self, stamp: u64) -> bool {
+        key(stamp, self.utc_ns) <= self.bound
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Run(Run),
+    /// Packets are held back, for so long unless a socket hands over a block.
+    Held(Duration),
+    /// There are none.
+    Nothing,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Merge {
+    sockets: Vec<Seen>,
+    /// When the worker has last looked at the sockets.
+    looked_ns: u64,
+    /// UTC then.
+    utc_ns: u64,
+    /// Until when packets may have been stamped before their socket saw them.
+    loose_until_ns: u64,
+    /// The latest stamp that was yielded.
+    latest: u64,
+    late: u64,
+}
+
+fn key(stamp: u64, utc_ns: u64) -> Key {
+    (stamp <= utc_ns + ns(STEP), stamp)
+}
+
+impl Merge {
+    /// A merge of so many sockets.
+    pub(super) fn new(sockets: usize) -> Merge {
+        Merge {
+            sockets: vec![Seen::default(); sockets],
+            looked_ns: 0,
+            utc_ns: 0,
+            loose_until_ns: 0,
+            latest: 0,
+            late: 0,
+        }
+    }
+
+    /// A look at the sockets begins: blocks that were handed over have been seen before this time, and counts will be
+    /// read after it.
+    pub(super) fn looked(&mut self, monotonic_ns: u64, utc_ns: u64) {
+        (self.looked_ns, self.utc_ns) = (monotonic_ns.max(self.looked_ns + 1), utc_ns);
+        if self.latest > utc_ns + ns(STEP) {
+            // It was set back: what is earlier now is not late.
+            self.latest = 0;
+        }
+    }
+
+    /// A socket's block was seen, whose first packet has this stamp.
+    pub(super) fn opened(&mut self, socket: usize, head: u64) {
+        let seen = &mut self.sockets[socket];
+        (seen.head, seen.opened_ns) = (Some(head), self.looked_ns);
+    }
+
+    /// Packets were seen that were stamped before the socket saw them.
+    pub(super) fn loosen(&mut self) {
+        self.loose_until_ns = self.looked_ns + ns(LOOSE_FOR);
+    }
+
+    /// Whether it knows of no packet in the socket's block.
+    pub(super) fn has_none(&self, socket: usize) -> bool {
+        self.sockets[socket].head.is_none()
+    }
+
+    /// A socket without an open block was found, after [`Merge::looked`], to have no packet.
+    pub(super) fn quiet(&mut self, socket: usize) {
+        self.sockets[socket].quiet_ns = self.looked_ns;
+    }
+
+    /// A packet with this stamp was taken.
+    pub(super) fn took(&mut self, stamp: u64) {
+        self.late += u64::from(stamp < self.latest);
+        self.latest = self.latest.max(stamp);
+    }
+
+    /// The stamp of a socket's next packet, after some were taken.
+    pub(super) fn goes_on(&mut self, socket: usize, head: Option<u64>) {
+        self.sockets[socket].head = head;
+    }
+
+    /// What comes next, by what the last look has found.
+    pub(super) fn next(&self) -> Next {
+        let mut first: Option<(Key, usize)> = None;
+        let mut bound = (true, u64::MAX);
+        for (at, seen) in self.sockets.iter().enumerate() {
+            let Some(head) = seen.head else { continue };
+            let key = key(head, self.utc_ns);
+            match first {
+                Some((earliest, _)) if earliest <= key => bound = bound.min(key),
+                _ => {
+                    bound = first.map_or(bound, |(earliest, _)| bound.min(earliest));
+                    first = Some((key, at));
+                }
+            }
+        }
+        let Some((_, socket)) = first else { return Next::Nothing };
+        let opened = self.sockets[socket].opened_ns;
+        let settled = opened + self.slack_ns();
+        let given_up = opened + ns(LONGEST_HOLD);
+        let waits = self.sockets.iter().any(|seen| seen.head.is_none() && seen.quiet_ns < settled);
+        if waits && self.looked_ns < given_up {
+            // Where it waits for blocks, poll(2) tells of these; where for time, that is known.
+            let until = if self.looked_ns < settled { settled } else { given_up };
+            return Next::Held(Duration::from_nanos(until - self.looked_ns));
+        }
+        Next::Run(Run { socket, bound, utc_ns: self.utc_ns })
+    }
+
+    /// Packets that were handed over after later ones had been yielded: the order of the records is not strict.
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
+    fn slack_ns(&self) -> u64 {
+        if self.looked_ns < self.loose_until_ns { ns(LOOSE) } else { ns(STORE) }
+    }
+}
+
+#[cfg(test)]
+#[path = "order_tests.rs"]
+mod tests;
