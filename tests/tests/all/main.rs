@@ -35,6 +35,7 @@ mod exactness;
 mod extreme_times;
 mod failing_outputs;
 mod faults_limits;
+mod features;
 mod filters;
 mod filters_live;
 mod flows;
