@@ -9,6 +9,8 @@ use crate::source;
 const OUTPUT: usize = 16 << 20;
 /// Bytes of a store's writer, at most.
 const STORE: usize = 128 << 20;
+/// Bytes that compression and pages of a store's file take, which its writer does not count (measured: 7 MiB).
+const ENCODER: usize = 8 << 20;
 
 /// The option that limits outputs.
 #[derive(clap::Args, Debug)]
@@ -45,13 +47,14 @@ pub struct Shares {
 }
 
 impl LimitArgs {
-    /// Shares `memory` bytes. Outputs get a quarter of it at most, and a store a quarter.
+    /// Shares `memory` bytes. Outputs get a quarter of it at most, a store a quarter, and the store's encoder another.
     pub fn shares(&self, memory: usize, live: bool, outputs: Outputs) -> Shares {
         let output = (memory / 4 / outputs.files.max(4)).min(OUTPUT);
         let store = if outputs.stores { (memory / 4).min(STORE) } else { 0 };
         let number = outputs.files + usize::from(outputs.prints) + usize::from(outputs.stores);
+        let encoder = if outputs.stores { (memory / 4).min(ENCODER) } else { 0 };
         Shares {
-            analysis: memory - output * outputs.files - store,
+            analysis: memory - output * outputs.files - store - encoder,
             output,
             store,
             limit: match self.output_rate {
@@ -113,7 +116,7 @@ mod tests {
                 for stores in [false, true] {
                     let shares = args.shares(memory, true, Outputs { files, prints: true, stores });
                     assert!(shares.analysis + shares.output * files + shares.store <= memory);
-                    assert!(shares.analysis >= memory / 2);
+                    assert!(shares.analysis >= memory / 4);
                     assert_eq!(shares.limit, OutputLimit::Paid((files + 1) as u32 + u32::from(stores)));
                 }
             }

@@ -441,13 +441,19 @@ fn an_agent_meets_the_network_without_rights_and_half_open_handshakes_keep_no_ma
     let (mut injector, mut sensor) = field.agents();
     for agent in [&injector, &sensor] {
         let children = format!("/proc/{0}/task/{0}/children", agent.pid());
-        let front = fs::read_to_string(children).unwrap();
-        let front: u32 = front.split_whitespace().next().expect("the front").parse().unwrap();
+        let end = Instant::now() + LIMIT;
+        let front: u32 = loop {
+            let all = fs::read_to_string(&children).unwrap();
+            if let Some(front) = all.split_whitespace().next() {
+                break front.parse().unwrap();
+            }
+            assert!(Instant::now() < end, "no front");
+            std::thread::sleep(Duration::from_millis(10));
+        };
         let status = || fs::read_to_string(format!("/proc/{front}/status")).unwrap();
         let has = |name: &str, value: &str| {
             status().lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
         };
-        let end = Instant::now() + LIMIT;
         while !has("Seccomp:", "2") {
             assert!(Instant::now() < end, "{}", status());
             std::thread::sleep(Duration::from_millis(10));

@@ -155,6 +155,8 @@ fn the_commands_of_the_guide_work() {
         assert!(Instant::now() < end, "softflowd has {now} packets");
         counted = now;
     }
+    // The others may still wait for more packets: tcpdump asks for a time-out of a second.
+    std::thread::sleep(Duration::from_millis(1500));
     let mut ended: Vec<Ended> = running.into_iter().map(Running::end).collect();
     let mut of = |words: &str| {
         let at = ended.iter().position(|ended| ended.line.contains(words));
