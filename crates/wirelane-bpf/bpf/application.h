@@ -139,13 +139,15 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 __noinline int wl_name_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_XDP, packet, parsed, target) : 0;
+	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_XDP, packet, parsed, target)
+							: 0;
 }
 
 __noinline int wl_name_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_SKB, packet, parsed, target) : 0;
+	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_SKB, packet, parsed, target)
+							: 0;
 }
 
 #endif

@@ -261,13 +261,17 @@ lost:
 __noinline int wl_http_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return wl_has(WL_HAS_HTTP) && packet && parsed ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target) : WL_LOST;
+	return wl_has(WL_HAS_HTTP) && packet && parsed
+		   ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target)
+		   : WL_LOST;
 }
 
 __noinline int wl_http_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {
-	return wl_has(WL_HAS_HTTP) && packet && parsed ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target) : WL_LOST;
+	return wl_has(WL_HAS_HTTP) && packet && parsed
+		   ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target)
+		   : WL_LOST;
 }
 
 #endif

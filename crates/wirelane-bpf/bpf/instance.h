@@ -320,8 +320,8 @@ struct wl_lane {
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
 
 /*
- * Features that a capture program is loaded with: bits of wl_config.features. The verifier removes the code of
- * all others. A group that needs another one replaces the program before it joins.
+ * Features that a capture program is loaded with: bits of wl_config.features. The verifier removes the code
+ * of all others. A group that needs another one replaces the program before it joins.
  */
 #define WL_HAS_FILTERS 0x1  /* expressions (lib/filter.h) */
 #define WL_HAS_RULES   0x2  /* rules, sets, patterns and exits (judge.h, send.h) */

@@ -204,25 +204,6 @@ impl Instance {
     }
 }
 
-/// The hook for received packets where the choice is ours: the one of an instance that runs on the device, so that all
-/// captures of the device get copies. At another hook, what one of them takes would not reach the others. `None`: XDP.
-pub(crate) fn beside_others(
-    device: &Device,
-    wanted: Option<Hook>,
-    cleanup: &Arc<CleanupProcess>,
-) -> Result<Option<Hook>> {
-    Ok(match wanted {
-        Some(Hook::Ingress) => match attach::look(device, Hook::Xdp(XdpMode::Native)) {
-            Ok(Found::Ours { .. }) => None,
-            // tc goes beside other programs' XDP.
-            Ok(Found::Nothing | Found::NoLinks) | Err(Error::ForeignProgram { .. }) => wanted,
-            Err(error) => return Err(error),
-        },
-        None => running(device, Hook::Ingress, cleanup)?.map(|_| Hook::Ingress),
-        _ => wanted,
-    })
-}
-
 /// The instance that runs on this hook of the device now, to look at; `None` where there is none.
 pub(crate) fn running(
     device: &Device,

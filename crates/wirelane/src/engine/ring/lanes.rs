@@ -1,8 +1,14 @@
-//! What a lane is under each hook and driver: an RX queue where one thread at a time is inside for it, else a CPU.
+//! What a lane is under each hook and driver: an RX queue where one thread at a time is inside for it, else a CPU; and which
+//! hook a capture takes beside others.
 
-use crate::error::Error;
+use std::sync::Arc;
+
+use super::attach::{self, Found};
+use super::instance::running;
+use crate::error::{Error, Result};
 use crate::hook::Hook;
-use wirelane_netdev::Device;
+use wirelane_netdev::{Device, XdpMode};
+use wirelane_privsep::cleanup::CleanupProcess;
 
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
 pub(super) fn shares_queues(driver: &str) -> bool {
@@ -26,6 +32,25 @@ pub(super) fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, ho
         needs: "a kernel without PREEMPT_RT (/sys/kernel/realtime says 1 here), to count and copy exactly"
             .into(),
         instead: "--hook native works, where the driver has native XDP".into(),
+    })
+}
+
+/// The hook for received packets where the choice is ours: the one of an instance that runs on the device, so that all
+/// captures of the device get copies. At another hook, what one of them takes would not reach the others. `None`: XDP.
+pub(crate) fn beside_others(
+    device: &Device,
+    wanted: Option<Hook>,
+    cleanup: &Arc<CleanupProcess>,
+) -> Result<Option<Hook>> {
+    Ok(match wanted {
+        Some(Hook::Ingress) => match attach::look(device, Hook::Xdp(XdpMode::Native)) {
+            Ok(Found::Ours { .. }) => None,
+            // tc goes beside other programs' XDP.
+            Ok(Found::Nothing | Found::NoLinks) | Err(Error::ForeignProgram { .. }) => wanted,
+            Err(error) => return Err(error),
+        },
+        None => running(device, Hook::Ingress, cleanup)?.map(|_| Hook::Ingress),
+        _ => wanted,
     })
 }
 

@@ -41,7 +41,7 @@ pub(crate) mod group_config;
 mod http;
 pub(crate) mod instance;
 pub(crate) mod lane_end;
-mod lanes;
+pub(crate) mod lanes;
 pub(crate) mod log;
 mod maps;
 pub(crate) mod masks;
