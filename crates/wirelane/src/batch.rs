@@ -71,7 +71,7 @@ impl Slot {
         self
     }
 
-    /// The same of an aggregate (GRO, GSO), after [`Slot::judged`]. See [`Tail`].
+    /// Marks the slot as an aggregate (GRO, GSO) with these sizes ([`Tail`]); call it after [`Slot::judged`].
     pub(crate) fn aggregated(mut self, segment_size: u16, headers: u16) -> Slot {
         self.said = self.said.of_aggregate(segment_size, headers);
         self.header.flags |= flags::GSO;

@@ -32,15 +32,15 @@
 
 use std::time::Duration;
 
-/// See the head of this file.
+/// Time that a store to `num_pkts` can wait in a store buffer after the clock was read.
 pub(super) const STORE: Duration = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
     Duration::ZERO
 } else {
     Duration::from_micros(10)
 };
-/// See the head of this file.
+/// Time that a packet can wait in the stack between its stamp and the socket.
 const LOOSE: Duration = Duration::from_millis(10);
-/// See the head of this file.
+/// Time for which blocks are held by [`LOOSE`] after the last packet that was stamped early.
 const LOOSE_FOR: Duration = Duration::from_secs(10);
 /// Longest time that a socket whose block is not handed over holds back the packets of others.
 pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ const fn ns(time: Duration) -> u64 {
 /// The place of a packet among others: false for stamps from before UTC was set back.
 type Key = (bool, u64);
 
-/// What is known of a socket. Times are of CLOCK_MONOTONIC.
+/// State of a socket. Times are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// The stamp of the next packet of its open block.
@@ -81,17 +81,17 @@ impl Run {
     }
 }
 
-/// What to do next.
+/// Result of [`Merge::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Run(Run),
     /// Packets are held back, for so long unless a socket hands over a block.
     Held(Duration),
-    /// There are none.
+    /// No socket has a packet.
     Nothing,
 }
 
-/// See the head of this file.
+/// Merge of the sockets of a worker by time stamp.
 #[derive(Debug)]
 pub(super) struct Merge {
     sockets: Vec<Seen>,
@@ -165,7 +165,7 @@ impl Merge {
         self.sockets[socket].head = head;
     }
 
-    /// What comes next, by what the last look has found.
+    /// The next run, from the results of the last look.
     pub(super) fn next(&self) -> Next {
         let mut first: Option<(Key, usize)> = None;
         let mut bound = (true, u64::MAX);

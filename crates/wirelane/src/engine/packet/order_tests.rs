@@ -90,7 +90,7 @@ fn a_block_that_is_not_handed_over_holds_others_back_for_a_second() {
     bench.look(MS, &[], &[]);
     assert_eq!(bench.run(&[100]), Some((0, vec![100])));
     bench.took(0, 100, None);
-    // What it hands over then is late.
+    // Packets that it hands over afterwards are late.
     bench.look(MS, &[(1, &[50, 99, 100, 101])], &[0]);
     for (last, head) in [(50, Some(99)), (99, Some(100)), (100, Some(101)), (101, None)] {
         bench.took(1, last, head);
@@ -151,7 +151,7 @@ fn any_blocks_come_in_order() {
     };
     for sockets in 2..6 {
         let mut bench = Bench::new(sockets);
-        // What each has in the kernel's block, and in the open one.
+        // Stamps in the kernel's block and in the open block of each socket.
         let mut filling: Vec<Vec<u64>> = vec![Vec::new(); sockets];
         let mut open: Vec<Vec<u64>> = vec![Vec::new(); sockets];
         let (mut time, mut sent, mut got, mut latest) = (0u64, 0, 0, 0);

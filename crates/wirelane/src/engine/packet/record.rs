@@ -10,7 +10,7 @@ use crate::active_rules::{Fate, Judge, fate};
 use crate::batch::{Digests, Slot};
 use wirelane_filter::View;
 
-/// What a record needs to be made of a packet.
+/// Parameters of the records of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
     pub(super) link: LinkType,
@@ -22,7 +22,7 @@ pub(super) struct Recipe {
     pub(super) seed: u32,
 }
 
-/// What has become of a packet.
+/// Result of [`record`].
 pub(super) enum Made {
     Slot(Slot),
     /// A filter or a rule does not want it.
@@ -31,7 +31,7 @@ pub(super) enum Made {
     Absorbed,
 }
 
-/// What the kernel says of an aggregate.
+/// Sizes of an aggregate (GRO, GSO), from its `struct virtio_net_hdr` and its headers.
 #[derive(Clone, Copy, Debug)]
 struct Aggregate {
     /// Payload of each of its packets on the wire but the last.
@@ -39,7 +39,7 @@ struct Aggregate {
     /// Bytes before the payload, which each of its packets has.
     headers: u16,
     segments: u32,
-    /// What the headers of its segments add to its length.
+    /// Bytes that the headers of its further segments add to its length.
     more_bytes: u32,
 }
 
