@@ -234,6 +234,7 @@ impl LiveCapture {
                     Arc::clone(&shared[worker]),
                     highest_watermark(ring_size, settings.immediate),
                     settings.workers as u32,
+                    settings.take,
                     merge,
                     settings.patience,
                 );

@@ -1,8 +1,9 @@
 //! Worker side of engine `ring`: its rings over all lanes and devices.
 //!
-//! While packets come, the worker goes round its rings without a system call. When they stop it spins for a
-//! while (as long as spinning has paid off lately), then sleeps until a watermark of unread bytes rings its
-//! bell or a time-out is up. A lone packet rings it (the lane publishes at once what comes after a millisecond
+//! While its rings have packets, the worker reads them without a system call. When they are empty it sleeps until a
+//! watermark of unread bytes rings its bell or a time-out is up. Where the capture owns the device (`take`), it spins first,
+//! for as long as spinning has paid off lately; on a device that the host uses, that would take a core from the host. A
+//! lone packet rings the bell (the lane publishes at once what comes after a millisecond
 //! without publication); the time-out bounds how long the last packets of a burst can wait.
 //!
 //! Ringing is work for the lane, and in a virtual machine, where an interrupt from core to core goes through the
@@ -36,7 +37,9 @@ const MOST_SPINS: u32 = 1 << 9;
 /// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
 /// the lane, and spinning keeps it from working.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
-/// Sleep while records are held back.
+/// Longest sleep while records are held back, which become due without a bell.
+const LONGEST_HELD_SLEEP: Duration = Duration::from_millis(1);
+/// Sleep while records are held back from a reader that wants each at once.
 const NAP: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
@@ -90,7 +93,8 @@ pub(crate) struct RingSource {
     /// Where the next round starts: behind the lane that was served last.
     next: usize,
     round: u32,
-    spins: u32,
+    /// `None`: it does not spin.
+    spins: Option<u32>,
     sleep: Duration,
     watermark: u64,
     highest_watermark: u64,
@@ -108,14 +112,15 @@ pub(crate) struct RingSource {
 }
 
 impl RingSource {
-    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `merge`: merges
-    /// records by their stamps. `patience`: [`crate::Builder::patience`].
+    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `spin`: spins before it
+    /// sleeps. `merge`: merges records by their stamps. `patience`: [`crate::Builder::patience`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
         highest_watermark: u64,
         workers: u32,
+        spin: bool,
         merge: Option<Merge>,
         patience: Option<Duration>,
     ) -> RingSource {
@@ -133,7 +138,7 @@ impl RingSource {
             progress: Progress::default(),
             next: 0,
             round: 0,
-            spins: MOST_SPINS,
+            spins: spin.then_some(MOST_SPINS),
             sleep: patience.unwrap_or(SHORTEST_SLEEP),
             watermark: if patience.is_some() { highest_watermark } else { LOWEST_WATERMARK },
             highest_watermark,
@@ -223,27 +228,36 @@ impl RingSource {
         self.merge.as_ref().is_some_and(Merge::holds)
     }
 
+    /// Looks at the published heads so many times, or until there is something to read.
+    fn spin(&mut self, spins: u32) -> Option<(usize, u64)> {
+        let start = Instant::now();
+        for spin in 0..spins {
+            if let Some(found) = self.find(false) {
+                // Worth it: spin longer next time.
+                let longer = if start.elapsed() < LONGEST_SPIN { (spins * 2).min(MOST_SPINS) } else { 1 };
+                self.spins = Some(longer);
+                return Some(found);
+            }
+            if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        // In vain.
+        self.spins = Some((spins / 2).max(1));
+        None
+    }
+
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
-            let start = Instant::now();
-            for spin in 0..self.spins {
-                if let Some(found) = self.find(false) {
-                    if start.elapsed() < LONGEST_SPIN {
-                        // Worth it: spin longer next time.
-                        self.spins = (self.spins * 2).min(MOST_SPINS);
-                    } else {
-                        self.spins = 1;
-                    }
-                    return Ok(Some(found));
-                }
-                if spin % 64 == 63 && self.shared.closed.load(Ordering::Relaxed) {
-                    break;
-                }
-                std::hint::spin_loop();
+            // Records that are held back become due by the clock: no reason to spin.
+            if let Some(spins) = self.spins
+                && !self.holds_back()
+                && let Some(found) = self.spin(spins)
+            {
+                return Ok(Some(found));
             }
-            // In vain.
-            self.spins = (self.spins / 2).max(1);
             if self.shared.closed.load(Ordering::Acquire) {
                 return Ok(self.find(true));
             }
@@ -251,15 +265,16 @@ impl RingSource {
             if left.is_zero() {
                 return Ok(self.find(true));
             }
-            if self.holds_back() {
-                // Usually for microseconds; longer where a lane does not finish its packet.
-                if start.elapsed() > LONGEST_SPIN {
-                    std::thread::sleep(left.min(NAP));
+            if self.holds_back() && self.highest_watermark == LOWEST_WATERMARK {
+                std::thread::sleep(left.min(NAP));
+                if let Some(found) = self.find(true) {
+                    return Ok(Some(found));
                 }
                 continue;
             }
-            let whole = self.sleep <= left;
-            let (found, came) = self.sleep(left.min(self.sleep))?;
+            let longest = if self.holds_back() { LONGEST_HELD_SLEEP } else { FOR_EVER };
+            let whole = self.sleep <= left.min(longest);
+            let (found, came) = self.sleep(left.min(self.sleep).min(longest))?;
             if found.is_some() || came != 0 {
                 self.sleep = if let Some(patience) = self.patience {
                     patience
@@ -309,12 +324,13 @@ impl RingSource {
     /// Sleeps until the bell rings or the time is up, and looks everywhere. Returns what there is to read, and the
     /// unread bytes of a lane, which may be held back.
     fn sleep(&mut self, time: Duration) -> Result<(Option<(usize, u64)>, u64)> {
+        // Records that are held back are above a low watermark and no reason to wake up.
+        let watermark = if self.holds_back() { self.highest_watermark } else { self.watermark };
         for lane in &self.lanes {
-            lane.reader.arm(self.watermark);
+            lane.reader.arm(watermark);
         }
         // What came since the last look and is above the watermark would not ring any more.
-        let above =
-            self.lanes.iter().any(|lane| lane.barrier.is_none() && lane.reader.peek() >= self.watermark);
+        let above = self.lanes.iter().any(|lane| lane.barrier.is_none() && lane.reader.peek() >= watermark);
         let rang = if above {
             true
         } else {
