@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
@@ -81,6 +82,26 @@ fn generations(path: &Path) -> Vec<PathBuf> {
     older.chain([path.to_owned()]).filter(|path| path.exists()).collect()
 }
 
+/// Waits until so many flows are in the lines of a file and its generations, and nothing has been written to these files
+/// for a second: logrotate's copytruncate loses what is written between its copy and its truncation.
+fn wait_for_quiet(lines_of: &Path, flows: usize, files: &[&PathBuf]) {
+    let deadline = Instant::now() + LIMIT;
+    let sizes = || files.iter().map(|file| fs::metadata(file).map_or(0, |file| file.len())).collect::<Vec<_>>();
+    let lines = || {
+        let texts = generations(lines_of).into_iter().map(|file| fs::read_to_string(file).unwrap());
+        texts.map(|text| text.lines().count()).sum::<usize>()
+    };
+    let (mut last, mut since) = (sizes(), Instant::now());
+    while lines() < flows || since.elapsed() < Duration::from_millis(1500) {
+        assert!(Instant::now() < deadline, "{} of {flows} flows", lines());
+        std::thread::sleep(Duration::from_millis(100));
+        let now = sizes();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+}
+
 fn rotate(how: &str, create: bool) {
     let lab = Lab::with(&LabOptions { queues: 2, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -105,8 +126,8 @@ fn rotate(how: &str, create: bool) {
         if round + 1 == ROUNDS {
             break;
         }
-        // Until flows have timed out and messages of IPFIX are in the file, which wait for a second.
-        std::thread::sleep(std::time::Duration::from_millis(3500));
+        // Messages of IPFIX wait for a second.
+        wait_for_quiet(&json, 2 * CONNECTIONS * (round + 1), &[&json, &csv, &ipfix, &log]);
         let rotated =
             Command::new("logrotate").args(["-f", "-s"]).arg(&state).arg(&configuration).output().unwrap();
         assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));
@@ -207,7 +228,7 @@ fn a_folder_without_rights_keeps_the_renamed_file() {
     let renamed = folder.path().join("access.log.1");
     fs::rename(&log, &renamed).unwrap();
     child.signal(Signal::HangUp).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     talk(&lab, 5);
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.stderr.contains("the renamed file is written on"), "{}", finished.stderr);
