@@ -21,13 +21,16 @@ pub struct Checksum {
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Sum of 16-bit words in network order, one's complement, not folded. An odd byte at the end is the upper half of a word.
+/// Sum of 16-bit words in network order, one's complement. An odd byte at the end is the upper half of a word.
+///
+/// Words are added in the machine's order and swapped at the end (RFC 1071, section 2 B). Additions wrap, because checks for
+/// overflow keep the compiler from using vectors: 2^32 words would have to be added for one.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let whole: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+    let whole = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from(u32::from_ne_bytes(*word))));
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
-    whole + u64::from(u32::from_be_bytes(last))
+    u64::from(u16::from_be(fold(whole + u64::from(u32::from_ne_bytes(last)))))
 }
 
 fn fold(mut sum: u64) -> u16 {
@@ -83,5 +86,21 @@ impl Record<'_> {
             value => value,
         };
         Some(Checksum { at, bytes: value.to_be_bytes() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fold, sum};
+
+    #[test]
+    fn sums_are_those_of_16_bit_words() {
+        let bytes: Vec<u8> = (0..2000u32).map(|n| (n * n * 31 >> 3) as u8).collect();
+        for end in 0..bytes.len() {
+            let bytes = &bytes[end / 3..end];
+            let words =
+                bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0)));
+            assert_eq!(fold(sum(bytes)), fold(words.sum()), "{} bytes", bytes.len());
+        }
     }
 }

@@ -234,10 +234,10 @@ impl LiveCapture {
                     Arc::clone(&shared[worker]),
                     highest_watermark(ring_size, settings.immediate),
                     settings.workers as u32,
-                    settings.take,
                     merge,
                     settings.patience,
-                );
+                )
+                .spinning(settings.take);
                 Worker::new(worker, cores[worker], Box::new(source), Some(clock.clone())).over(below.clone())
             })
             .collect();

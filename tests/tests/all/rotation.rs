@@ -86,7 +86,8 @@ fn generations(path: &Path) -> Vec<PathBuf> {
 /// for a second: logrotate's copytruncate loses what is written between its copy and its truncation.
 fn wait_for_quiet(lines_of: &Path, flows: usize, files: &[&PathBuf]) {
     let deadline = Instant::now() + LIMIT;
-    let sizes = || files.iter().map(|file| fs::metadata(file).map_or(0, |file| file.len())).collect::<Vec<_>>();
+    let sizes =
+        || files.iter().map(|file| fs::metadata(file).map_or(0, |file| file.len())).collect::<Vec<_>>();
     let lines = || {
         let texts = generations(lines_of).into_iter().map(|file| fs::read_to_string(file).unwrap());
         texts.map(|text| text.lines().count()).sum::<usize>()

@@ -112,15 +112,13 @@ pub(crate) struct RingSource {
 }
 
 impl RingSource {
-    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `spin`: spins before it
-    /// sleeps. `merge`: merges records by their stamps. `patience`: [`crate::Builder::patience`].
+    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `merge`: merges records by their stamps. `patience`: [`crate::Builder::patience`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
         shared: Arc<Shared>,
         highest_watermark: u64,
         workers: u32,
-        spin: bool,
         merge: Option<Merge>,
         patience: Option<Duration>,
     ) -> RingSource {
@@ -138,7 +136,7 @@ impl RingSource {
             progress: Progress::default(),
             next: 0,
             round: 0,
-            spins: spin.then_some(MOST_SPINS),
+            spins: None,
             sleep: patience.unwrap_or(SHORTEST_SLEEP),
             watermark: if patience.is_some() { highest_watermark } else { LOWEST_WATERMARK },
             highest_watermark,
@@ -146,6 +144,12 @@ impl RingSource {
             last_wake: Instant::now(),
             between_bells: BETWEEN_BELLS * workers,
         }
+    }
+
+    /// Spins before it sleeps, where `spin` is set.
+    pub(crate) fn spinning(mut self, spin: bool) -> RingSource {
+        self.spins = spin.then_some(MOST_SPINS);
+        self
     }
 
     /// Gives back what the last batch has yielded.
