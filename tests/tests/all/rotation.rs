@@ -137,6 +137,8 @@ fn rotate(how: &str, create: bool) {
                 child.signal(Signal::HangUp).unwrap();
             }
         }
+        // Until the names have been looked at: what comes before may go into the renamed file.
+        std::thread::sleep(Duration::from_millis(1500));
     }
     let (flows, http) = (flows.terminate(LIMIT).unwrap(), http.terminate(LIMIT).unwrap());
     let (flows, http) = (last_of(&flows).unwrap(), last_of(&http).unwrap());

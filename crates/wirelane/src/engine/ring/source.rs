@@ -96,6 +96,8 @@ pub(crate) struct RingSource {
     /// `None`: it does not spin.
     spins: Option<u32>,
     sleep: Duration,
+    /// Looks behind the published heads that are left since the last sleep.
+    peeks: u32,
     watermark: u64,
     highest_watermark: u64,
     /// How long packets may gather, where that was said: it sleeps so long, or until a ring has its highest watermark.
@@ -138,6 +140,7 @@ impl RingSource {
             round: 0,
             spins: None,
             sleep: patience.unwrap_or(SHORTEST_SLEEP),
+            peeks: 0,
             watermark: if patience.is_some() { highest_watermark } else { LOWEST_WATERMARK },
             highest_watermark,
             patience,
@@ -255,6 +258,14 @@ impl RingSource {
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
+            // What a sleep has brought can be in several lanes, and in two parts where the memory of a ring wraps. Without a
+            // look behind the published heads the second part would wait for another sleep.
+            if self.peeks > 0 {
+                self.peeks -= 1;
+                if let Some(found) = self.find(true) {
+                    return Ok(Some(found));
+                }
+            }
             // Records that are held back become due by the clock: no reason to spin.
             if let Some(spins) = self.spins
                 && !self.holds_back()
@@ -348,6 +359,7 @@ impl RingSource {
             lane.reader.disarm();
         }
         // Up to the very last record: what is not published would wait for another sleep.
+        self.peeks = 2 * self.lanes.len() as u32;
         let found = self.find(true);
         let lanes = self.lanes.iter().filter(|lane| lane.barrier.is_none());
         let came = match found {
