@@ -22,6 +22,7 @@ pub struct Terminal {
     theirs: OwnedFd,
     before: LocalModes,
     emulator: Arc<Mutex<vt100::Parser>>,
+    written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -40,14 +41,22 @@ impl Terminal {
         resize(&ours, columns, rows);
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let emulator = Arc::new(Mutex::new(vt100::Parser::new(some(rows), some(columns), 0)));
+        let written = Arc::<Mutex<Vec<u8>>>::default();
         let (mut from, to) = (File::from(ours.try_clone().unwrap()), Arc::clone(&emulator));
+        let all = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = from.read(&mut buffer) {
                 to.lock().unwrap().process(&buffer[..read]);
+                all.lock().unwrap().extend(&buffer[..read]);
             }
         });
-        Terminal { child, ours: File::from(ours), theirs, before, emulator }
+        Terminal { child, ours: File::from(ours), theirs, before, emulator, written }
+    }
+
+    /// All bytes that the command has written to it.
+    pub fn written(&self) -> Vec<u8> {
+        self.written.lock().unwrap().clone()
     }
 
     /// What is on it, without the blanks at the ends of rows.

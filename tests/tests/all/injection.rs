@@ -1,13 +1,17 @@
 //! Hostile bytes of packets in every place that commands show: none reaches standard output or a report as it is.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
 use wirelane::escape::is_unsafe;
 use wirelane_tests::calls::Scene;
-use wirelane_tests::frames::{ethernet, udp};
-use wirelane_tests::wirelane_binary;
+use wirelane_tests::frames::{ethernet, replay, udp};
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
+use wirelane_tests::terminal::Terminal;
+use wirelane_tests::{Lab, require_root, wirelane_binary};
 
 /// Each byte between letters; then UTF-8 that terminals act on, escape sequences, markup and formulas.
 fn hostile() -> Vec<Vec<u8>> {
@@ -40,7 +44,7 @@ fn filled(text: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// An HTTP transaction and a call for each of these.
-fn make_file(path: &Path, hostile: &[Vec<u8>]) {
+fn make_scene(hostile: &[Vec<u8>]) -> Scene {
     let mut scene = Scene::new();
     for (number, bytes) in hostile.iter().enumerate() {
         let at = number as u64 * 10_000;
@@ -75,7 +79,7 @@ fn make_file(path: &Path, hostile: &[Vec<u8>]) {
             scene.udp(at + step, from, to, &text);
         }
     }
-    scene.write(path).unwrap();
+    scene
 }
 
 /// A pcapng file of one packet, whose interface has this name.
@@ -141,7 +145,7 @@ fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let hostile = hostile();
-    make_file(&folder.join("in.pcap"), &hostile);
+    make_scene(&hostile).write(&folder.join("in.pcap")).unwrap();
     let read = |words: &[&str]| shown(folder, &[words, &["-r", "in.pcap"]].concat());
     for of in ["http", "voip"] {
         read(&[of, "--quiet", "--store", "s.db"]);
@@ -185,8 +189,14 @@ fn no_name_of_an_interface_reaches_an_output_as_it_is() {
     let folder = folder.path();
     for name in ["=1+\u{1b}[2J", "\u{202e}eth\u{9b}1", "@\u{2028}x\n"] {
         make_named(&folder.join("in.pcapng"), name.as_bytes());
+        // An alarm's text has the device of its key.
+        let probe = "interval = \"1s\"\n[[measurement]]\nname = \"m\"\nkey = [\"device\"]\nvalues = [\"packets\"]\n\
+                     [[alarm]]\nname = \"a\"\nmeasurement = \"m\"\nvalue = \"packets\"\nabove = 0\n";
+        fs::write(folder.join("p.toml"), probe).unwrap();
         for words in [
             &["packets"][..],
+            &["probe", "p.toml"],
+            &["probe", "p.toml", "--json"],
             &["packets", "--json"],
             &["flows"],
             &["flows", "--json"],
@@ -202,4 +212,83 @@ fn no_name_of_an_interface_reaches_an_output_as_it_is() {
             }
         }
     }
+}
+
+/// Bytes that a command has written to a terminal, without the escape sequences that draw a screen (CSI, and DEC's save and
+/// restore of the cursor).
+fn undrawn(bytes: Vec<u8>) -> String {
+    let text = String::from_utf8(bytes).expect("it is UTF-8");
+    let mut rest = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
+                // Parameters and intermediate bytes, up to the final byte (ECMA-48, section 5.4).
+                let last = chars.find(|c| matches!(c, '@'..='~'));
+                // No sequence that sets colours, moves or clears is another one.
+                assert!(last.is_some_and(|last| "ABCDHJKmhl".contains(last)), "{last:?}");
+            }
+            '\u{1b}' if chars.next_if(|c| "78".contains(*c)).is_some() => {}
+            '\r' | '\n' => {}
+            c => rest.push(c),
+        }
+    }
+    rest
+}
+
+/// Battery: S6
+#[test]
+fn no_byte_of_a_packet_reaches_a_screen_or_a_metric_as_it_is() {
+    if !require_root("no_byte_of_a_packet_reaches_a_screen_or_a_metric_as_it_is") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let device = &lab.receiver().device;
+    let hostile = hostile();
+    let screen = |of: &str| Terminal::start(&lab, 200, 50, &[of, "--top", "-i", device, "--interval", "0.2"]);
+    let screens = ["voip", "flows"].map(screen);
+    screens.iter().for_each(|screen| screen.until_text("q ends"));
+    let scraped = [("http", "127.0.0.1:9481"), ("voip", "127.0.0.1:9482"), ("probe", "127.0.0.1:9483")];
+    let commands = scraped.map(|(of, address)| {
+        let words = [of, "-i", device, "--json", "--quiet", "--metrics", address];
+        let ready = if of == "probe" { &["--ready", "bandwidth"][..] } else { &[] };
+        capture(&lab, &[&words[..], ready].concat()).unwrap()
+    });
+    // At a rate at which nothing is lost: 5,000 packets a second.
+    replay(&lab, folder.path(), &make_scene(&hostile).into_frames(), 1).unwrap();
+    let calls = hostile.len();
+    screens[0].until_text(&format!("{calls}"));
+    for (of, address) in scraped {
+        let page = lab
+            .enter(&lab.receiver().namespace, || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                let mut page = Vec::new();
+                stream.read_to_end(&mut page).unwrap();
+                String::from_utf8(page).expect("it is UTF-8")
+            })
+            .unwrap();
+        let (_, body) = page.split_once("\r\n\r\n").unwrap();
+        assert_safe(&[of, "--metrics"], body);
+        for label in body
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(|line| line.split('"').skip(1).step_by(2))
+        {
+            let ours = |c: char| c.is_ascii_alphanumeric() || "_-.+ ".contains(c);
+            assert!(label.chars().all(ours), "{of}: {label:?}");
+        }
+    }
+    for mut screen in screens {
+        screen.type_in("q");
+        let written = screen.written();
+        assert!(screen.ended().0.success());
+        let text = undrawn(written);
+        assert!(!text.contains(is_unsafe), "{text:?}");
+    }
+    let [http, voip, probe] = commands.map(|command| last_of(&command.terminate(LIMIT).unwrap()).unwrap());
+    assert_eq!([&http, &voip, &probe].map(|last| column(last, "lost")), [0; 3]);
+    assert_eq!(column(&http, "transactions"), hostile.len() as u64, "{http}");
+    assert_eq!(column(&voip, "calls"), hostile.len() as u64, "{voip}");
 }
