@@ -92,18 +92,39 @@ impl Limiter {
 
     /// Whether a record of so many bytes on the wire is to be written. One that is not is counted.
     pub fn admits(&mut self, wire_bytes: u64) -> bool {
-        let outputs = match self.limit {
-            OutputLimit::None => return true,
-            OutputLimit::Rate(_) => 0,
-            OutputLimit::Paid(outputs) => outputs,
-        };
-        if outputs > 0 {
-            let earned = wire_bytes / (u64::from(outputs) + 1);
-            self.credit = self.credit.saturating_add_unsigned(earned).min(MOST_CREDIT);
+        if self.limit == OutputLimit::None {
+            return true;
+        }
+        if let OutputLimit::Paid(outputs) = self.limit {
+            self.earn(wire_bytes / (u64::from(outputs) + 1));
             if self.credit > 0 {
                 return true;
             }
         }
+        self.admits_in_any_case()
+    }
+
+    /// The same for a message that is sent on as it is, in an envelope, as by HEP: all of its bytes pay for it, and it is
+    /// [`Limiter::spent`] already. Messages in any case make no debt, since the next ones could never pay it.
+    pub fn admits_copy(&mut self, bytes: usize, cost: usize) -> bool {
+        if self.limit == OutputLimit::None {
+            return true;
+        }
+        if let OutputLimit::Paid(_) = self.limit {
+            self.earn(bytes as u64 + HEADERS);
+            if self.credit >= cost as i64 {
+                self.spent(cost);
+                return true;
+            }
+        }
+        self.admits_in_any_case()
+    }
+
+    fn earn(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_add_unsigned(bytes).min(MOST_CREDIT);
+    }
+
+    fn admits_in_any_case(&mut self) -> bool {
         self.fill();
         if self.tokens >= 1.0 {
             self.tokens -= 1.0;
@@ -180,6 +201,24 @@ mod tests {
         assert_eq!(written(&mut limiter, 1_000_000, 4000, 900), 1_000_000);
         let mut limiter = Limiter::new(OutputLimit::Paid(3));
         assert_eq!(written(&mut limiter, u64::from(LEAST_RATE), 60, 900), u64::from(LEAST_RATE));
+    }
+
+    #[test]
+    fn messages_pay_for_their_copies_and_tiny_ones_for_fewer() {
+        let copies = |limiter: &mut Limiter, bytes: usize| {
+            (0..100_000).filter(|_| limiter.admits_copy(bytes, bytes + 130)).count() as u64
+        };
+        // Credit pays for 0.88 of them, however many they are.
+        let mut limiter = Limiter::new(OutputLimit::Paid(5));
+        assert!(copies(&mut limiter, 600) >= 87_000);
+        let mut limiter = Limiter::new(OutputLimit::Paid(5));
+        let written = copies(&mut limiter, 100);
+        assert!(
+            (60_000..70_000).contains(&written) && limiter.suppressed() == 100_000 - written,
+            "{written}"
+        );
+        assert!((100..=110).contains(&copies(&mut Limiter::new(OutputLimit::Rate(100)), 600)));
+        assert_eq!(copies(&mut Limiter::new(OutputLimit::None), 0), 100_000);
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //! each output; a rate that was asked for is a hard limit; files are read without one.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 
 use serde_json::Value;
-use wirelane_tests::numbers::{LIMIT, capture, column, send};
+use wirelane_tests::calls::{Scene, message};
+use wirelane_tests::frames::replay;
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::recordings::make_capture;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
@@ -64,6 +67,39 @@ fn a_rate_is_a_hard_limit_and_0_is_none() {
     assert!(accounted(&last).iter().all(|records| *records as f64 <= most), "{most}: {last}");
     let (last, _) = flood(folder.path(), &["--output-rate", "0"]);
     assert_eq!(accounted(&last), [column(&last, "flows"); 2]);
+}
+
+/// Battery: S11
+#[test]
+fn a_flood_of_signalling_is_limited_on_its_way_to_a_receiver() {
+    if !require_root("a_flood_of_signalling_is_limited_on_its_way_to_a_receiver") {
+        return;
+    }
+    const MESSAGES: u64 = 4000;
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = lab.enter(&lab.receiver().namespace, || UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    let target = format!("hep://{}", receiver.local_addr().unwrap());
+    let words =
+        ["voip", "-i", &lab.receiver().device, "--json", "--quiet", "--all-messages", "--export", &target];
+    let voip = capture(&lab, &[&words[..], &["--output-rate", "100"]].concat()).unwrap();
+    let mut scene = Scene::new();
+    for number in 0..MESSAGES {
+        let id = format!("Call-ID: {number}");
+        let text = message(
+            "OPTIONS sip:a@b SIP/2.0",
+            &["From: <sip:a@b>;tag=1", "To: <sip:a@b>", &id, "CSeq: 1 OPTIONS"],
+            "",
+        );
+        scene.udp(number, "10.0.0.1:5060", "10.0.0.2:5060", &text);
+    }
+    replay(&lab, folder.path(), &scene.into_frames(), 1).unwrap();
+    let last = last_of(&voip.terminate(LIMIT).unwrap()).unwrap();
+    let export = &last["exports"][0];
+    let [sent, suppressed, unsent] = ["messages", "suppressed", "unsent"].map(|name| column(export, name));
+    assert_eq!((sent + suppressed + unsent, column(&last, "lost")), (MESSAGES, 0), "{last}");
+    let most = 100.0 * (last["duration_s"].as_f64().unwrap() + 2.0);
+    assert!(sent >= 100 && sent as f64 <= most, "{most}: {last}");
 }
 
 #[test]

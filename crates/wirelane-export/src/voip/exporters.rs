@@ -31,7 +31,7 @@ pub struct Settings {
     pub rate: u32,
     /// Bytes that wait for a receiver at most.
     pub backlog: usize,
-    /// What each output may write; of HEP the rate says it.
+    /// What each output may write.
     pub limit: OutputLimit,
     /// Whether to wait for room rather than give up what finds none: nobody loses packets for it, as in reading a file.
     pub patient: bool,
@@ -215,14 +215,14 @@ impl Exporters {
     fn export(&mut self, outlet: usize, one: &Finished) {
         let (settings, calls, streams) = (self.settings, self.calls, self.streams);
         let (outlet, limiter) = (&mut self.outlets[outlet], &mut self.limiters[outlet]);
-        let has_rate = matches!(outlet, Kind::Messages { records: None, .. });
+        let is_hep = matches!(outlet, Kind::Messages { records: None, .. });
         let is_record = match one {
-            Finished::Call(_) => true,
+            Finished::Call(record) => !is_hep || !record.streams.is_empty(),
             // A table of calls has no place for it.
             Finished::Stream(..) => !matches!(outlet, Kind::Lines { csv: true, .. }),
             Finished::Signal(_) | Finished::Kept(_) => false,
         };
-        if is_record && !has_rate && !limiter.admits(one.wire_bytes()) {
+        if is_record && !limiter.admits(one.wire_bytes()) {
             return;
         }
         match outlet {
@@ -248,13 +248,18 @@ impl Exporters {
                     udp.backlog.push(message, settings.backlog, counts);
                 };
                 match one {
-                    Finished::Signal(signal) => push(hep::signal(signal, settings.agent)),
-                    Finished::Call(record) => {
-                        let mut report =
-                            |stream: &Stream| push(hep::stream(stream, &record.call.call_id, settings.agent));
-                        record.streams.iter().for_each(&mut report);
+                    Finished::Signal(signal) => {
+                        let copy = hep::signal(signal, settings.agent);
+                        if limiter.admits_copy(signal.bytes.len(), copy.len()) {
+                            push(copy);
+                        }
                     }
-                    Finished::Stream(stream, _) => push(hep::stream(stream, "", settings.agent)),
+                    Finished::Call(_) | Finished::Stream(..) => streams_of(one, |stream, _| {
+                        let call = if let Finished::Call(record) = one { &*record.call.call_id } else { "" };
+                        let report = hep::stream(stream, call, settings.agent);
+                        limiter.spent(report.len());
+                        push(report);
+                    }),
                     // For files of calls.
                     Finished::Kept(_) => {}
                 }
