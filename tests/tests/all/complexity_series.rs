@@ -14,12 +14,12 @@ use wirelane_tests::frames::ethernet;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{children_cpu_time, in_own_process, wirelane_binary};
 
-/// The most that twice the elements may cost, as the mean over three doublings: a single one has noise of the processor's caches.
+/// The most that twice the elements may cost.
 const MOST: f64 = 2.3;
 /// Times that a point is measured: others use the processor, too, and the least is what counts.
 const TIMES: usize = 2;
 /// Times that a series is measured before it is wrong.
-const TRIES: usize = 6;
+const TRIES: usize = 10;
 /// What the first point of a series takes at least. Below that, the start of a process decides.
 const LEAST: Duration = Duration::from_millis(30);
 
@@ -336,8 +336,8 @@ fn hostile_elements_take_linear_time() {
                 write(&file, &make(elements * factor));
                 *point = cost(words, &file).saturating_sub(idle).min(*point);
             }
-            let ratio = points[3].as_secs_f64() / points[0].as_secs_f64().max(1e-6);
-            worst = ratio.cbrt();
+            let ratios = points.windows(2).map(|two| two[1].as_secs_f64() / two[0].as_secs_f64().max(1e-6));
+            worst = ratios.fold(0.0, f64::max);
             println!("{name}: {elements} elements, {points:?}, {worst:.2}");
             if points[0] < LEAST && attempt < TRIES {
                 elements *= 2;
