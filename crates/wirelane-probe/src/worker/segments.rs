@@ -71,7 +71,9 @@ impl Followed {
 
     fn put(&mut self, way: Way, next: u32) {
         if self.young.len() >= HALF && !self.young.contains_key(&way) {
-            self.old = std::mem::take(&mut self.young);
+            // The memory of both stays: tables that grow anew each time leave holes in the heap.
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
         }
         self.young.insert(way, next);
     }

@@ -59,7 +59,9 @@ impl Speaking {
 
     fn put(&mut self, talk: Talk, said: u8) {
         if self.young.len() >= HALF && !self.young.contains_key(&talk) {
-            self.old = std::mem::take(&mut self.young);
+            // The memory of both stays: tables that grow anew each time leave holes in the heap.
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
         }
         self.young.insert(talk, said);
     }
