@@ -5,7 +5,7 @@ mod readme;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use wirelane::groups::Group;
@@ -179,9 +179,9 @@ fn collectors_of_flows_account_for_every_packet() {
             std::process::Command::new("softflowctl").args(["-c", &control, "statistics"]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let end = std::time::Instant::now() + LIMIT;
+    let end = Instant::now() + LIMIT;
     while !statistics().contains(&format!("Packets processed: {SENT}")) {
-        assert!(std::time::Instant::now() < end, "{}", statistics());
+        assert!(Instant::now() < end, "{}", statistics());
     }
     assert!(statistics().contains("Number of active flows: 16"), "{}", statistics());
     assert!(statistics().contains(&format!("Packets received by libpcap: {SENT}")), "{}", statistics());
@@ -195,35 +195,42 @@ fn collectors_of_flows_account_for_every_packet() {
     let file = beside.path("both.pcap");
     let both = beside.begin(Library::DropIn, "tcpdump", false, &["tcpdump", "-U", "-i", device, "-w", &file]);
     let sent = connect(&beside.lab);
-    let end = std::time::Instant::now() + LIMIT;
+    // tcpflow and tcpdump end at a signal, with what they have not read yet unread.
+    let rebuilt = || -> Vec<(PathBuf, u64)> {
+        let paths = std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let from_port = paths.filter(|path| path.to_str().unwrap().contains("04096"));
+        from_port.map(|path| (path.clone(), std::fs::metadata(&path).unwrap().len())).collect()
+    };
+    let end = Instant::now() + LIMIT;
+    while rebuilt().iter().filter(|(_, bytes)| *bytes >= sent.len() as u64).count() < 3 {
+        assert!(Instant::now() < end, "{:?} {:?}", rebuilt(), flows.terminate(LIMIT));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    while in_text(&file, "tcp[tcpflags] & tcp-fin != 0").lines().count() < 6 {
+        assert!(Instant::now() < end, "{:?}", both.terminate(LIMIT));
+    }
     let syns = || {
         std::fs::read_to_string(&log).unwrap_or_default().matches("|mod=syn|").count()
             + std::fs::read_to_string(&log).unwrap_or_default().matches(" mod=syn|").count()
     };
     while syns() < 3 {
-        assert!(std::time::Instant::now() < end, "{:?}", std::fs::read_to_string(&log));
+        assert!(Instant::now() < end, "{:?}", std::fs::read_to_string(&log));
     }
     assert_eq!(syns(), 3);
     let finished = both.terminate(LIMIT).unwrap();
     in_order(&file, number_before(&finished.stderr, " packets captured"));
     finger.terminate(LIMIT).unwrap();
     flows.terminate(LIMIT).unwrap();
-    let mut rebuilt = 0;
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.to_str().unwrap().contains("04096") {
-            assert_eq!(std::fs::read(&path).unwrap(), sent, "{}", path.display());
-            rebuilt += 1;
-        }
+    for (path, _) in rebuilt() {
+        assert_eq!(std::fs::read(&path).unwrap(), sent, "{}", path.display());
     }
-    assert_eq!(rebuilt, 3);
+    assert_eq!(rebuilt().len(), 3);
     finish(beside.holder).unwrap();
 }
 
 /// A file of connections has so many packets, of both directions, in the order of time.
 fn in_order(file: &str, packets: u64) {
-    let output = std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = in_text(file, "");
     let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(times.len() as u64, packets);
     // All have the same number of digits.
@@ -231,6 +238,12 @@ fn in_order(file: &str, packets: u64) {
     let from_port = text.lines().filter(|line| line.contains(".4096 >")).count();
     let to_port = text.lines().filter(|line| line.contains(".4096: ")).count();
     assert!(from_port > 10 && to_port > 10 && from_port + to_port == times.len(), "{from_port} {to_port}");
+}
+
+/// The packets of a file that a filter accepts, a line each, by tcpdump.
+fn in_text(file: &str, filter: &str) -> String {
+    let output = std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file, filter]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Three connections to the receiver's port 4096, each of which sends this.
