@@ -109,6 +109,15 @@ impl Output {
         &self.writer.get_ref().path
     }
 
+    /// Writes bytes that are worth a system call of their own, without copying them into the buffer.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn write_through(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.flush()?;
+        self.writer.get_mut().write_all(bytes)
+    }
+
     /// Gives a regular file to this user and group: whoever runs the command as root becomes somebody else, whose file it
     /// is.
     ///

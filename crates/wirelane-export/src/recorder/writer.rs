@@ -425,8 +425,7 @@ impl Writer {
                 None => part,
             };
             self.shared.counts.bytes.add(bytes.len() as u64);
-            output.write_all(bytes)?;
-            output.flush()
+            output.write_through(bytes)
         });
         match written {
             Ok(()) => self.shared.counts.written.add(packets),
